@@ -1,0 +1,103 @@
+"""`headrace bench`: measure a part beside the machine's own limit."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headrace.bench import report
+from headrace.bench.frame import ROUND_COUNT, Result, measure
+from headrace.bench.place import check_is_disk, fsync_is_free, working_directory
+from headrace.bench.registry import BENCHES, Bench, about, find
+from headrace.cli.exits import Exit
+from headrace.errors import StorageFailed
+
+# Where no terminal says how wide it is, lines are long enough for a whole row.
+PLAIN_WIDTH = 140
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on `app`."""
+    app.command("bench")(bench)
+
+
+def bench(
+    name: Annotated[
+        str | None, typer.Argument(help="Which bench; without it, list them all.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Rounds that count; one more warms up.")
+    ] = ROUND_COUNT,
+    scale: Annotated[
+        float, typer.Option(min=0.0, help="Work in a round, as a share of the usual.")
+    ] = 1.0,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            writable=True,
+            help="Where to write; by default the current directory. "
+            "A directory made inside it is removed at the end.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 if a floor is missed.")
+    ] = False,
+) -> None:
+    """Measure a part of Headrace beside the machine's own limit.
+
+    Rounds of ours and of the reference take turns, and each round swaps who goes first. Both
+    values are medians of rates, so more is better. The ratio is ours to the reference; a
+    floor is the least ratio accepted. The spread is (90th - 10th percentile) / median, of
+    whichever side spreads more: a ratio is only as steady as its shakier side.
+    """
+    if name is None:
+        report.print_list(_console(), {each: about(BENCHES[each]) for each in BENCHES})
+        return
+    results = run(find(name), rounds=rounds, scale=scale, data=data or Path(), check=check)
+    if as_json:
+        typer.echo(json.dumps(report.as_json(name, results), indent=2))
+    else:
+        report.print_table(_console(), name, results)
+    if check and not floors_are_met(results):
+        raise typer.Exit(Exit.FAILURE)
+
+
+def run(bench: Bench, *, rounds: int, scale: float, data: Path, check: bool) -> list[Result]:
+    """Measure every case of `bench` in a directory of its own inside `data`."""
+    if check:
+        check_is_disk(data)
+    elif fsync_is_free(data):
+        _tell(
+            f"WARNING: {data.resolve()} is in memory, where a sync costs nothing. "
+            "These figures say nothing about a disk; choose one with --data."
+        )
+    try:
+        with working_directory(data) as directory:
+            return [measure(case, rounds, _tell) for case in bench.cases(directory, scale)]
+    except OSError as error:
+        raise StorageFailed(str(data), "bench", error) from error
+
+
+def floors_are_met(results: Sequence[Result]) -> bool:
+    """Name each floor that was missed, and say whether none was."""
+    missed = [result for result in results if not result.is_met]
+    for result in missed:
+        _tell(f"{result.name}: a ratio of {result.ratio:.3f} misses the floor {result.floor}")
+    return not missed
+
+
+def _console() -> Console:
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    return console
+
+
+def _tell(line: str) -> None:
+    typer.echo(line, err=True)

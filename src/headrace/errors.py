@@ -1,0 +1,227 @@
+"""Every error, by what its receiver does next.
+
+    HeadraceError
+    ├── Rejected             fix the request: repeating it changes nothing
+    │   ├── BodyTooLarge         a body over the limit; no byte was written
+    │   ├── NotNext              an entry that is not head + 1, or does not chain to the head
+    │   ├── TooFewSlots          the ring is smaller than the ops that must be kept
+    │   └── ForeignFile          a file or directory of another cluster, group or replica
+    ├── Unavailable          wait, then repeat
+    │   ├── DirectoryHeld        another process holds the data directory
+    │   ├── RingFull             no free slot until the next checkpoint
+    │   ├── DiskFull             no space; nothing was written
+    │   ├── WriteFailed          a write failed and was undone; nothing was written
+    │   └── CheckpointPending    two checkpoints wait already
+    ├── Corrupt              stop, and tell a human
+    │   ├── CorruptEntry         an acknowledged entry cannot be read
+    │   ├── CorruptFile          a file of ours whose bytes are not what was written
+    │   ├── CorruptSnapshot      no snapshot can be used, and the journal does not reach back
+    │   ├── MissingFile          a file that must be there is gone
+    │   ├── ChainBroken          whole entries that do not follow one another
+    │   ├── UnsupportedFormat    written by a newer release
+    │   └── ApplyFailed          a machine raised on a committed entry: this group halts
+    ├── Unknown              it may have happened: repeat only with the same writer and version
+    └── StorageFailed        this file is not trusted any more; its component is poisoned
+
+Errors carry fields, not only text: what (`path`), where (`position`), `expected`, `found`.
+"""
+
+
+class HeadraceError(Exception):
+    """The root of everything Headrace raises on purpose."""
+
+    hint: str = ""  # the next step, in one sentence
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        if hint:
+            self.hint = hint
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}. {self.hint}" if self.hint else text
+
+
+class Rejected(HeadraceError):
+    """Fix the request: repeating it changes nothing."""
+
+
+class Unavailable(HeadraceError):
+    """Wait, then repeat: nothing happened."""
+
+
+class Corrupt(HeadraceError):
+    """Stop, and tell a human: bytes are not what was written."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str,
+        position: int | None = None,
+        expected: object = None,
+        found: object = None,
+        hint: str = "",
+    ) -> None:
+        where = path if position is None else f"{path} at byte {position}"
+        text = f"{where}: {message}"
+        if expected is not None or found is not None:
+            text += f" (expected {expected}, found {found})"
+        super().__init__(text, hint=hint)
+        self.path = path
+        self.position = position
+        self.expected = expected
+        self.found = found
+
+
+class Unknown(HeadraceError):
+    """It may have happened: repeat only with the same writer and version."""
+
+
+class StorageFailed(HeadraceError):
+    """A disk failed in a way that leaves `path` untrusted. `stage` says what is on disk."""
+
+    def __init__(self, path: str, stage: str, cause: OSError, *, hint: str = "") -> None:
+        super().__init__(f"{path}: {stage} failed: {cause.strerror or cause}", hint=hint)
+        self.path = path
+        self.stage = stage
+        self.cause = cause
+
+
+class BodyTooLarge(Rejected):
+    """A body over the limit. No byte of it was written."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"a body of {size} bytes is over the limit of {limit}",
+            hint="Split it into smaller batches",
+        )
+        self.size = size
+        self.limit = limit
+
+
+class NotNext(Rejected):
+    """An entry that is not the one after the head, or does not chain to it."""
+
+    def __init__(self, field: str, expected: object, found: object) -> None:
+        super().__init__(
+            f"the entry does not follow the head: {field} should be {expected}, is {found}"
+        )
+        self.field = field
+        self.expected = expected
+        self.found = found
+
+
+class TooFewSlots(Rejected):
+    """The ring is smaller than the ops that must be kept."""
+
+    def __init__(self, path: str, slots: int, live: int) -> None:
+        super().__init__(
+            f"{path}: {live} ops must stay reachable, but the ring has {slots} slots",
+            hint="Open it with the slots it was made with",
+        )
+        self.path = path
+        self.slots = slots
+        self.live = live
+
+
+class ForeignFile(Rejected):
+    """A file of another cluster, group or replica: the wrong directory, or a misplaced file."""
+
+    def __init__(self, path: str, field: str, expected: object, found: object) -> None:
+        super().__init__(
+            f"{path} belongs elsewhere: {field} should be {expected}, is {found}",
+            hint="Check the data directory in the configuration; nothing was changed",
+        )
+        self.path = path
+        self.field = field
+        self.expected = expected
+        self.found = found
+
+
+class DirectoryHeld(Unavailable):
+    """Another process holds the data directory."""
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        holder = "another process" if pid is None else f"process {pid}"
+        super().__init__(
+            f"{path} is held by {holder}", hint="Stop that process, or connect to it instead"
+        )
+        self.path = path
+        self.pid = pid
+
+
+class RingFull(Unavailable):
+    """The slot of an op still holds one that must be kept. No byte was written."""
+
+    def __init__(self, op: int, watermark: int, slots: int) -> None:
+        super().__init__(
+            f"op {op} has no free slot: {slots} slots hold the ops from {watermark + 1}",
+            hint="Wait for the next checkpoint",
+        )
+        self.op = op
+        self.watermark = watermark
+        self.slots = slots
+
+
+class DiskFull(Unavailable):
+    """No space left. What was to be written is not there, and what was there is intact."""
+
+    def __init__(self, path: str, stage: str) -> None:
+        super().__init__(
+            f"{path}: no space left on the device ({stage})",
+            hint="Free some space; appends go on by themselves",
+        )
+        self.path = path
+        self.stage = stage
+
+
+class WriteFailed(Unavailable):
+    """A write failed and was undone durably: its entries are not in the journal."""
+
+    def __init__(self, path: str, position: int, cause: OSError) -> None:
+        super().__init__(
+            f"{path} at byte {position}: write failed and was undone: {cause.strerror or cause}"
+        )
+        self.path = path
+        self.position = position
+        self.cause = cause
+
+
+class CheckpointPending(Unavailable):
+    """As many checkpoints wait as may. Appends wait too."""
+
+    def __init__(self, pending: int) -> None:
+        super().__init__(
+            f"{pending} checkpoints are waiting to be written",
+            hint="Wait for the oldest to finish",
+        )
+        self.pending = pending
+
+
+class CorruptEntry(Corrupt):
+    """An entry that was acknowledged cannot be read."""
+
+
+class CorruptFile(Corrupt):
+    """A file of ours whose bytes are not what was written."""
+
+
+class CorruptSnapshot(Corrupt):
+    """No snapshot can be used, and the journal does not reach back far enough to do without."""
+
+
+class MissingFile(Corrupt):
+    """A file that must be there is gone."""
+
+
+class ChainBroken(Corrupt):
+    """Whole entries that do not follow one another."""
+
+
+class UnsupportedFormat(Corrupt):
+    """Written by a newer release than this one."""
+
+
+class ApplyFailed(Corrupt):
+    """A machine raised on a committed entry: this group halts, the others go on."""

@@ -1,0 +1,425 @@
+"""The house style as checks: rooms, purity, names, sizes; each proved red on a planted tree."""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src"
+
+# From the top of the house to its floor. Imports point only down.
+ORDER = (
+    "cli",
+    "bench",
+    "doctor",
+    "spark",
+    "sim",
+    "client",
+    "server",
+    "node",
+    "partition",
+    "metadata",
+    "vsr",
+    "journal",
+    "wire",
+    "storage",
+    "model",
+    "errors",
+)
+OPEN_TO_ALL = frozenset({"model", "errors"})
+
+
+def _below(room: str) -> frozenset[str]:
+    return frozenset(ORDER[ORDER.index(room) + 1 :])
+
+
+_NODE_AND_BELOW = _below("node") | {"node"}
+
+ALLOWED: dict[str, frozenset[str]] = {
+    "cli": _below("cli") | {"headrace"},  # the package root, for its version
+    "bench": _below("bench"),
+    "doctor": _NODE_AND_BELOW,
+    "spark": frozenset({"client"}),
+    "sim": _NODE_AND_BELOW | {"client"},
+    "client": frozenset({"wire"}),
+    "server": frozenset({"node", "wire"}),
+    "node": _below("node"),
+    "partition": frozenset({"storage", "journal"}),
+    "metadata": frozenset(),
+    "vsr": frozenset(),
+    "journal": frozenset({"storage"}),
+    "wire": frozenset(),
+    "storage": frozenset(),
+    "model": frozenset(),
+    "errors": frozenset(),
+}
+
+# Modules with a list of their own, instead of their room's. A package stands for all it holds.
+ALLOWED_HERE: dict[str, frozenset[str]] = {
+    "headrace": frozenset({"client"}),  # exports the public API
+    "headrace.__main__": frozenset({"cli"}),
+    "headrace.client.embedded": frozenset({"wire", "server", "node"}),
+    "headrace.spark.worker": frozenset({"wire"}),
+    "pyspark_headrace": frozenset({"spark"}),
+}
+PACKAGES = ("headrace", "pyspark_headrace")
+
+# Runs on executors, where only these are installed.
+WORKER = "headrace.spark.worker"
+WORKER_LIBRARIES = sys.stdlib_module_names | {"pyarrow", "headrace"}
+
+PURE = frozenset({"vsr", "metadata", "wire", "model"})
+# Clock; chance; file; socket; thread and process; event loop; log.
+IMPURE_MODULES = frozenset(
+    {"datetime", "sched", "time"}
+    | {"random", "secrets", "uuid"}
+    | {"fcntl", "glob", "io", "mmap", "os", "pathlib", "posix", "shutil", "tempfile"}
+    | {"http", "select", "selectors", "socket", "socketserver", "ssl", "urllib"}
+    | {"_thread", "concurrent", "multiprocessing", "queue", "signal", "subprocess", "threading"}
+    | {"anyio", "asyncio", "contextvars", "trio", "uvloop"}
+    | {"logging"}
+)
+IMPURE_CALLS = frozenset({"open", "input", "print"})
+
+BANNED_MODULES = frozenset({"pickle", "marshal", "shelve"})  # loading runs what was stored
+BANNED_CALLS = frozenset({"eval", "exec", "__import__", "import_module", "yaml.load"})
+# In names of files and folders.
+BANNED_WORDS = frozenset(
+    {"util", "utils", "helper", "helpers", "common", "impl", "base", "manager", "managers"}
+)
+
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 60
+PROTOCOL_METHODS_MAX = 8
+
+_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.+!]*")
+_SENTENCE = re.compile(r"\w.*[.!?](\s|$)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One source file, read once for all checks."""
+
+    path: Path  # relative to the source tree's root
+    text: str
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        parts = self.path.with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @property
+    def room(self) -> str:
+        """The room it is in; the package's own name for what lies at its root."""
+        package, *rest = self.name.split(".")
+        return rest[0] if rest and (rest[0] in ORDER or len(rest) > 1) else package
+
+    def at(self, line: int, fault: str) -> str:
+        return f"{self.path}:{line}: {fault}"
+
+    def is_in(self, package: str) -> bool:
+        return self.name == package or self.name.startswith(f"{package}.")
+
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Every import, also inside functions, as line and full dotted name."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from ((node.lineno, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                yield from ((node.lineno, f"{node.module}.{a.name}") for a in node.names)
+
+    def calls(self) -> Iterator[tuple[int, str]]:
+        """Every call by name, as line and name as written."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call):
+                yield node.lineno, ast.unparse(node.func)
+
+
+def modules(root: Path) -> list[Module]:
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        found.append(Module(path.relative_to(root), text, ast.parse(text, str(path))))
+    return found
+
+
+def room_faults(root: Path) -> list[str]:
+    """Modules outside every room."""
+    return [
+        module.at(1, f"no room is called {module.room!r}")
+        for module in modules(root)
+        if module.room not in ORDER and module.name not in ALLOWED_HERE
+    ]
+
+
+def import_faults(root: Path) -> list[str]:
+    """Imports of a room that the importing room may not see."""
+    faults = []
+    for module in modules(root):
+        allowed = _allowed(module)
+        for line, target in module.imports():
+            if target.split(".")[0] not in PACKAGES or _is_own(module, target):
+                continue
+            if _room_of(target) not in allowed | OPEN_TO_ALL:
+                faults.append(module.at(line, f"{module.room} may not import {target}"))
+    return faults
+
+
+def _allowed(module: Module) -> frozenset[str]:
+    # The package roots stand for themselves only; other entries for all they hold.
+    for name, allowed in ALLOWED_HERE.items():
+        if module.name == name or (name not in PACKAGES and module.is_in(name)):
+            return allowed
+    return ALLOWED.get(module.room, frozenset())
+
+
+def _is_own(module: Module, target: str) -> bool:
+    """A room sees all of itself; the worker package sees only the worker package."""
+    if module.is_in(WORKER):
+        return f"{target}.".startswith(f"{WORKER}.")
+    return _room_of(target) == module.room
+
+
+def _room_of(target: str) -> str:
+    package, *rest = target.split(".")
+    return rest[0] if rest and rest[0] in ORDER else package
+
+
+def relative_import_faults(root: Path) -> list[str]:
+    return [
+        module.at(node.lineno, "relative import")
+        for module in modules(root)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+
+
+def purity_faults(root: Path) -> list[str]:
+    """Clocks, chance, files, sockets, threads and logs in rooms that may have none."""
+    faults = []
+    for module in modules(root):
+        if module.room not in PURE:
+            continue
+        for line, target in module.imports():
+            if target.split(".")[0] in IMPURE_MODULES:
+                faults.append(module.at(line, f"{module.room} is pure but imports {target}"))
+        for line, name in module.calls():
+            if name in IMPURE_CALLS:
+                faults.append(module.at(line, f"{module.room} is pure but calls {name}"))
+    return faults
+
+
+def worker_faults(root: Path) -> list[str]:
+    """Libraries that an executor does not have."""
+    return [
+        module.at(line, f"an executor has no {target}")
+        for module in modules(root)
+        if module.is_in(WORKER)
+        for line, target in module.imports()
+        if target.split(".")[0] not in WORKER_LIBRARIES
+    ]
+
+
+def docstring_faults(root: Path) -> list[str]:
+    """Modules that do not say what they are for, and `__init__.py` files that hold anything."""
+    faults = []
+    for module in modules(root):
+        if module.path.name == "__init__.py" and module.name not in PACKAGES:
+            if module.text:
+                faults.append(module.at(1, "__init__.py is not empty"))
+        elif not _SENTENCE.search(ast.get_docstring(module.tree) or ""):
+            faults.append(module.at(1, "does not open with a sentence of purpose"))
+    return faults
+
+
+def size_faults(root: Path) -> list[str]:
+    """Modules, functions and seams that are too big."""
+    faults = []
+    for module in modules(root):
+        if (lines := len(module.text.splitlines())) > MODULE_LINES_MAX:
+            faults.append(module.at(1, f"module of {lines} lines"))
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                size, limit, unit = _line_count(node), FUNCTION_LINES_MAX, "lines"
+            elif isinstance(node, ast.ClassDef) and _is_protocol(node):
+                size, limit, unit = _method_count(node), PROTOCOL_METHODS_MAX, "methods"
+            else:
+                continue
+            if size > limit:
+                faults.append(module.at(node.lineno, f"{node.name} has {size} {unit}"))
+    return faults
+
+
+def _line_count(node: ast.stmt) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+def _is_protocol(node: ast.ClassDef) -> bool:
+    bases = (ast.unparse(base).partition("[")[0] for base in node.bases)
+    return any(base.split(".")[-1] == "Protocol" for base in bases)
+
+
+def _method_count(node: ast.ClassDef) -> int:
+    """A property is a field of the seam, not a method."""
+    return sum(
+        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        and "property" not in map(ast.unparse, each.decorator_list)
+        for each in node.body
+    )
+
+
+def name_faults(root: Path) -> list[str]:
+    """Files and folders named for no purpose."""
+    return [
+        module.at(1, "a name that says nothing")
+        for module in modules(root)
+        if BANNED_WORDS & set(re.split(r"[._]", module.name))
+    ]
+
+
+def danger_faults(root: Path) -> list[str]:
+    """Code that runs data, or that hides an import from these checks."""
+    faults = []
+    for module in modules(root):
+        for line, target in module.imports():
+            if target.split(".")[0] in BANNED_MODULES:
+                faults.append(module.at(line, f"imports {target}"))
+        for line, name in module.calls():
+            if name in BANNED_CALLS or name.endswith(".import_module"):
+                faults.append(module.at(line, f"calls {name}"))
+    return faults
+
+
+CHECKS = [
+    room_faults,
+    import_faults,
+    relative_import_faults,
+    purity_faults,
+    worker_faults,
+    docstring_faults,
+    size_faults,
+    name_faults,
+    danger_faults,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_house_is_tidy(check: Callable[[Path], list[str]]):
+    assert modules(SRC)
+    assert check(SRC) == []
+
+
+def test_every_room_lists_only_rooms_below_it():
+    assert tuple(ALLOWED) == ORDER
+    for room, allowed in ALLOWED.items():
+        assert allowed - {"headrace"} <= _below(room)
+    for name, allowed in ALLOWED_HERE.items():
+        room = _room_of(name)
+        assert allowed <= (_below(room) if room in ORDER else frozenset(ORDER))
+
+
+def test_the_lock_pins_every_version_and_names_no_place():
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert len(pins) > 10
+    assert [line for line in pins if not _PINNED.fullmatch(line)] == []
+
+
+# Each row plants one file and names the check that it turns red.
+DOC = '"""A module."""\n'
+PLANTED = [
+    (room_faults, "headrace/attic/box.py", DOC),
+    (room_faults, "headrace/loose.py", DOC),
+    (import_faults, "headrace/storage/file.py", "from headrace.journal import scan"),
+    (import_faults, "headrace/journal/scan.py", "import headrace.cli.main"),
+    (import_faults, "headrace/journal/scan.py", "from headrace import node"),
+    (import_faults, "headrace/journal/scan.py", "from headrace import __version__"),
+    (import_faults, "headrace/journal/scan.py", "def f():\n    import headrace.vsr.replica"),
+    (import_faults, "headrace/errors.py", "import headrace.storage.file"),
+    (import_faults, "headrace/client/remote.py", "import headrace.node.driver"),
+    (import_faults, "headrace/spark/source.py", "import headrace.node.driver"),
+    (import_faults, "headrace/spark/worker/read.py", "import headrace.spark.source"),
+    (import_faults, "headrace/spark/worker/read.py", "import headrace.client.remote"),
+    (import_faults, "headrace/__init__.py", "import headrace.node.driver"),
+    (import_faults, "pyspark_headrace/__init__.py", "import headrace.client.remote"),
+    (relative_import_faults, "headrace/journal/scan.py", "from . import entry"),
+    (relative_import_faults, "headrace/journal/scan.py", "from ..storage import file"),
+    (purity_faults, "headrace/vsr/replica.py", "import time"),
+    (purity_faults, "headrace/vsr/replica.py", "from random import Random"),
+    (purity_faults, "headrace/metadata/state.py", "import os.path"),
+    (purity_faults, "headrace/wire/codec.py", "def f():\n    import asyncio"),
+    (purity_faults, "headrace/model/ids.py", "open('x')"),
+    (worker_faults, "headrace/spark/worker/read.py", "import xxhash"),
+    (docstring_faults, "headrace/journal/scan.py", "x = 1"),
+    (docstring_faults, "headrace/journal/scan.py", '"""Scan"""'),
+    (docstring_faults, "headrace/journal/scan.py", ""),
+    (docstring_faults, "headrace/journal/__init__.py", DOC),
+    (size_faults, "headrace/journal/scan.py", DOC + "x = 1\n" * 500),
+    (size_faults, "headrace/journal/scan.py", "def f():\n" + "    x = 1\n" * 60),
+    (size_faults, "headrace/journal/scan.py", "async def f():\n" + "    x = 1\n" * 60),
+    (
+        size_faults,
+        "headrace/storage/seam.py",
+        "class S(typing.Protocol[T]):\n" + "    def f(self): ...\n" * 9,
+    ),
+    (name_faults, "headrace/journal/utils.py", DOC),
+    (name_faults, "headrace/journal/snapshot_manager.py", DOC),
+    (name_faults, "headrace/common/scan.py", DOC),
+    (danger_faults, "headrace/journal/scan.py", "import pickle"),
+    (danger_faults, "headrace/journal/scan.py", "from pickle import loads"),
+    (danger_faults, "headrace/journal/scan.py", "eval('1')"),
+    (danger_faults, "headrace/journal/scan.py", "exec('1')"),
+    (danger_faults, "headrace/journal/scan.py", "yaml.load(text)"),
+    (danger_faults, "headrace/journal/scan.py", "importlib.import_module('headrace.cli')"),
+]
+
+
+@pytest.mark.parametrize(("check", "path", "text"), PLANTED)
+def test_a_planted_fault_is_found(tmp_path, check, path, text):
+    _plant(tmp_path, path, text)
+    faults = check(tmp_path)
+    assert len(faults) == 1
+    assert faults[0].startswith(f"{path}:")
+
+
+PATH = "    @property\n    def path(self): ...\n"
+INNOCENT = [
+    ("headrace/__init__.py", "from headrace.client.remote import connect"),
+    ("headrace/__main__.py", "from headrace.cli.main import main"),
+    ("headrace/cli/main.py", "from headrace import __version__\nimport headrace.sim.matrix"),
+    ("headrace/client/embedded.py", "import headrace.node.driver, headrace.server.tcp, time"),
+    ("headrace/journal/__init__.py", ""),
+    ("headrace/journal/scan.py", "from headrace.journal import walk\nimport os, xxhash"),
+    ("headrace/journal/frame.py", "from headrace import errors\nimport headrace.model.ids"),
+    ("headrace/spark/source.py", "import headrace.spark.worker.read, headrace.client.remote"),
+    ("headrace/spark/worker/read.py", "import headrace.spark.worker.frame, json, pyarrow"),
+    ("headrace/storage/seam.py", "class S(Protocol):\n" + PATH + "    def f(self): ...\n" * 8),
+    ("headrace/storage/file.py", "def f():\n" + "    x = 1\n" * 59),
+    ("headrace/vsr/replica.py", "import struct, enum\nimport headrace.errors"),
+    ("pyspark_headrace/__init__.py", "from headrace.spark.source import Source"),
+]
+
+
+def test_a_house_in_order_has_no_faults(tmp_path):
+    for path, text in INNOCENT:
+        _plant(tmp_path, path, DOC + text if text else "")
+    assert len(modules(tmp_path)) == len(INNOCENT)
+    assert [fault for check in CHECKS for fault in check(tmp_path)] == []
+
+
+def test_a_module_may_have_500_lines_and_no_more(tmp_path):
+    _plant(tmp_path, "headrace/model/ids.py", DOC + "x = 1\n" * 499)
+    assert size_faults(tmp_path) == []
+
+
+def _plant(root: Path, path: str, text: str) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
