@@ -1,0 +1,64 @@
+"""Replacing a small file as a whole: after a crash it is the old one or the new one."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from headrace.errors import StorageFailed
+from headrace.storage.names import joined
+from headrace.storage.seam import Buffer, Directory
+
+LEFTOVER_SUFFIX = ".tmp"
+
+
+def is_leftover(name: str) -> bool:
+    """Tell whether `name` is a file that was never finished, which anyone may unlink."""
+    return name.endswith(LEFTOVER_SUFFIX)
+
+
+def atomic_replace(directory: Directory, name: str, pieces: Sequence[Buffer]) -> None:
+    """Return only once the file `name`, made of `pieces`, survives a power cut.
+
+    On StorageFailed, `stage` tells what is on disk:
+    write     the old file stands; the temporary file is gone or garbage; may be retried
+    sync      as write; a retry writes a new temporary file and never syncs the failed one again
+    rename    the old file stands; the temporary file is whole and durable; may be retried
+    sync-dir  the new file shows, yet a power cut may bring back the old: never retry, reopen
+    """
+    assert not is_leftover(name)
+    path = joined(directory.path, name)
+    temporary = name + LEFTOVER_SUFFIX
+    _write_temporary(directory, path, temporary, pieces)
+    with _stage(path, "rename"):
+        directory.rename(temporary, name)
+    with _stage(path, "sync-dir"):
+        directory.sync()
+
+
+def _write_temporary(
+    directory: Directory, path: str, temporary: str, pieces: Sequence[Buffer]
+) -> None:
+    with _stage(path, "write"):
+        # A new inode each time: a file whose sync failed once is not to be trusted again.
+        with suppress(FileNotFoundError):
+            directory.unlink(temporary)
+        file = directory.create(temporary)
+    try:
+        with _stage(path, "write"):
+            file.write(0, pieces)
+        with _stage(path, "sync"):
+            file.sync()
+    except StorageFailed:
+        # The failure being reported matters more than the leftover, which the next try unlinks.
+        with suppress(OSError):
+            directory.unlink(temporary)
+        raise
+    finally:
+        file.close()
+
+
+@contextmanager
+def _stage(path: str, stage: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(path, stage, error) from error

@@ -1,0 +1,254 @@
+"""A real disk through raw descriptors: the twin of `storage/memory.py` that production runs.
+
+Every name is opened relative to its directory's descriptor and no link is followed, so that
+nobody can lead the process out of its data directory. Python itself repeats calls that a signal
+interrupts.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from headrace.storage.names import check_name, joined
+from headrace.storage.seam import Buffer, Directory
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+PIECES_MAX = min(1024, os.sysconf("SC_IOV_MAX"))  # what one pwritev takes
+assert PIECES_MAX > 0
+
+_OPEN_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CLOSED = -1
+
+
+@dataclass(slots=True)
+class _At:
+    """Names the path in every OSError: calls on a descriptor do not know it."""
+
+    path: str
+    new_path: str | None = None
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            error.filename = self.path
+            error.filename2 = self.new_path
+
+
+class _Open:
+    """An open descriptor with its path, closed at the latest when nobody refers to it."""
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self._descriptor = descriptor
+        self._path = path
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def _live(self) -> int:
+        if self._descriptor == _CLOSED:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close the descriptor; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            with _At(self._path):
+                os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class FileStorage(_Open):
+    """One open file. See `seam.Storage`."""
+
+    __slots__ = ()
+
+    def read(self, position: int, size: int) -> bytes:
+        assert position >= 0
+        assert size >= 0
+        with _At(self._path):
+            # A size read from damaged bytes must not make us reserve that much memory.
+            size = min(size, max(0, os.fstat(self._live).st_size - position))
+            return _read_all(self._live, position, size)
+
+    def write(self, position: int, pieces: Sequence[Buffer]) -> None:
+        assert position >= 0
+        with _At(self._path):
+            _write_all(self._live, position, pieces)
+
+    def append(self, pieces: Sequence[Buffer]) -> int:
+        position = self.size()
+        self.write(position, pieces)
+        return position
+
+    def truncate(self, size: int) -> None:
+        assert size >= 0
+        with _At(self._path):
+            os.ftruncate(self._live, size)
+
+    def sync(self) -> None:
+        with _At(self._path):
+            os.fdatasync(self._live)
+
+    def size(self) -> int:
+        with _At(self._path):
+            return os.fstat(self._live).st_size
+
+    def drop_cache(self) -> None:
+        with _At(self._path):
+            os.posix_fadvise(self._live, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class FileDirectory(_Open):
+    """One directory. See `seam.Directory`. What was opened through it outlives it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def open_root(cls, path: str, create: bool) -> "FileDirectory":
+        """Open the directory at `path`, no link; `create` makes it, durably, if absent."""
+        made = create and _make(path, path, above=None)
+        root = _open_directory(path, path, above=None, made=made)
+        if made:
+            with _open_directory("..", path, above=root._live, made=False) as parent:
+                parent.sync()
+        return root
+
+    def create(self, name: str) -> FileStorage:
+        path = self._place(name)
+        with _At(path):
+            flags = _OPEN_FILE | os.O_CREAT | os.O_EXCL
+            descriptor = os.open(name, flags, FILE_MODE, dir_fd=self._live)
+            file = FileStorage(descriptor, path)
+            os.fchmod(descriptor, FILE_MODE)  # a umask may have taken bits away
+            return file
+
+    def open(self, name: str) -> FileStorage:
+        path = self._place(name)
+        with _At(path):
+            return FileStorage(os.open(name, _OPEN_FILE, dir_fd=self._live), path)
+
+    def rename(self, name: str, new_name: str, into: Directory | None = None) -> None:
+        target = self if into is None else into
+        if not isinstance(target, FileDirectory):
+            raise TypeError("a file can only be renamed within its disk")
+        with _At(self._place(name), target._place(new_name)):
+            self._refuse_directory(name)
+            os.rename(name, new_name, src_dir_fd=self._live, dst_dir_fd=target._live)
+
+    def unlink(self, name: str) -> None:
+        with _At(self._place(name)):
+            os.unlink(name, dir_fd=self._live)
+
+    def names(self) -> list[str]:
+        # Through a descriptor of its own: two listings of one would share their place in it.
+        # A link is listed, so that opening it fails by name; unlisted it would seem missing.
+        with (
+            _open_directory(".", self._path, above=self._live, made=False) as listing,
+            _At(self._path),
+            os.scandir(listing._live) as entries,
+        ):
+            return sorted(e.name for e in entries if not e.is_dir(follow_symlinks=False))
+
+    def sync(self) -> None:
+        with _At(self._path):
+            os.fsync(self._live)
+
+    def child(self, name: str) -> "FileDirectory":
+        path = self._place(name)
+        return _open_directory(name, path, above=self._live, made=False)
+
+    def make_child(self, name: str) -> "FileDirectory":
+        path = self._place(name)
+        made = _make(name, path, above=self._live)
+        return _open_directory(name, path, above=self._live, made=made)
+
+    def _place(self, name: str) -> str:
+        return joined(self._path, check_name(name))
+
+    def _refuse_directory(self, name: str) -> None:
+        found = os.stat(name, dir_fd=self._live, follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+def _make(name: str, path: str, *, above: int | None) -> bool:
+    with _At(path):
+        try:
+            os.mkdir(name, DIRECTORY_MODE, dir_fd=above)
+        except FileExistsError:
+            return False
+        return True
+
+
+def _open_directory(name: str, path: str, *, above: int | None, made: bool) -> FileDirectory:
+    with _At(path):
+        directory = FileDirectory(os.open(name, _OPEN_DIRECTORY, dir_fd=above), path)
+        if made:
+            os.fchmod(directory._live, DIRECTORY_MODE)  # a umask may have taken bits away
+        return directory
+
+
+def _read_all(descriptor: int, position: int, size: int) -> bytes:
+    data = os.pread(descriptor, size, position) if size else b""
+    if len(data) == size:
+        return data
+    parts = [data]
+    left = size - len(data)
+    while left and parts[-1]:
+        parts.append(os.pread(descriptor, left, position + size - left))
+        left -= len(parts[-1])
+    return b"".join(parts)
+
+
+def _write_all(descriptor: int, position: int, pieces: Sequence[Buffer]) -> None:
+    left = [piece for piece in pieces if len(piece)]
+    start = 0
+    while start < len(left):
+        written = os.pwritev(descriptor, left[start : start + PIECES_MAX], position)
+        if written == 0:
+            raise OSError(errno.EIO, "a write took no bytes")
+        position += written
+        start = _skip(left, start, written)
+
+
+def _skip(pieces: list[Buffer], start: int, written: int) -> int:
+    """Return the first piece not yet written, shortened in place if a part of it was."""
+    while written:
+        view = memoryview(pieces[start])
+        if written < view.nbytes:
+            pieces[start] = view.cast("B")[written:]
+            return start
+        written -= view.nbytes
+        start += 1
+    return start

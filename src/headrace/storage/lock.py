@@ -1,0 +1,87 @@
+"""The lock of a data directory: one process at a time, whatever became of the one before."""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from headrace.errors import DirectoryHeld, StorageFailed
+from headrace.storage.names import joined
+
+LOCK_NAME = "LOCK"
+_CONTENT_SIZE_MAX = 4096  # a pid and the path of a socket
+_CLOSED = -1
+
+
+@dataclass(slots=True)
+class DirectoryLock:
+    """`LOCK` in a data directory, under flock until `release` or the end of the process.
+
+    The kernel drops the lock with its holder, so a file left by a dead process is taken over.
+    The file is never unlinked: one process could then lock the old file and another the new.
+    """
+
+    path: str
+    _descriptor: int
+
+    @classmethod
+    def acquire(cls, directory: str, socket: str = "") -> "DirectoryLock":
+        """Take the lock, and leave our pid and `socket` in it for others to find.
+
+        DirectoryHeld if anyone has it, this process included; StorageFailed at stage `lock`.
+        """
+        path = joined(directory, LOCK_NAME)
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise StorageFailed(path, "lock", error) from error
+        try:
+            _lock(descriptor, directory, f"pid={os.getpid()}\nsocket={socket}\n".encode())
+        except OSError as error:
+            os.close(descriptor)
+            raise StorageFailed(path, "lock", error) from error
+        except DirectoryHeld:
+            os.close(descriptor)
+            raise
+        return cls(path, descriptor)
+
+    def release(self) -> None:
+        """Let the next one in; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            try:
+                os.ftruncate(descriptor, 0)
+            finally:
+                # Not only closed: a forked child may hold a copy of the descriptor.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _lock(descriptor: int, directory: str, content: bytes) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise DirectoryHeld(directory, _holder(descriptor)) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
+
+
+def _holder(descriptor: int) -> int | None:
+    for line in os.pread(descriptor, _CONTENT_SIZE_MAX, 0).splitlines():
+        key, _, value = line.partition(b"=")
+        if key == b"pid" and value.isdigit():
+            return int(value)
+    return None

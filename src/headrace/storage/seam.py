@@ -1,0 +1,92 @@
+"""The two seams between Headrace and a disk: one open file, one directory.
+
+`storage/file.py` and `storage/memory.py` are the twins behind them. Both raise `OSError`; the
+caller knows at which stage it was and translates once, so that an error can say what is on
+disk.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Storage(Protocol):
+    """One open file.
+
+    Positions are bytes from its start; one owner writes, any thread may read.
+    """
+
+    @property
+    def path(self) -> str: ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return `size` bytes, fewer only where the file ends."""
+
+    def write(self, position: int, pieces: Sequence[Buffer]) -> None:
+        """Write all `pieces` one after the other at `position`.
+
+        After an error a part may be there.
+        """
+
+    def append(self, pieces: Sequence[Buffer]) -> int:
+        """Write all `pieces` at the end of the file and return the position of the first."""
+
+    def truncate(self, size: int) -> None:
+        """Make the file `size` bytes long; what is added reads as zeros."""
+
+    def sync(self) -> None:
+        """Return once everything written survives a power cut.
+
+        After an error, trust nothing: never retry.
+        """
+
+    def size(self) -> int: ...
+
+    def drop_cache(self) -> None:
+        """Forget clean pages, so that the next read sees what the disk has."""
+
+    def close(self) -> None: ...
+
+
+class Directory(Protocol):
+    """One directory of plain files. Names are single components; nothing here follows links.
+
+    A change of names is seen at once and survives a power cut only after `sync` of each
+    directory it touched.
+    """
+
+    @property
+    def path(self) -> str: ...
+
+    def create(self, name: str) -> Storage:
+        """Make a new empty file; FileExistsError if the name is taken."""
+
+    def open(self, name: str) -> Storage:
+        """Open an existing file to read and write.
+
+        FileNotFoundError if there is none. Never creates.
+        """
+
+    def rename(self, name: str, new_name: str, into: "Directory | None" = None) -> None:
+        """Give a file a new name here or in `into`, replacing what had that name."""
+
+    def unlink(self, name: str) -> None: ...
+
+    def names(self) -> list[str]:
+        """Return the names of the files here, sorted. Directories are not listed."""
+
+    def sync(self) -> None:
+        """Return once all names survive a power cut.
+
+        After an error, trust nothing: never retry.
+        """
+
+    def child(self, name: str) -> "Directory":
+        """Open an existing directory; FileNotFoundError if there is none."""
+
+    def make_child(self, name: str) -> "Directory":
+        """Open a directory, made if absent.
+
+        A new one survives a power cut only after `sync`.
+        """

@@ -1,0 +1,312 @@
+"""The contract of `Storage` and `Directory`, held by both twins."""
+
+import errno
+import tempfile
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.storage.file import PIECES_MAX, FileDirectory
+from headrace.storage.memory import MemoryDisk
+
+
+def content_of(directory, name):
+    with directory.open(name) as file:
+        return file.read(0, file.size())
+
+
+def put(directory, name, data):
+    with directory.create(name) as file:
+        file.append([data])
+
+
+def test_pieces_are_read_back_in_their_order(root):
+    with root.create("a") as file:
+        file.write(0, [b"one", bytearray(b"two"), memoryview(b"three")])
+        assert file.read(0, 100) == b"onetwothree"
+        assert file.read(3, 3) == b"two"
+        assert file.size() == 11
+
+
+def test_more_pieces_than_one_call_takes_are_all_written(root):
+    pieces = [b"%d," % number for number in range(PIECES_MAX * 2 + 7)]
+    with root.create("a") as file:
+        file.write(5, pieces)
+        assert file.read(5, 1 << 20) == b"".join(pieces)
+
+
+def test_empty_pieces_write_nothing(root):
+    with root.create("a") as file:
+        file.write(9, [])
+        file.write(9, [b"", memoryview(b"")])
+        assert file.size() == 0
+        file.write(0, [b"", b"x", b"", b"y", b""])
+        assert file.read(0, 9) == b"xy"
+
+
+def test_a_piece_of_wide_items_is_written_as_its_bytes(root):
+    wide = memoryview(array("I", [1, 2, 3]))
+    with root.create("a") as file:
+        file.write(0, [wide, b"end"])
+        assert file.read(0, 100) == wide.tobytes() + b"end"
+
+
+def test_a_read_is_short_only_where_the_file_ends(root):
+    with root.create("a") as file:
+        file.write(0, [b"0123456789"])
+        assert file.read(8, 5) == b"89"
+        assert file.read(10, 5) == b""
+        assert file.read(400, 5) == b""
+        assert file.read(4, 0) == b""
+
+
+def test_a_size_or_position_from_damaged_bytes_is_harmless_to_read(root):
+    with root.create("a") as file:
+        file.write(0, [b"abc"])
+        assert file.read(1, 1 << 62) == b"bc"
+        assert file.read(1 << 70, 1) == b""
+
+
+def test_a_write_beyond_the_end_leaves_zeros_between(root):
+    with root.create("a") as file:
+        file.write(4, [b"x"])
+        assert file.read(0, 9) == b"\0\0\0\0x"
+
+
+def test_append_returns_where_its_first_piece_lies(root):
+    with root.create("a") as file:
+        assert file.append([b"abc", b"d"]) == 0
+        assert file.append([b"e"]) == 4
+        assert file.read(0, 9) == b"abcde"
+
+
+def test_truncate_cuts_and_grows_with_zeros(root):
+    with root.create("a") as file:
+        file.write(0, [b"abcdef"])
+        file.truncate(2)
+        file.truncate(4)
+        assert file.read(0, 9) == b"ab\0\0"
+
+
+def test_sync_and_drop_cache_leave_the_content_alone(root):
+    with root.create("a") as file:
+        file.write(0, [b"abc"])
+        file.drop_cache()
+        file.sync()
+        root.sync()
+        file.drop_cache()
+        assert file.read(0, 9) == b"abc"
+
+
+def test_create_refuses_a_name_that_is_taken(root):
+    put(root, "a", b"old")
+    with pytest.raises(FileExistsError, match="a'"):
+        root.create("a")
+    root.make_child("b")
+    with pytest.raises(FileExistsError):
+        root.create("b")
+    assert content_of(root, "a") == b"old"
+
+
+def test_open_never_creates(root):
+    with pytest.raises(FileNotFoundError) as caught:
+        root.open("a")
+    assert caught.value.filename.endswith("a")
+    assert root.names() == []
+
+
+def test_a_directory_cannot_be_opened_unlinked_or_renamed_as_a_file(root):
+    root.make_child("d")
+    put(root, "a", b"")
+    for act in (
+        lambda: root.open("d"),
+        lambda: root.unlink("d"),
+        lambda: root.rename("d", "e"),
+        lambda: root.rename("a", "d"),
+    ):
+        with pytest.raises(IsADirectoryError):
+            act()
+
+
+def test_rename_replaces_what_had_the_name(root):
+    put(root, "a", b"new")
+    put(root, "b", b"old")
+    root.rename("a", "b")
+    assert root.names() == ["b"]
+    assert content_of(root, "b") == b"new"
+
+
+def test_rename_into_another_directory_moves_the_file(root):
+    child = root.make_child("d")
+    put(root, "a", b"data")
+    root.rename("a", "b", child)
+    assert root.names() == []
+    assert child.names() == ["b"]
+    assert content_of(child, "b") == b"data"
+
+
+def test_rename_onto_itself_keeps_the_file(root):
+    put(root, "a", b"data")
+    root.rename("a", "a")
+    assert content_of(root, "a") == b"data"
+
+
+def test_a_missing_name_cannot_be_renamed_or_unlinked(root):
+    with pytest.raises(FileNotFoundError):
+        root.rename("a", "b")
+    with pytest.raises(FileNotFoundError):
+        root.unlink("a")
+
+
+def test_rename_onto_another_kind_of_disk_is_refused(root):
+    put(root, "a", b"")
+    with pytest.raises(TypeError):
+        root.rename("a", "b", MemoryDisk().root)
+
+
+def test_an_open_file_outlives_its_name(root):
+    with root.create("a") as file:
+        file.append([b"abc"])
+        root.unlink("a")
+        assert root.names() == []
+        file.append([b"def"])
+        assert file.read(0, 9) == b"abcdef"
+
+
+def test_a_renamed_file_is_still_the_open_one(root):
+    with root.create("a") as file:
+        root.rename("a", "b")
+        file.append([b"abc"])
+    assert content_of(root, "b") == b"abc"
+
+
+def test_names_are_sorted_and_without_directories(root):
+    for name in ("b", "c", "a"):
+        put(root, name, b"")
+    root.make_child("aa")
+    assert root.names() == ["a", "b", "c"]
+    assert root.names() == ["a", "b", "c"]
+
+
+def test_child_opens_and_make_child_makes(root):
+    with pytest.raises(FileNotFoundError):
+        root.child("d")
+    put(root.make_child("d"), "a", b"x")
+    assert root.make_child("d").names() == ["a"]
+    assert content_of(root.child("d"), "a") == b"x"
+    assert root.child("d").open("a").path.endswith("d/a")
+
+
+def test_a_file_is_no_child(root):
+    put(root, "a", b"")
+    with pytest.raises(NotADirectoryError):
+        root.child("a")
+    with pytest.raises(NotADirectoryError):
+        root.make_child("a")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\0"])
+def test_a_name_that_is_no_single_component_is_refused(root, name):
+    put(root, "a", b"")
+    for act in (
+        lambda: root.create(name),
+        lambda: root.open(name),
+        lambda: root.rename(name, "b"),
+        lambda: root.rename("a", name),
+        lambda: root.unlink(name),
+        lambda: root.child(name),
+        lambda: root.make_child(name),
+    ):
+        with pytest.raises(ValueError, match="single path component"):
+            act()
+
+
+def test_a_closed_file_answers_bad_descriptor(root):
+    file = root.create("a")
+    file.close()
+    file.close()
+    for act in (
+        lambda: file.read(0, 1),
+        lambda: file.write(0, [b"x"]),
+        lambda: file.append([b"x"]),
+        lambda: file.truncate(0),
+        file.sync,
+        file.size,
+        file.drop_cache,
+    ):
+        with pytest.raises(OSError, match="a'") as caught:
+            act()
+        assert caught.value.errno == errno.EBADF
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+PLACES = st.integers(0, 1500)
+DATA = st.binary(max_size=1200)
+STEPS = st.one_of(
+    st.tuples(st.just("create"), NAMES),
+    st.tuples(st.just("open"), NAMES),
+    st.tuples(st.just("append"), st.lists(DATA, max_size=3)),
+    st.tuples(st.just("write"), PLACES, st.lists(DATA, max_size=3)),
+    st.tuples(st.just("truncate"), PLACES),
+    st.tuples(st.just("read"), PLACES, PLACES),
+    st.tuples(st.sampled_from(["sync", "drop_cache", "size"])),
+    st.tuples(st.just("rename"), NAMES, NAMES),
+    st.tuples(st.just("unlink"), NAMES),
+    st.tuples(st.just("down"), NAMES),
+    st.tuples(st.sampled_from(["names", "sync_names", "up"])),
+)
+
+
+class Walker:
+    """Takes steps in one twin: where it stands, and the file it has open."""
+
+    def __init__(self, root):
+        self.root = root
+        self.here = root
+        self.file = None
+
+    def take(self, step):
+        verb, *arguments = step
+        try:
+            return self._take(verb, arguments)
+        except OSError as error:
+            return error.errno
+
+    def _take(self, verb, arguments):
+        match verb:
+            case "create" | "open":
+                self.file = getattr(self.here, verb)(*arguments)
+            case "rename" | "unlink" | "names":
+                return getattr(self.here, verb)(*arguments)
+            case "sync_names":
+                self.here.sync()
+            case "down":
+                self.here = self.here.make_child(*arguments)
+            case "up":
+                self.here = self.root
+            case _ if self.file is not None:
+                return getattr(self.file, verb)(*arguments)
+        return None
+
+
+def everything(directory, depth=3):
+    files = {name: content_of(directory, name) for name in directory.names()}
+    for name in "abc" if depth else "":
+        if name not in files:
+            try:
+                files[name] = everything(directory.child(name), depth - 1)
+            except FileNotFoundError:
+                continue
+    return files
+
+
+@given(st.lists(STEPS, max_size=30))
+def test_any_steps_show_the_same_in_both_twins(steps):
+    with tempfile.TemporaryDirectory() as path:
+        real = Walker(FileDirectory.open_root(path, create=False))
+        pretend = Walker(MemoryDisk().root)
+        for step in steps:
+            assert real.take(step) == pretend.take(step), step
+        assert everything(real.root) == everything(pretend.root)
