@@ -1,0 +1,101 @@
+"""The one way in which a checkpoint is made, and the order of its steps.
+
+    captured    by the apply of a Seal, in memory       a crash: replayed, captured again
+    sealed      what the state names is durable         a crash: unnamed files, collected later
+    persisted   the snapshot is durable                 a crash: a newer one, accepted
+    paired      the superblock names it                 a crash: old files are still there
+    pruned      snapshots below the previous are gone   a crash: pruned again
+    drained     the journal begins at the previous      a crash: drained again
+
+One at a time, oldest first. A step that fails is tried again for the same op, and nothing
+behind it is skipped.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.journal.journal import Journal
+from headrace.journal.machine import State
+from headrace.journal.snapshot import SnapshotFiles
+from headrace.journal.superblock import Checkpoint, SuperblockFile
+from headrace.model.ids import Op
+
+PENDING_MAX: Final = 2  # more than that and appends wait: a snapshot must keep up with the log
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The state at a Seal."""
+
+    op: Op
+    tip: bytes
+    state: State
+
+
+def as_captured(captured: Captured) -> State:
+    """Seal nothing: for machines whose state names no files."""
+    return captured.state
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """The coordinator: the only caller of persist, pairing, prune and drain."""
+
+    journal: Journal
+    superblock: SuperblockFile
+    snapshots: SnapshotFiles
+    seal: Callable[[Captured], State] = as_captured  # makes durable what the state names
+    pending: deque[Captured] = field(default_factory=deque)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.pending) >= PENDING_MAX
+
+    def capture(self, captured: Captured) -> None:
+        """Take a state in, in op order.
+
+        A replay from far back passes Seals that are long settled.
+        """
+        assert not self.pending or captured.op > self.pending[-1].op
+        if captured.op >= self.superblock.current.checkpoint.op:
+            self.pending.append(captured)
+
+    def run(self) -> Op | None:
+        """Bring the oldest pending checkpoint to its end; return its op, or None if none waits.
+
+        Whatever it raises, the checkpoint stays pending and the next call does all its steps
+        again.
+        """
+        if not self.pending:
+            return None
+        captured = self.pending[0]
+        state = self.seal(captured)
+        snapshot = self.snapshots.persist(captured.op, captured.tip, state)
+        self._pair(Checkpoint(captured.op, captured.tip, snapshot.checksum))
+        self.finish()
+        self.pending.popleft()
+        return captured.op
+
+    def finish(self) -> None:
+        """Prune and drain behind the pair that the superblock names.
+
+        Also called by recovery.
+        """
+        previous = self.superblock.current.previous_op
+        self.snapshots.prune(previous)
+        if previous > 0:
+            self.journal.drain(Op(min(previous, self.journal.durable) - 1))
+
+    def _pair(self, checkpoint: Checkpoint) -> None:
+        current = self.superblock.current
+        # A checkpoint made again, after a failed step or a lost snapshot, keeps the previous
+        # one.
+        again = current.checkpoint.op == checkpoint.op
+        previous = current.previous_op if again else current.checkpoint.op
+        self.superblock.write(
+            checkpoint=checkpoint,
+            previous_op=previous,
+            commit=max(current.commit, checkpoint.op),
+        )

@@ -1,0 +1,223 @@
+"""One entry of a group's log, as bytes. Little-endian; full story in docs/formats/journal.md.
+
+    entry  := header:256  body
+    header := checksum:16s  parent:16s  body_checksum:16s  cluster:16s  writer:16s
+              op:u64  view:u64  timestamp:u64  version:u64  namespace:u64  created:u64
+              group:u32  schema_id:u32  row_count:u32  body_size:u32
+              operation:u16  format:u16  zeros:108
+
+`checksum` is xxh3-128 of the 240 bytes after it and so, through `body_checksum`, of the whole
+entry; `parent` is the `checksum` of the entry before it. An entry is sealed once, by the
+primary, and from then on stored and forwarded byte for byte.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from xxhash import xxh3_128_digest
+
+from headrace.errors import BodyTooLarge
+from headrace.model.ids import GroupId, Identity, Op, View
+from headrace.storage.seam import Buffer
+
+HEADER_SIZE: Final = 256
+CHECKSUM_SIZE: Final = 16
+FORMAT: Final = 1
+# One limit for writers and readers: what could be written can always be read back, and a rotten
+# size field cannot make a reader allocate more than this.
+BODY_SIZE_MAX: Final = 64 * 1024 * 1024
+
+# Operations below 16 belong to the group itself and mean the same to every machine.
+SEAL: Final = 1  # captures the state: the only way to a checkpoint
+OPERATION_FIRST: Final = 16  # the first number a machine may use
+
+NO_WRITER: Final = bytes(16)
+
+_FIELDS = struct.Struct("<16s16s16s16s16sQQQQQQIIIIHH108s")
+_ZEROS = bytes(108)
+_OP = struct.Struct("<Q")
+_OP_AT = 80
+CLUSTER_AT: Final = (
+    48  # where a header shows its cluster: how a scan finds headers among rubble
+)
+assert _FIELDS.size == HEADER_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an entry says of itself."""
+
+    checksum: bytes
+    parent: bytes  # checksum of op - 1; `root` of the group for op 1
+    body_checksum: bytes
+    cluster: bytes
+    writer: bytes  # a producer's writer, or a session in group 0
+    op: Op
+    view: View  # the view in which it was prepared
+    timestamp: int  # microseconds, given by the primary, strictly rising in one log
+    version: int  # the writer's count, or a session's request number
+    namespace: int
+    created: int
+    group: GroupId
+    schema_id: int
+    row_count: int
+    body_size: int
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A header, the bytes it was sealed as, and a body."""
+
+    header: Header
+    sealed: bytes
+    body: Buffer
+
+    @property
+    def op(self) -> Op:
+        return self.header.op
+
+    @property
+    def checksum(self) -> bytes:
+        return self.header.checksum
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Why some bytes are not what they should be."""
+
+    what: str
+    expected: object = None
+    found: object = None
+
+
+def root(identity: Identity) -> bytes:
+    """Return the parent of op 1: different for each group, so that no log continues another."""
+    return xxh3_128_digest(
+        b"headrace root" + identity.cluster + struct.pack("<I", identity.group)
+    )
+
+
+def seal(
+    identity: Identity,
+    *,
+    op: Op,
+    parent: bytes,
+    view: View,
+    operation: int,
+    timestamp: int,
+    body: Buffer = b"",
+    writer: bytes = NO_WRITER,
+    version: int = 0,
+    namespace: int = 0,
+    created: int = 0,
+    schema_id: int = 0,
+    row_count: int = 0,
+) -> Entry:
+    """Make an entry. Only the primary of `view` calls this, once for each op."""
+    assert op >= 1
+    assert len(parent) == CHECKSUM_SIZE
+    assert len(writer) == len(NO_WRITER)
+    if len(body) > BODY_SIZE_MAX:
+        raise BodyTooLarge(len(body), BODY_SIZE_MAX)
+    header = Header(
+        checksum=bytes(CHECKSUM_SIZE),
+        parent=parent,
+        body_checksum=xxh3_128_digest(body),
+        cluster=identity.cluster,
+        writer=writer,
+        op=op,
+        view=view,
+        timestamp=timestamp,
+        version=version,
+        namespace=namespace,
+        created=created,
+        group=identity.group,
+        schema_id=schema_id,
+        row_count=row_count,
+        body_size=len(body),
+        operation=operation,
+    )
+    rest = _pack(header)[CHECKSUM_SIZE:]
+    sealed = xxh3_128_digest(rest) + rest
+    found = decode_header(sealed)
+    assert isinstance(found, Header)
+    return Entry(found, sealed, body)
+
+
+def decode_header(data: Buffer) -> Header | Flaw:
+    """Read a header from the first 256 bytes of `data`.
+
+    Judge its own checksum, not its place.
+    """
+    if len(data) < HEADER_SIZE:
+        return Flaw("entry header is cut short", HEADER_SIZE, len(data))
+    fields = _FIELDS.unpack_from(data)
+    checksum = xxh3_128_digest(memoryview(data)[CHECKSUM_SIZE:HEADER_SIZE])
+    if checksum != fields[0]:
+        return Flaw("entry header checksum", checksum.hex(), fields[0].hex())
+    if fields[16] != FORMAT or fields[17] != _ZEROS:
+        return Flaw("entry format", FORMAT, fields[16])
+    if fields[14] > BODY_SIZE_MAX:
+        return Flaw("body size at most", BODY_SIZE_MAX, fields[14])
+    return Header(
+        checksum=fields[0],
+        parent=fields[1],
+        body_checksum=fields[2],
+        cluster=fields[3],
+        writer=fields[4],
+        op=Op(fields[5]),
+        view=View(fields[6]),
+        timestamp=fields[7],
+        version=fields[8],
+        namespace=fields[9],
+        created=fields[10],
+        group=GroupId(fields[11]),
+        schema_id=fields[12],
+        row_count=fields[13],
+        body_size=fields[14],
+        operation=fields[15],
+    )
+
+
+def decode(data: Buffer) -> Entry | Flaw:
+    """Read a whole entry that fills `data`; judge header and body."""
+    header = decode_header(data)
+    if isinstance(header, Flaw):
+        return header
+    if HEADER_SIZE + header.body_size != len(data):
+        return Flaw("entry size", HEADER_SIZE + header.body_size, len(data))
+    body = memoryview(data)[HEADER_SIZE:]
+    checksum = xxh3_128_digest(body)
+    if checksum != header.body_checksum:
+        return Flaw("body checksum", header.body_checksum.hex(), checksum.hex())
+    return Entry(header, bytes(data[:HEADER_SIZE]), body)
+
+
+def peek_op(data: Buffer, position: int) -> int:
+    """Return the op that a header at `position` would have, checked or not."""
+    return int(_OP.unpack_from(data, position + _OP_AT)[0])
+
+
+def _pack(header: Header) -> bytes:
+    return _FIELDS.pack(
+        header.checksum,
+        header.parent,
+        header.body_checksum,
+        header.cluster,
+        header.writer,
+        header.op,
+        header.view,
+        header.timestamp,
+        header.version,
+        header.namespace,
+        header.created,
+        header.group,
+        header.schema_id,
+        header.row_count,
+        header.body_size,
+        header.operation,
+        FORMAT,
+        _ZEROS,
+    )

@@ -1,0 +1,195 @@
+"""One journal file: its header blocks, its names, and how a file comes to life.
+
+    file  := block:4096  block:4096  frames
+    block := checksum:16s  magic:8s  format:u16  reader_min:u16  group:u32  file_id:u64
+             cluster:16s  first_op:u64  parent:16s  size:u64  zeros
+
+`checksum` is xxh3-128 of the 4,080 bytes after it. Both blocks are equal. `size` is the size of
+the whole file, which is written full before the file gets its name: a shorter file is damaged,
+never merely unfinished.
+"""
+
+import re
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from xxhash import xxh3_128_digest
+
+from headrace.errors import ForeignFile, UnsupportedFormat
+from headrace.journal.entry import Flaw
+from headrace.journal.frame import PREFIX_SIZE, aligned
+from headrace.model.ids import Identity, Op
+from headrace.storage.seam import Buffer, Directory, Storage
+
+MAGIC: Final = b"HRjournl"
+FORMAT: Final = 1
+BLOCK_SIZE: Final = 4096
+BLOCK_COUNT: Final = 2
+FIRST_POSITION: Final = BLOCK_SIZE * BLOCK_COUNT
+# Behind every entry there is room for one mark and the end frame, so that neither ever needs a
+# roll.
+TAIL_SIZE: Final = 2 * PREFIX_SIZE
+_FILL_SIZE = 1024 * 1024
+
+_FIELDS = struct.Struct("<16s8sHHIQ16sQ16sQ")
+_CHECKSUM_SIZE = 16
+_NAME = re.compile(r"([0-9]{20})\.wal")
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """What a journal file says of itself, in both its blocks."""
+
+    file_id: int  # random, new in each life of the file; in clear in each of its frames
+    cluster: bytes
+    group: int
+    first_op: Op
+    parent: bytes  # checksum of first_op - 1
+    size: int
+
+
+@dataclass(slots=True)
+class JournalFile:
+    """An open file under a live name.
+
+    Frames up to `end` are whole; `holds` keep it from a new life.
+    """
+
+    storage: Storage
+    header: FileHeader
+    end: int = FIRST_POSITION
+    holds: int = 0
+    retired: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def name(self) -> str:
+        return file_name(self.header.first_op)
+
+    @property
+    def path(self) -> str:
+        return self.storage.path
+
+    def fits(self, frame_size: int) -> bool:
+        """Tell whether a frame of this size, a mark and the end frame fit behind `end`."""
+        return self.end + aligned(frame_size) + TAIL_SIZE <= self.header.size
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Keep the bytes of this file as they are, even if it is drained meanwhile.
+
+        Yields False if it was drained already: its bytes may be those of a new life.
+        """
+        with self._lock:
+            if self.retired:
+                held = False
+            else:
+                held = True
+                self.holds += 1
+        if not held:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            with self._lock:
+                self.holds -= 1
+                last = self.retired and self.holds == 0
+            if last:
+                self.storage.close()
+
+    def retire(self) -> bool:
+        """Give the file up. True if nobody holds it, so that it may be used again."""
+        with self._lock:
+            self.retired = True
+            return self.holds == 0
+
+
+def file_name(first_op: Op) -> str:
+    """Return the live name of the file that begins with `first_op`."""
+    return f"{first_op:020}.wal"
+
+
+def first_op_of(name: str) -> Op | None:
+    """Return the op that a live name promises, or None if it is no such name."""
+    match = _NAME.fullmatch(name)
+    return Op(int(match.group(1))) if match else None
+
+
+def size_for(frame_size: int, file_size: int) -> int:
+    """Return the size, in whole blocks, of a file that holds such a frame at least."""
+    needed = FIRST_POSITION + aligned(frame_size) + TAIL_SIZE
+    return -(-max(needed, file_size) // BLOCK_SIZE) * BLOCK_SIZE
+
+
+def encode_block(header: FileHeader) -> bytes:
+    """Return one header block."""
+    fields = _FIELDS.pack(
+        bytes(_CHECKSUM_SIZE),
+        MAGIC,
+        FORMAT,
+        FORMAT,
+        header.group,
+        header.file_id,
+        header.cluster,
+        header.first_op,
+        header.parent,
+        header.size,
+    )
+    rest = fields[_CHECKSUM_SIZE:].ljust(BLOCK_SIZE - _CHECKSUM_SIZE, b"\0")
+    return xxh3_128_digest(rest) + rest
+
+
+def decode_block(data: Buffer, path: str) -> FileHeader | Flaw:
+    """Read one header block. Only a whole block of a newer release raises."""
+    if len(data) < BLOCK_SIZE:
+        return Flaw("header block is cut short", BLOCK_SIZE, len(data))
+    checksum = xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:BLOCK_SIZE])
+    found, magic, _, reader_min, group, file_id, cluster, first_op, parent, size = (
+        _FIELDS.unpack_from(data)
+    )
+    if found != checksum:
+        return Flaw("header block checksum", checksum.hex(), found.hex())
+    if magic != MAGIC:
+        return Flaw("magic", MAGIC, magic)
+    if reader_min > FORMAT:
+        raise UnsupportedFormat(
+            "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
+        )
+    return FileHeader(file_id, cluster, group, Op(first_op), parent, size)
+
+
+def check_identity(header: FileHeader, identity: Identity, path: str) -> None:
+    """Refuse a whole header of another cluster or group."""
+    if header.cluster != identity.cluster:
+        raise ForeignFile(path, "cluster", identity.cluster.hex(), header.cluster.hex())
+    if header.group != identity.group:
+        raise ForeignFile(path, "group", identity.group, header.group)
+
+
+def write_full(directory: Directory, name: str, size: int) -> None:
+    """Make a file of `size` zeros under `name`, durable.
+
+    On an error at most `<name>.tmp` is left.
+    """
+    temp = name + ".tmp"
+    if temp in directory.names():
+        directory.unlink(temp)
+    storage = directory.create(temp)
+    try:
+        for position in range(0, size, _FILL_SIZE):
+            storage.append([bytes(min(_FILL_SIZE, size - position))])
+        storage.sync()
+    finally:
+        storage.close()
+    directory.rename(temp, name)
+    directory.sync()
+
+
+def write_header(storage: Storage, header: FileHeader) -> None:
+    """Begin a life: write both blocks. The file must not be under a live name yet."""
+    storage.write(0, [encode_block(header)] * BLOCK_COUNT)

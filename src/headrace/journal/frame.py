@@ -1,0 +1,111 @@
+"""The local wrapping of entries in a journal file. Full story in docs/formats/journal.md.
+
+    frame  := prefix:64  entry (kind entry only)  padding to 64 bytes
+    prefix := checksum:u64  magic:3s  kind:u8  size:u32  file_id:u64
+              durable:u64  commit:u64  op:u64  tip:16s
+
+`checksum` is xxh3-64 of the 56 bytes after it; `size` counts prefix and entry without padding.
+`durable` and `commit` are the highest ops known to be so when the frame was written: evidence
+for a later scan. `op` and `tip` name the entry carried, or for a mark and an end the newest
+entry before it.
+"""
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from headrace.journal.entry import BODY_SIZE_MAX, HEADER_SIZE, Flaw
+from headrace.model.ids import Op
+from headrace.storage.seam import Buffer
+
+MAGIC: Final = b"HRF"
+PREFIX_SIZE: Final = 64
+ALIGNMENT: Final = 64
+FRAME_SIZE_MAX: Final = PREFIX_SIZE + HEADER_SIZE + BODY_SIZE_MAX
+FILE_ID_AT: Final = 16  # where a prefix shows its file's id, in clear
+
+_FIELDS = struct.Struct("<Q3sBIQQQQ16s")
+_REST = struct.Struct("<3sBIQQQQ16s")
+_CHECKSUM = struct.Struct("<Q")
+_PADDING = bytes(ALIGNMENT)
+assert _FIELDS.size == PREFIX_SIZE
+
+
+class Kind(IntEnum):
+    """What a frame carries."""
+
+    ENTRY = 1
+    MARK = 2  # nothing: it shows that what is before it was durable
+    END = 3  # nothing: the next entry is in the next file, which was durable before this was
+
+
+_KINDS = frozenset(int(kind) for kind in Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What a frame says of itself."""
+
+    kind: Kind
+    size: int
+    file_id: int
+    durable: Op
+    commit: Op
+    op: Op
+    tip: bytes
+
+
+def encode_prefix(prefix: Prefix) -> bytes:
+    """Return the 64 bytes of a prefix."""
+    assert PREFIX_SIZE <= prefix.size <= FRAME_SIZE_MAX
+    rest = _REST.pack(
+        MAGIC,
+        prefix.kind,
+        prefix.size,
+        prefix.file_id,
+        prefix.durable,
+        prefix.commit,
+        prefix.op,
+        prefix.tip,
+    )
+    return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest
+
+
+def decode_prefix(data: Buffer, file_id: int) -> Prefix | Flaw:
+    """Read a prefix from the first 64 bytes of `data`.
+
+    One of another file or life is a flaw.
+    """
+    if len(data) < PREFIX_SIZE:
+        return Flaw("frame prefix is cut short", PREFIX_SIZE, len(data))
+    checksum, magic, kind, size, found_id, durable, commit, op, tip = _FIELDS.unpack_from(data)
+    if found_id != file_id:
+        return Flaw("file id", f"{file_id:016x}", f"{found_id:016x}")
+    expected = xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size : PREFIX_SIZE])
+    if checksum != expected:
+        return Flaw("frame prefix checksum", f"{expected:016x}", f"{checksum:016x}")
+    if magic != MAGIC or kind not in _KINDS:
+        return Flaw("frame kind", MAGIC, magic + bytes([kind]))
+    smallest = PREFIX_SIZE + HEADER_SIZE if kind == Kind.ENTRY else PREFIX_SIZE
+    largest = FRAME_SIZE_MAX if kind == Kind.ENTRY else PREFIX_SIZE
+    if not smallest <= size <= largest:
+        return Flaw("frame size", f"{smallest}..{largest}", size)
+    return Prefix(Kind(kind), size, found_id, Op(durable), Op(commit), Op(op), tip)
+
+
+def aligned(size: int) -> int:
+    """Return `size` rounded up to where the next frame may begin."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def padding(size: int) -> bytes:
+    """Return the zeros that follow a frame of `size` bytes."""
+    return _PADDING[: aligned(size) - size]
+
+
+def entry_frame_size(body_size: int) -> int:
+    """Return the size of the frame of an entry with such a body, without padding."""
+    return PREFIX_SIZE + HEADER_SIZE + body_size

@@ -1,0 +1,72 @@
+"""One group that runs.
+
+Its machine, its journal, its checkpoints, and the order between them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.errors import ApplyFailed, CheckpointPending
+from headrace.journal.checkpoint import Captured, Checkpoints
+from headrace.journal.entry import SEAL, Entry
+from headrace.journal.journal import Journal
+from headrace.journal.machine import Machine
+from headrace.journal.superblock import SuperblockFile
+from headrace.model.ids import Op
+
+
+@dataclass(slots=True)
+class Group:
+    """Invariants: applied <= commit, applied <= durable. Solo: commit is durable."""
+
+    machine: Machine
+    journal: Journal
+    superblock: SuperblockFile
+    checkpoints: Checkpoints
+    applied: Op
+
+    def append(self, entries: Sequence[Entry]) -> Op:
+        """Make one commit group durable. What it returns may be acknowledged, if solo."""
+        if self.checkpoints.is_full:
+            raise CheckpointPending(len(self.checkpoints.pending))
+        durable = self.journal.append(entries)
+        if self.journal.identity.is_solo:
+            self.journal.commit = durable
+        return durable
+
+    def apply(self, entry: Entry) -> object:
+        """Run the next committed entry.
+
+        A Seal also captures the state. The same live and in replay.
+        """
+        assert entry.op == self.applied + 1
+        assert entry.op <= self.journal.commit
+        try:
+            result = self.machine.apply(entry)
+        except Exception as error:
+            raise ApplyFailed(
+                f"op {entry.op}: {error!r}",
+                path=self.journal.directory.path,
+                expected="a result",
+                found=type(error).__name__,
+                hint="This group halts here and others go on; report this error",
+            ) from error
+        self.applied = entry.op
+        if entry.header.operation == SEAL:
+            state = self.machine.snapshot()
+            self.checkpoints.capture(Captured(entry.op, entry.checksum, state))
+        return result
+
+    def idle(self) -> None:
+        """Leave evidence of the last commit group.
+
+        Called when nothing was queued for one tick.
+        """
+        self.journal.mark()
+
+    def stop(self) -> None:
+        """Stop cleanly: nothing is cut; a mark, then the clean head, then the descriptors."""
+        self.journal.mark()
+        durable = self.journal.durable
+        self.superblock.write(clean_head=durable, commit=max(self.journal.commit, Op(0)))
+        self.journal.close()

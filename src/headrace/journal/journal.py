@@ -1,0 +1,314 @@
+"""A group's log on disk: append in commit groups, read, drain. `mend.py` writes in place.
+
+One thread writes; any thread may read. An entry is in the ring, and so readable, only once it
+is durable.
+
+What is on disk after a crash, step by step:
+
+    append   inside the write     any part of the group, without evidence: the scan cuts it
+             before the sync      the same
+             after the sync       the whole group; reported as durable only now
+    roll     old file synced → header in a spare → live name → directory synced → end frame
+             a crash before the live name leaves a spare; after it, an empty successor: the scan
+             finds all entries in the old file and writes the end frame again
+    drain    oldest file first, its name gone durably before the next: always dense
+"""
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.errors import (
+    BodyTooLarge,
+    CorruptEntry,
+    DiskFull,
+    NotNext,
+    RingFull,
+    StorageFailed,
+    WriteFailed,
+)
+from headrace.journal.entry import (
+    BODY_SIZE_MAX,
+    Entry,
+    Flaw,
+    Header,
+    decode,
+    decode_header,
+)
+from headrace.journal.file import JournalFile, size_for
+from headrace.journal.frame import (
+    PREFIX_SIZE,
+    Kind,
+    Prefix,
+    aligned,
+    decode_prefix,
+    encode_prefix,
+    entry_frame_size,
+    padding,
+)
+from headrace.journal.ring import Ring, Slot
+from headrace.journal.spare import Spares
+from headrace.model.ids import Identity, Op
+from headrace.storage.seam import Buffer, Directory
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_ZEROS = bytes(1024 * 1024)
+
+
+@dataclass(slots=True)
+class Journal:
+    """Invariants.
+
+    Watermark <= marked <= durable; the ring holds the ops above the watermark.
+    """
+
+    identity: Identity
+    directory: Directory
+    spares: Spares
+    ring: Ring
+    files: list[JournalFile]  # dense, in op order; the last is the one appended to
+    durable: Op  # newest entry on our disk
+    tip: bytes  # its checksum
+    commit: Op = Op(0)  # newest op known committed; stamped into frames as evidence
+    marked: Op = Op(0)  # newest op of which a frame says that it was durable
+    poisoned: StorageFailed | None = None
+
+    @property
+    def newest(self) -> JournalFile:
+        return self.files[-1]
+
+    @property
+    def first(self) -> Op:
+        """The oldest op in any file."""
+        return self.files[0].header.first_op
+
+    @property
+    def free_slots(self) -> int:
+        return self.ring.count - (self.durable - self.ring.watermark)
+
+    def append(self, entries: Sequence[Entry]) -> Op:
+        """Write one commit group, sync it, and return the new durable op.
+
+        All entries are judged before a byte is written. After WriteFailed or DiskFull the ops
+        above `durable` are surely not in the journal; after StorageFailed the journal is
+        poisoned.
+        """
+        self.refuse_if_poisoned()
+        self._judge(entries)
+        rest = list(entries)
+        while rest:
+            count = self._fitting(rest)
+            if count == 0:
+                self._roll(entry_frame_size(len(rest[0].body)))
+                continue
+            self._write_group(rest[:count])
+            del rest[:count]
+        return self.durable
+
+    def mark(self) -> None:
+        """Leave evidence that everything up to `durable` is so.
+
+        Called when idle and at a clean stop.
+        """
+        self.refuse_if_poisoned()
+        if self.marked == self.durable:
+            return
+        self._write_synced(self.newest, [self._bare(self.newest, Kind.MARK)], "mark")
+        self.marked = self.durable
+
+    def read(self, op: Op) -> Entry | None:
+        """Return a durable entry, every byte checked; None if it is drained or not here."""
+        self.refuse_if_poisoned()
+        found = self._look(op)
+        if isinstance(found, Flaw):  # the file may have begun a new life meanwhile: look again
+            found = self._look(op)
+        slot = self.ring.get(op)
+        if slot is None or not isinstance(found, Flaw):
+            return None if isinstance(found, Flaw) else found
+        raise CorruptEntry(
+            f"op {op}: {found.what}",
+            path=slot.file.path,
+            position=slot.position,
+            expected=found.expected,
+            found=found.found,
+        )
+
+    def headers(self, first: Op, last: Op) -> list[Header]:
+        """Return the headers held of these ops, without touching the disk."""
+        found = [decode_header(slot.sealed) for slot in self.ring.between(first, last)]
+        return [header for header in found if isinstance(header, Header)]
+
+    def drain(self, through: Op) -> None:
+        """Forget every op at or below `through`; retire the files that hold nothing else."""
+        self.refuse_if_poisoned()
+        assert through <= self.durable
+        self.ring.raise_watermark(through)
+        while len(self.files) > 1 and self.files[1].header.first_op <= through + 1:
+            self._retire(self.files.pop(0), "drain")
+
+    def close(self) -> None:
+        """Release the descriptors. Nothing is written: see `Group.stop` for a clean stop."""
+        for file in self.files:
+            if file.retire():
+                file.storage.close()
+
+    def refuse_if_poisoned(self) -> None:
+        if self.poisoned is not None:
+            raise self.poisoned
+
+    def poison(self, path: str, stage: str, cause: OSError) -> StorageFailed:
+        """Trust nothing here any more.
+
+        Returns the error that every later call raises as well.
+        """
+        self.poisoned = StorageFailed(
+            path,
+            stage,
+            cause,
+            hint="Restart the process: recovery finds out what the disk really holds",
+        )
+        return self.poisoned
+
+    def sync(self, file: JournalFile, stage: str) -> None:
+        """Sync once. A failed sync is never retried: the kernel may have dropped the pages."""
+        try:
+            file.storage.sync()
+        except OSError as error:
+            raise self.poison(file.path, stage, error) from error
+
+    def _judge(self, entries: Sequence[Entry]) -> None:
+        op, parent = self.durable, self.tip
+        for entry in entries:
+            header = entry.header
+            if len(entry.body) > BODY_SIZE_MAX:
+                raise BodyTooLarge(len(entry.body), BODY_SIZE_MAX)
+            if header.op != op + 1:
+                raise NotNext("op", op + 1, header.op)
+            if header.parent != parent:
+                raise NotNext("parent", parent.hex(), header.parent.hex())
+            if (header.cluster, header.group) != (self.identity.cluster, self.identity.group):
+                raise NotNext("group", self.identity.group, header.group)
+            if header.body_size != len(entry.body):
+                raise NotNext("body size", header.body_size, len(entry.body))
+            if self.ring.collides(header.op):
+                raise RingFull(header.op, self.ring.watermark, self.ring.count)
+            op, parent = header.op, header.checksum
+
+    def _fitting(self, entries: Sequence[Entry]) -> int:
+        end = self.newest.end
+        for count, entry in enumerate(entries):
+            frame_size = entry_frame_size(len(entry.body))
+            if not self.newest.fits(end - self.newest.end + frame_size):
+                return count
+            end += aligned(frame_size)
+        return len(entries)
+
+    def _write_group(self, entries: Sequence[Entry]) -> None:
+        file, position = self.newest, self.newest.end
+        pieces: list[Buffer] = []
+        slots: list[Slot] = []
+        for entry in entries:
+            size = entry_frame_size(len(entry.body))
+            prefix = Prefix(
+                Kind.ENTRY,
+                size,
+                file.header.file_id,
+                self.durable,
+                self.commit,
+                entry.op,
+                entry.checksum,
+            )
+            pieces += (encode_prefix(prefix), entry.sealed, entry.body, padding(size))
+            slots.append(Slot(entry.op, file, position, entry.sealed))
+            position += aligned(size)
+        before = self.durable
+        self._write_synced(file, pieces, "append")
+        for slot in slots:
+            self.ring.put(slot)
+        self.durable, self.tip = entries[-1].op, entries[-1].checksum
+        self.marked = max(self.marked, before)
+
+    def _roll(self, frame_size: int) -> None:
+        old = self.newest
+        next_op = Op(self.durable + 1)
+        try:
+            size = size_for(frame_size, self.spares.file_size)
+            new = self.spares.enlist(self.directory, self.identity, next_op, self.tip, size)
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                raise DiskFull(self.directory.path, "roll") from error
+            raise self.poison(self.directory.path, "roll", error) from error
+        except StorageFailed as failed:
+            raise self.poison(failed.path, failed.stage, failed.cause) from failed
+        try:
+            self._write_synced(old, [self._bare(old, Kind.END)], "end")
+        except (DiskFull, WriteFailed):
+            self._retire(new, "undo of a roll")
+            raise
+        self.marked = self.durable
+        self.files.append(new)
+
+    def _retire(self, file: JournalFile, stage: str) -> None:
+        try:
+            self.spares.retire(self.directory, file)
+        except OSError as error:
+            raise self.poison(file.path, stage, error) from error
+        except StorageFailed as failed:
+            raise self.poison(failed.path, failed.stage, failed.cause) from failed
+
+    def _bare(self, file: JournalFile, kind: Kind) -> bytes:
+        return encode_prefix(
+            Prefix(
+                kind,
+                PREFIX_SIZE,
+                file.header.file_id,
+                self.durable,
+                self.commit,
+                self.durable,
+                self.tip,
+            )
+        )
+
+    def _write_synced(self, file: JournalFile, pieces: Sequence[Buffer], stage: str) -> None:
+        """Write at the tracked end and sync; a write that fails is undone durably."""
+        size = sum(len(piece) for piece in pieces)
+        try:
+            file.storage.write(file.end, pieces)
+        except OSError as error:
+            self.zero(file, file.end, file.end + size, stage)
+            if error.errno in _NO_SPACE:
+                raise DiskFull(file.path, stage) from error
+            raise WriteFailed(file.path, file.end, error) from error
+        self.sync(file, stage)
+        file.end += size
+
+    def zero(self, file: JournalFile, start: int, end: int, stage: str) -> None:
+        """Overwrite with zeros, durably, so that nothing there can be taken for a frame."""
+        try:
+            for position in range(start, end, len(_ZEROS)):
+                piece = memoryview(_ZEROS)[: min(len(_ZEROS), end - position)]
+                file.storage.write(position, [piece])
+        except OSError as error:
+            raise self.poison(file.path, f"undo of {stage}", error) from error
+        self.sync(file, f"undo of {stage}")
+
+    def _look(self, op: Op) -> Entry | Flaw | None:
+        slot = self.ring.get(op)
+        if slot is None:
+            return None
+        header = decode_header(slot.sealed)
+        assert isinstance(header, Header)
+        with slot.file.hold() as held:
+            if not held:
+                return Flaw("the file was drained meanwhile")
+            try:
+                data = slot.file.storage.read(slot.position, entry_frame_size(header.body_size))
+            except OSError as error:
+                return Flaw("unreadable", "bytes", error.strerror)
+        prefix = decode_prefix(data, slot.file.header.file_id)
+        if isinstance(prefix, Flaw):
+            return prefix
+        entry = decode(memoryview(data)[PREFIX_SIZE:])
+        if isinstance(entry, Entry) and entry.sealed != slot.sealed:
+            return Flaw("entry", slot.sealed[:16].hex(), entry.sealed[:16].hex())
+        return entry

@@ -1,0 +1,312 @@
+"""From what was found to what will be done: refuse by name, or a plan. Changes nothing.
+
+Each row of the table in docs/recovery.md is one rule here. `Refused` means that this group does
+not start; nothing on disk has been touched when it is raised, so that a human, or doctor, finds
+everything as it was.
+"""
+
+from dataclasses import dataclass
+
+from headrace.errors import (
+    ChainBroken,
+    Corrupt,
+    CorruptEntry,
+    CorruptFile,
+    CorruptSnapshot,
+    MissingFile,
+    TooFewSlots,
+)
+from headrace.journal.entry import Flaw, root
+from headrace.journal.findings import Faulty, Found, TornTail
+from headrace.journal.scan import contiguous_from
+from headrace.journal.snapshot import Snapshot
+from headrace.journal.superblock import Checkpoint
+from headrace.journal.survey import Survey
+from headrace.model.ids import Identity, Op
+
+_SALVAGE = (
+    "Nothing was changed. Restore the file from a copy, "
+    "or save what is readable into a new directory"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What recovery does with what was found."""
+
+    snapshot: Snapshot | None  # the one in use; None replays from op 1
+    fell_back: bool
+    base: Op  # replay begins above it
+    base_tip: bytes
+    chain: list[Found]  # dense and linked from the base to the head
+    head: Op
+    tip: bytes
+    watermark: Op  # the journal must reach back to the op above it
+    checkpoint: Checkpoint
+    previous_op: Op
+    commit: Op
+    cut_from: Op | None
+    cut_last: Op | None
+    suspect: tuple[Op, Op] | None
+    faulty: tuple[Faulty, ...]  # solo: all at or below the base
+    needs_file: bool  # the newest file cannot be appended to
+    problem: Corrupt | None  # cluster only: why this replica must catch up before it votes
+
+
+def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
+    """Choose the snapshot, check that nothing acknowledged is missing above it, and plan.
+
+    Alone, whatever is missing refuses the start. In a cluster peers have it: the proven prefix
+    is kept, single bad frames stay as faulty slots, and anything larger is suspect until a peer
+    has filled it.
+    """
+    snapshot, fell_back = _choose(survey, identity, path)
+    base = snapshot.op if snapshot else Op(0)
+    base_tip = snapshot.tip if snapshot else root(identity)
+    problem = _lost_above(survey, base, path)
+    if problem is None and identity.is_solo:
+        problem = _faulty_above(survey, base)
+    if problem is not None and identity.is_solo:
+        raise problem
+    chain = list(contiguous_from(survey.scan.entries, base, base_tip))
+    head, tip = (chain[-1].op, chain[-1].checksum) if chain else (base, base_tip)
+    if identity.is_solo:
+        _check_chain(survey, base, base_tip, head)
+    checkpoint, previous_op = _pairing(survey, snapshot)
+    watermark = Op(max(previous_op - 1, 0))
+    if head - watermark > slots:
+        raise TooFewSlots(path, slots, head - watermark)
+    cut_from, cut_last = _cut(survey)
+    suspect = survey.superblock.suspect if survey.superblock else None
+    if not identity.is_solo:
+        if problem is not None:
+            cut_from, cut_last = Op(head + 1), max(survey.scan.proven, survey.scan.head, head)
+        suspect = _suspect(suspect, cut_from, cut_last)
+    return Plan(
+        snapshot=snapshot,
+        fell_back=fell_back,
+        base=base,
+        base_tip=base_tip,
+        chain=chain,
+        head=head,
+        tip=tip,
+        watermark=watermark,
+        checkpoint=checkpoint,
+        previous_op=previous_op,
+        commit=_commit(survey, identity, base, head),
+        cut_from=cut_from,
+        cut_last=cut_last,
+        suspect=suspect,
+        faulty=tuple(survey.scan.faulty),
+        needs_file=_needs_file(survey, head),
+        problem=problem,
+    )
+
+
+def _suspect(
+    known: tuple[Op, Op] | None, cut_from: Op | None, cut_last: Op | None
+) -> tuple[Op, Op] | None:
+    """What is cut may have been acknowledged here.
+
+    This replica must not say that it never had it.
+    """
+    if cut_from is None or cut_last is None:
+        return known
+    last = max(cut_from, cut_last)
+    return (cut_from, last) if known is None else (min(known[0], cut_from), max(known[1], last))
+
+
+def _commit(survey: Survey, identity: Identity, base: Op, head: Op) -> Op:
+    """Alone, what is durable is committed; in a cluster only what something says is."""
+    if identity.is_solo:
+        return head
+    known = survey.superblock.commit if survey.superblock else Op(0)
+    return min(head, max(survey.scan.commit, known, base))
+
+
+def _choose(survey: Survey, identity: Identity, path: str) -> tuple[Snapshot | None, bool]:
+    """Return the newest usable snapshot, and whether a newer one had to be passed over."""
+    pairing = survey.superblock.checkpoint if survey.superblock else Checkpoint()
+    newest = max([pairing.op, *(bad.op for bad in survey.bad_snapshots)])
+    for snapshot in survey.snapshots:
+        if _is_usable(survey, snapshot, pairing):
+            return snapshot, snapshot.op < newest
+        newest = max(newest, snapshot.op)
+    if _reaches(survey, Op(0), root(identity), pairing):
+        return None, newest > 0
+    flaw = survey.bad_snapshots[0].flaw if survey.bad_snapshots else Flaw("snapshot is missing")
+    raise CorruptSnapshot(
+        f"no snapshot can be used ({flaw.what}), and the journal does not begin at op 1",
+        path=path,
+        expected=f"a snapshot at op {newest}",
+        found=[snapshot.op for snapshot in survey.snapshots],
+        hint=_SALVAGE,
+    )
+
+
+def _is_usable(survey: Survey, snapshot: Snapshot, pairing: Checkpoint) -> bool:
+    if snapshot.op > pairing.op:
+        return True  # a crash came between its persisting and the pairing
+    if snapshot.op == pairing.op:
+        return snapshot.checksum == pairing.snapshot
+    return _reaches(survey, snapshot.op, snapshot.tip, pairing)
+
+
+def _reaches(survey: Survey, base: Op, tip: bytes, pairing: Checkpoint) -> bool:
+    """Tell whether the journal chains from `base` through the paired op."""
+    if base == 0 and not (
+        survey.scan.files and survey.scan.files[0].candidate.header.first_op == 1
+    ):
+        return False
+    if base == pairing.op:
+        return True
+    chain = contiguous_from(survey.scan.entries, base, tip)
+    return any(found.op == pairing.op and found.checksum == pairing.tip for found in chain)
+
+
+def _lost_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
+    """Return the first thing that hides more than single entries above `base`."""
+    return (
+        _unreadable_above(survey, base)
+        or _gap_above(survey, base, path)
+        or _short(survey)
+        or _break_above(survey, base)
+    )
+
+
+def _unreadable_above(survey: Survey, base: Op) -> Corrupt | None:
+    for one in survey.unreadable:
+        if one.last is None or one.last > base:
+            return CorruptFile(
+                f"its header cannot be read, so the ops from {one.first} are out of reach: "
+                f"{one.flaw.what}",
+                path=one.path,
+                position=0,
+                expected=one.flaw.expected,
+                found=one.flaw.found,
+                hint=_SALVAGE,
+            )
+    return None
+
+
+def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
+    if not survey.scan.files:
+        return MissingFile("the journal has no file", path=f"{path}/journal", hint=_SALVAGE)
+    first = survey.scan.files[0].candidate
+    if first.header.first_op > base + 1:
+        return MissingFile(
+            "the file before it is gone",
+            path=first.storage.path,
+            expected=f"first op at most {base + 1}",
+            found=first.header.first_op,
+            hint=_SALVAGE,
+        )
+    for gap in survey.scan.gaps:
+        if gap.last is not None and gap.last <= base:
+            continue
+        if gap.is_file:
+            until = "" if gap.last is None else f" to {gap.last}"
+            message = f"the file after it is gone, with the ops from {gap.first}{until}"
+            return MissingFile(message, path=gap.path, hint=_SALVAGE)
+        return CorruptEntry(
+            f"ops {gap.first} to {gap.last} were acknowledged and are gone from its end",
+            path=gap.path,
+            expected=f"head {gap.last}",
+            found=gap.first - 1,
+            hint=_SALVAGE,
+        )
+    return None
+
+
+def _short(survey: Survey) -> Corrupt | None:
+    if survey.is_clean:
+        return None  # the clean head proves that nothing was in the part that is gone
+    for short in survey.scan.shorts:
+        return CorruptFile(
+            "the file was cut short, and nothing tells what was in the rest",
+            path=short.path,
+            position=short.found,
+            expected=f"{short.expected} bytes",
+            found=short.found,
+            hint=_SALVAGE,
+        )
+    return None
+
+
+def _break_above(survey: Survey, base: Op) -> Corrupt | None:
+    for broken in survey.scan.breaks:
+        if broken.op > base:
+            return ChainBroken(
+                f"op {broken.op} does not follow the op before it",
+                path=broken.path,
+                position=broken.position,
+                expected=broken.expected,
+                found=broken.found,
+                hint=_SALVAGE,
+            )
+    return None
+
+
+def _faulty_above(survey: Survey, base: Op) -> Corrupt | None:
+    for one in survey.scan.faulty:
+        if one.op > base:
+            return CorruptEntry(
+                f"op {one.op} was acknowledged and cannot be read: {one.flaw.what}",
+                path=one.path,
+                position=one.position,
+                expected=one.flaw.expected,
+                found=one.flaw.found,
+                hint=_SALVAGE,
+            )
+    return None
+
+
+def _check_chain(survey: Survey, base: Op, base_tip: bytes, head: Op) -> None:
+    """What the journal holds above the base must go on from it."""
+    above = [found for found in survey.scan.entries if found.op > base]
+    if above and above[-1].op != head:
+        stray = next(found for found in above if found.op > head)
+        raise ChainBroken(
+            f"op {stray.op} does not follow the snapshot at op {base}",
+            path=survey.scan.files[stray.file].candidate.storage.path,
+            position=stray.position,
+            expected=base_tip.hex(),
+            found=stray.parent.hex(),
+            hint=_SALVAGE,
+        )
+
+
+def _pairing(survey: Survey, snapshot: Snapshot | None) -> tuple[Checkpoint, Op]:
+    """Return what the superblock is to say.
+
+    A snapshot newer than the pairing becomes the pair.
+    """
+    superblock = survey.superblock
+    known = superblock.checkpoint if superblock else Checkpoint()
+    previous = superblock.previous_op if superblock else Op(0)
+    if snapshot is None or snapshot.op <= known.op:
+        return known, previous
+    if superblock is None:
+        older = [one.op for one in survey.snapshots if one.op < snapshot.op]
+        previous = max(older, default=Op(0))
+    else:
+        previous = known.op
+    return Checkpoint(snapshot.op, snapshot.tip, snapshot.checksum), previous
+
+
+def _cut(survey: Survey) -> tuple[Op | None, Op | None]:
+    intended = survey.superblock.cut_from if survey.superblock else None
+    ending = survey.scan.ending
+    if isinstance(ending, TornTail):
+        first = ending.first if intended is None else min(intended, ending.first)
+        return first, max(ending.last, first)
+    return intended, intended
+
+
+def _needs_file(survey: Survey, head: Op) -> bool:
+    """Damage at or below the snapshot ends the newest file: go on in a new one."""
+    files, entries = survey.scan.files, survey.scan.entries
+    newest = files[-1].candidate.header
+    if entries and entries[-1].op == head:
+        return False
+    return newest.first_op - 1 != head

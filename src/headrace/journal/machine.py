@@ -1,0 +1,39 @@
+"""The seam between a group and what it replicates: a deterministic state machine."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.journal.entry import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A machine's state as bytes.
+
+    Equal states have equal `replicated` bytes on every replica.
+    """
+
+    replicated: bytes
+    local: bytes = b""  # where this node keeps things; not covered by the digest
+
+
+class Machine(Protocol):
+    """State that is a function of the log.
+
+    It reads no clock and no chance, and opens no file.
+    """
+
+    def apply(self, entry: Entry) -> object:
+        """Run one committed entry and return its result.
+
+        Never raises on a well-formed entry.
+        """
+
+    def snapshot(self) -> State:
+        """Return the state now. Called right after the apply of a Seal; must be cheap."""
+
+    def restore(self, state: State | None) -> None:
+        """Become `state`; None is the state before op 1."""
+
+    def digest(self) -> bytes:
+        """Return 16 bytes that are equal on replicas with equal state, and only there."""

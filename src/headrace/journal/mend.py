@@ -1,0 +1,145 @@
+"""The only in-place writes of a journal: healing, rewriting, repairing, cutting.
+
+Everything here either writes bytes that are there already, or bytes that the chain proves, or
+zeros over what a durable intent has given up; a crash inside any of it leaves what a scan
+understands.
+"""
+
+from headrace.errors import NotNext
+from headrace.journal.entry import Entry, Header, decode_header
+from headrace.journal.file import BLOCK_SIZE, JournalFile, encode_block
+from headrace.journal.findings import Faulty
+from headrace.journal.frame import (
+    PREFIX_SIZE,
+    Kind,
+    Prefix,
+    encode_prefix,
+    entry_frame_size,
+)
+from headrace.journal.journal import Journal
+from headrace.journal.ring import Slot
+from headrace.journal.superblock import SuperblockFile
+from headrace.model.ids import Op
+
+
+def cut(
+    journal: Journal,
+    superblock: SuperblockFile,
+    first: Op,
+    suspect: tuple[Op, Op] | None = None,
+) -> None:
+    """Remove every op from `first` on: intent → zeros and unlinks → intent cleared.
+
+    A crash before the intent leaves everything; after it, the next scan finishes the cut.
+    """
+    superblock.write(cut_from=first, suspect=suspect)
+    _erase(journal, first)
+    superblock.write(cut_from=None)
+
+
+def _erase(journal: Journal, first: Op) -> None:
+    journal.refuse_if_poisoned()
+    while len(journal.files) > 1 and journal.newest.header.first_op > first:
+        _unlink_newest(journal)
+    slot = journal.ring.get(first)
+    file = journal.newest
+    position = slot.position if slot is not None else file.end
+    assert slot is None or slot.file is file
+    journal.zero(file, position, file.header.size, "cut")
+    journal.ring.forget_from(first, journal.durable)
+    file.end = position
+    if first <= journal.durable:
+        before = journal.ring.get(Op(first - 1))
+        journal.tip = file.header.parent if before is None else before.sealed[:16]
+        journal.durable = Op(first - 1)
+    journal.marked = min(journal.marked, journal.durable)
+
+
+def _unlink_newest(journal: Journal) -> None:
+    file = journal.files.pop()
+    if file.retire():
+        file.storage.close()
+    try:
+        journal.directory.unlink(file.name)
+        journal.directory.sync()
+    except OSError as error:
+        raise journal.poison(file.path, "cut", error) from error
+
+
+def rewrite(journal: Journal, above: Op) -> int:
+    """Write every frame above `above` again where it stands, sync, and count them.
+
+    A scan may have read pages that a failed sync left clean in the cache; after this they are
+    on disk.
+    """
+    slots = list(journal.ring.between(Op(above + 1), journal.durable))
+    for slot in slots:
+        header = decode_header(slot.sealed)
+        assert isinstance(header, Header)
+        try:
+            data = slot.file.storage.read(slot.position, entry_frame_size(header.body_size))
+            slot.file.storage.write(slot.position, [data])
+        except OSError as error:
+            raise journal.poison(slot.file.path, "rewrite", error) from error
+    for file in {id(slot.file): slot.file for slot in slots}.values():
+        journal.sync(file, "rewrite")
+    return len(slots)
+
+
+def heal_header(journal: Journal, file: JournalFile, block: int) -> None:
+    """Write a bad header block again from the good one."""
+    _write(journal, file, block * BLOCK_SIZE, encode_block(file.header), "header")
+
+
+def heal_end(journal: Journal, index: int) -> None:
+    """Write the end frame of a file whose successor is there."""
+    file, following = journal.files[index], journal.files[index + 1]
+    last = Op(following.header.first_op - 1)
+    prefix = Prefix(
+        Kind.END,
+        PREFIX_SIZE,
+        file.header.file_id,
+        last,
+        min(journal.commit, last),
+        last,
+        following.header.parent,
+    )
+    _write(journal, file, file.end, encode_prefix(prefix), "end")
+    file.end += PREFIX_SIZE
+
+
+def heal_size(journal: Journal, file: JournalFile, found: int) -> None:
+    """Give a shortened file its empty part back. Only when nothing can have been in it."""
+    journal.zero(file, found, file.header.size, "heal")
+
+
+def repair(journal: Journal, faulty: Faulty, entry: Entry) -> None:
+    """Write an entry that a peer sent over the faulty frame it was fetched for."""
+    assert faulty.position is not None
+    if entry.op != faulty.op:
+        raise NotNext("op", faulty.op, entry.op)
+    if faulty.checksum is not None and entry.checksum != faulty.checksum:
+        raise NotNext("checksum", faulty.checksum.hex(), entry.checksum.hex())
+    file = next(file for file in journal.files if file.path == faulty.path)
+    size = entry_frame_size(len(entry.body))
+    prefix = Prefix(
+        Kind.ENTRY,
+        size,
+        file.header.file_id,
+        Op(entry.op - 1),
+        min(journal.commit, Op(entry.op - 1)),
+        entry.op,
+        entry.checksum,
+    )
+    data = b"".join((encode_prefix(prefix), entry.sealed, entry.body))
+    _write(journal, file, faulty.position, data, "repair")
+    journal.ring.put(Slot(entry.op, file, faulty.position, entry.sealed))
+
+
+def _write(journal: Journal, file: JournalFile, position: int, data: bytes, stage: str) -> None:
+    journal.refuse_if_poisoned()
+    try:
+        file.storage.write(position, [data])
+    except OSError as error:
+        raise journal.poison(file.path, stage, error) from error
+    journal.sync(file, stage)

@@ -1,0 +1,301 @@
+"""From a directory to a running group: survey, judge, mend, replay. The same for every machine.
+
+The order is one list, and a crash at any place in it is followed by a recovery that ends the
+same:
+
+    survey and judge      nothing is written; a refusal leaves everything as it was
+    superblock, cut       a torn tail goes away, by intent
+    heal, rewrite         what was scanned is made durable before it is trusted
+    restore, replay       through the same apply as live traffic
+    superblock            clean mark and intent cleared: only now may anything be appended
+    checkpoint, drain     what a crash had interrupted is brought to its end
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from headrace.errors import DiskFull, MissingFile, StorageFailed
+from headrace.journal import mend
+from headrace.journal.checkpoint import Captured, Checkpoints, as_captured
+from headrace.journal.entry import root
+from headrace.journal.file import JournalFile, size_for
+from headrace.journal.group import Group
+from headrace.journal.journal import Journal
+from headrace.journal.judge import Plan, judge
+from headrace.journal.machine import Machine, State
+from headrace.journal.report import Cut, Note, RecoveryReport
+from headrace.journal.ring import Ring, Slot
+from headrace.journal.snapshot import SnapshotFiles, snapshot_name
+from headrace.journal.spare import Spares
+from headrace.journal.superblock import NAMES, Superblock, SuperblockFile
+from headrace.journal.survey import Survey, survey
+from headrace.model.ids import Identity, Op
+from headrace.storage.atomic import is_leftover
+from headrace.storage.seam import Directory
+
+SLOTS_SHARD = 2**17
+SLOTS_METADATA = 2**12
+FILE_SIZE = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a group is run with. `slots` is a constant of the cluster; the rest is local."""
+
+    slots: int = SLOTS_SHARD
+    file_size: int = FILE_SIZE
+    spare_count_max: int = 4
+    create: bool = True  # make the group if the directory is empty
+    seal: Callable[[Captured], State] = as_captured
+    new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
+    clock: Callable[[], float] = time.monotonic
+
+
+@dataclass(slots=True)
+class _Rooms:
+    """The directories of one group."""
+
+    top: Directory
+    journal: Directory
+    spares: Spares
+    snapshots: SnapshotFiles
+    quarantine: Directory
+
+
+def recover(
+    directory: Directory, identity: Identity, machine: Machine, options: Options | None = None
+) -> tuple[Group, RecoveryReport]:
+    """Bring the group in `directory` back, or make it.
+
+    The caller holds the lock of the data directory.
+    """
+    options = options or Options()
+    started = options.clock()
+    try:
+        rooms = _rooms(directory, identity, options)
+        found = survey(rooms.top, rooms.journal, rooms.snapshots)
+        if found.is_empty:
+            group, report = _make(rooms, identity, machine, options)
+        else:
+            plan = judge(found, identity, options.slots, directory.path)
+            group, report = _Recovery(rooms, identity, machine, options, found, plan).run()
+    except OSError as error:
+        raise StorageFailed(directory.path, "recovery", error) from error
+    return group, replace(report, seconds=options.clock() - started)
+
+
+def _rooms(directory: Directory, identity: Identity, options: Options) -> _Rooms:
+    if options.create:
+        for name in ("journal", "snapshots", "quarantine"):
+            directory.make_child(name)
+        directory.sync()
+        directory.child("journal").make_child("spare")
+        directory.child("journal").sync()
+    try:
+        journal = directory.child("journal")
+        return _Rooms(
+            top=directory,
+            journal=journal,
+            spares=Spares(
+                journal.child("spare"),
+                options.file_size,
+                options.spare_count_max,
+                options.new_id,
+            ),
+            snapshots=SnapshotFiles(directory.child("snapshots"), identity),
+            quarantine=directory.child("quarantine"),
+        )
+    except FileNotFoundError as error:
+        raise MissingFile(
+            "this is not the directory of a group", path=directory.path, hint="Check the path"
+        ) from error
+
+
+def _make(
+    rooms: _Rooms, identity: Identity, machine: Machine, options: Options
+) -> tuple[Group, RecoveryReport]:
+    """Make a new group.
+
+    The first journal file, then the superblock that says it must be there.
+    """
+    rooms.spares.tidy(set())
+    size = size_for(0, options.file_size)
+    first = rooms.spares.enlist(rooms.journal, identity, Op(1), root(identity), size)
+    journal = Journal(
+        identity,
+        rooms.journal,
+        rooms.spares,
+        Ring(options.slots),
+        [first],
+        Op(0),
+        root(identity),
+    )
+    superblock = SuperblockFile(rooms.top, Superblock(identity))
+    superblock.write()
+    rooms.spares.ensure()
+    machine.restore(None)
+    checkpoints = Checkpoints(journal, superblock, rooms.snapshots, options.seal)
+    group = Group(machine, journal, superblock, checkpoints, Op(0))
+    return group, RecoveryReport(is_new=True, file_count=1)
+
+
+@dataclass(slots=True)
+class _Recovery:
+    rooms: _Rooms
+    identity: Identity
+    machine: Machine
+    options: Options
+    found: Survey
+    plan: Plan
+    notes: list[Note] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
+
+    def run(self) -> tuple[Group, RecoveryReport]:
+        plan, found = self.plan, self.found
+        journal = self._journal()
+        superblock = SuperblockFile(
+            self.rooms.top, found.superblock or Superblock(self.identity)
+        )
+        cut = self._cut(journal, superblock)
+        self._note_superblock()
+        self._heal(journal)
+        rewritten = 0 if found.is_clean else mend.rewrite(journal, found.scan.proven)
+        self._set_aside()
+        self._open_file(journal)
+        checkpoints = Checkpoints(journal, superblock, self.rooms.snapshots, self.options.seal)
+        group = Group(self.machine, journal, superblock, checkpoints, plan.base)
+        self.machine.restore(plan.snapshot.state if plan.snapshot else None)
+        superblock.current = replace(
+            superblock.current, checkpoint=plan.checkpoint, previous_op=plan.previous_op
+        )
+        replayed = self._replay(group)
+        superblock.write(
+            cut_from=None,
+            clean_head=None,
+            suspect=plan.suspect,
+            commit=max(superblock.current.commit, plan.commit),
+        )
+        self._finish(group)
+        return group, RecoveryReport(
+            was_clean=found.is_clean,
+            snapshot_op=plan.base,
+            fell_back=plan.fell_back,
+            file_count=len(found.scan.files),
+            head=plan.head,
+            replayed=replayed,
+            rewritten=rewritten,
+            cut=cut,
+            suspect=plan.suspect,
+            faulty=plan.faulty,
+            superblock_rebuilt=found.superblock is None,
+            notes=tuple(self.notes),
+            quarantined=tuple(self.quarantined),
+        )
+
+    def _journal(self) -> Journal:
+        """The journal as scanned.
+
+        Files, and a slot for each whole entry that must stay reachable.
+        """
+        scan, plan = self.found.scan, self.plan
+        files = [
+            JournalFile(one.candidate.storage, one.candidate.header, one.end)
+            for one in scan.files
+        ]
+        ring = Ring(self.options.slots, plan.watermark)
+        for entry in scan.entries:
+            if plan.watermark < entry.op <= plan.head:
+                ring.put(Slot(entry.op, files[entry.file], entry.position, entry.sealed))
+        return Journal(
+            identity=self.identity,
+            directory=self.rooms.journal,
+            spares=self.rooms.spares,
+            ring=ring,
+            files=files,
+            durable=plan.head,
+            tip=plan.tip,
+            commit=plan.commit,
+            marked=min(scan.marked, plan.head),
+        )
+
+    def _cut(self, journal: Journal, superblock: SuperblockFile) -> Cut | None:
+        first = self.plan.cut_from
+        if first is None:
+            return None
+        path = journal.newest.path
+        mend.cut(journal, superblock, first, self.plan.suspect)
+        return Cut(first, max(first, self.plan.cut_last or first), path)
+
+    def _note_superblock(self) -> None:
+        for name, flaw in zip(NAMES, self.found.copies.flaws, strict=True):
+            if flaw is not None:
+                path = f"{self.rooms.top.path}/{name}"
+                self.notes.append(Note(path, None, flaw.what, mended=True))
+
+    def _heal(self, journal: Journal) -> None:
+        for file, scanned in zip(list(journal.files), self.found.scan.files, strict=False):
+            for block in scanned.candidate.bad_blocks:
+                mend.heal_header(journal, file, block)
+                self.notes.append(Note(file.path, block * 4096, "header block", mended=True))
+        for short in self.found.scan.shorts:
+            mend.heal_size(journal, journal.files[short.file], short.found)
+            self.notes.append(Note(short.path, short.found, "file size", mended=True))
+        for index, scanned in enumerate(self.found.scan.files[: len(journal.files) - 1]):
+            following = journal.files[index + 1].header.first_op
+            whole = scanned.last_op == following - 1
+            if not scanned.has_end and whole:
+                mend.heal_end(journal, index)
+        for one in self.found.scan.rubble:
+            self.notes.append(Note(one.path, one.position, one.flaw.what, mended=False))
+
+    def _set_aside(self) -> None:
+        """Move what is damaged and not needed out of the way, never away for good."""
+        passed = [
+            snapshot_name(one.op) for one in self.found.snapshots if one.op > self.plan.base
+        ]
+        for name in [*(one.name for one in self.found.bad_snapshots), *passed]:
+            self._quarantine(self.rooms.snapshots.directory, name)
+        for one in self.found.unreadable:
+            self._quarantine(self.rooms.journal, one.name)
+        for room in (self.rooms.top, self.rooms.journal, self.rooms.snapshots.directory):
+            for name in filter(is_leftover, room.names()):
+                room.unlink(name)
+        live = {one.candidate.header.file_id for one in self.found.scan.files}
+        self.rooms.spares.tidy(live)
+
+    def _quarantine(self, room: Directory, name: str) -> None:
+        room.rename(name, name, into=self.rooms.quarantine)
+        self.rooms.quarantine.sync()
+        room.sync()
+        self.quarantined.append(f"{room.path}/{name}")
+
+    def _open_file(self, journal: Journal) -> None:
+        """Begin a new file where the newest one ends in damage that the snapshot covers."""
+        if not self.plan.needs_file:
+            return
+        size = size_for(0, self.options.file_size)
+        first_op = Op(self.plan.head + 1)
+        file = self.rooms.spares.enlist(
+            self.rooms.journal, self.identity, first_op, self.plan.tip, size
+        )
+        journal.files.append(file)
+
+    def _replay(self, group: Group) -> int:
+        count = 0
+        for op in range(self.plan.base + 1, self.plan.commit + 1):
+            entry = group.journal.read(Op(op))
+            assert entry is not None
+            group.apply(entry)
+            count += 1
+        return count
+
+    def _finish(self, group: Group) -> None:
+        try:
+            while group.checkpoints.run() is not None:
+                pass
+            group.checkpoints.finish()
+            self.rooms.spares.ensure()
+        except DiskFull as error:  # what is pending stays so, and appends wait for it
+            self.notes.append(Note(error.path, None, str(error), mended=False))

@@ -1,0 +1,82 @@
+"""What a recovery found and did, as one value.
+
+Tests assert on it, the log prints it, doctor shows it.
+"""
+
+from dataclasses import dataclass, field
+
+from headrace.journal.findings import Faulty
+from headrace.model.ids import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Ops removed from the end.
+
+    An unfinished commit group, or a cut that a crash had interrupted.
+    """
+
+    first: Op
+    last: Op
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something bad that cost nothing. `mended` if it is whole again."""
+
+    path: str
+    position: int | None
+    what: str
+    mended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """One recovery. Equal reports mean equal findings, however long they took."""
+
+    is_new: bool = False  # the group was made by this call
+    was_clean: bool = False  # the last stop was a clean one
+    snapshot_op: Op = Op(0)  # the snapshot in use, 0 if the log was replayed from its start
+    fell_back: bool = False  # a newer snapshot existed and could not be used
+    file_count: int = 0
+    head: Op = Op(0)
+    replayed: int = 0
+    rewritten: int = (
+        0  # frames above what was proven durable, written again before being trusted
+    )
+    cut: Cut | None = None
+    suspect: tuple[Op, Op] | None = None
+    faulty: tuple[Faulty, ...] = ()  # below the snapshot in use, or waiting for repair
+    superblock_rebuilt: bool = False
+    notes: tuple[Note, ...] = ()
+    quarantined: tuple[str, ...] = ()
+    seconds: float = field(default=0.0, compare=False)
+
+    def lines(self) -> list[str]:
+        """Return the report in words, one finding a line."""
+        if self.is_new:
+            return ["made a new group"]
+        start = (
+            f"snapshot at op {self.snapshot_op}" if self.snapshot_op else "no snapshot needed"
+        )
+        stop = "after a clean stop" if self.was_clean else "after an unclean stop"
+        found = [
+            f"recovered {stop}: {start}, {self.replayed} ops replayed, head is op {self.head}"
+        ]
+        if self.fell_back:
+            found.append("the newest snapshot was unusable: went back to the one before it")
+        if self.superblock_rebuilt:
+            found.append("no superblock was readable: rebuilt from snapshot and journal")
+        if self.cut is not None:
+            found.append(f"cut an unfinished tail, ops {self.cut.first}..{self.cut.last}")
+        if self.rewritten:
+            found.append(f"wrote {self.rewritten} frames again before trusting them")
+        found += [
+            f"op {one.op} is damaged: {one.flaw.what} ({one.path})" for one in self.faulty
+        ]
+        found += [
+            f"{note.path}: {note.what}{' (mended)' if note.mended else ''}"
+            for note in self.notes
+        ]
+        return found + [f"moved to quarantine: {path}" for path in self.quarantined]

@@ -1,0 +1,347 @@
+"""Look at a group's journal files and say what is there. A scan changes nothing.
+
+A scan walks the frames of all files in op order. Where a frame is not what should be there, it
+looks for the next whole one, so that it knows everything that survived. What lies behind a bad
+frame does not tell a torn tail from damage: groups are synced together and a crash may keep any
+part of one. *Evidence* tells: an op that some frame, the superblock or a snapshot says was
+durable and that is bad now is damage, never a torn tail.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from headrace.journal.entry import CHECKSUM_SIZE, Flaw, Header
+from headrace.journal.file import FIRST_POSITION, FileHeader
+from headrace.journal.findings import (
+    Break,
+    Candidate,
+    CleanEnd,
+    Evidence,
+    Faulty,
+    Found,
+    Gap,
+    Rubble,
+    Scan,
+    ScannedFile,
+    ShortFile,
+    TornTail,
+)
+from headrace.journal.frame import Kind, Prefix, aligned
+from headrace.journal.walk import FileReader, traces
+from headrace.model.ids import Identity, Op
+
+
+@dataclass(frozen=True, slots=True)
+class _Bad:
+    """A place where the frame of `op` should begin and does not."""
+
+    op: Op
+    file: int
+    position: int
+    flaw: Flaw
+    checksum: bytes | None
+
+
+def scan(candidates: Sequence[Candidate], identity: Identity, evidence: Evidence) -> Scan:
+    """Classify the files, which are given in order of their first op. Change nothing."""
+    return _Scanner(identity, evidence, [ScannedFile(one) for one in candidates]).run()
+
+
+@dataclass(slots=True)
+class _Scanner:
+    identity: Identity
+    evidence: Evidence
+    files: list[ScannedFile]
+    expected: Op = Op(1)
+    tip: bytes | None = None  # checksum of expected - 1; None after a bad frame
+    entries: list[Found] = field(default_factory=list)
+    bad: list[_Bad] = field(default_factory=list)
+    breaks: list[Break] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    shorts: list[ShortFile] = field(default_factory=list)
+    rubble: list[Rubble] = field(default_factory=list)
+    durable: Op = Op(0)
+    commit: Op = Op(0)
+    highest: Op = Op(0)  # highest op of any readable header
+    has_trace: bool = (
+        False  # something of the newest file's life lies beyond the last whole frame
+    )
+
+    def run(self) -> Scan:
+        for index, file in enumerate(self.files):
+            header = file.candidate.header
+            if self._is_cut(header.first_op, index):
+                break
+            self._join(index, header)
+            self._walk(index, file)
+        self._check_last_end()
+        return self._result()
+
+    def _is_cut(self, first_op: Op, index: int) -> bool:
+        cut_from = self.evidence.cut_from
+        return cut_from is not None and first_op > cut_from and index > 0
+
+    def _join(self, index: int, header: FileHeader) -> None:
+        """Go from the file before to this one."""
+        path = self.files[index].candidate.storage.path
+        if index > 0:
+            before = self.files[index - 1]
+            # A file gets its name only after the one before it was synced, so its name is
+            # evidence.
+            self.durable = max(self.durable, Op(header.first_op - 1))
+            self._forgive_end(index - 1, before, header.first_op)
+            if header.first_op > self.expected:
+                self._missing(before, index - 1, header.first_op)
+            elif header.first_op < self.expected:
+                self._break(path, 0, f"first op {self.expected}", str(header.first_op))
+            elif self.tip is not None and header.parent != self.tip:
+                self._break(path, 0, self.tip.hex(), header.parent.hex())
+        self.expected, self.tip = header.first_op, header.parent
+        if index > 0 and self.bad and self.bad[-1].op == header.first_op - 1:
+            self._name_last_bad(header.parent)
+
+    def _forgive_end(self, index: int, before: ScannedFile, first_op: Op) -> None:
+        """All entries of the file before are there.
+
+        What is bad or absent behind them was its end.
+        """
+        if before.has_end or first_op != self.expected:
+            return
+        flaw = Flaw("end frame", f"op {first_op - 1}", "nothing")
+        if self.bad and self.bad[-1].op == first_op:
+            flaw = self.bad.pop().flaw
+        self.rubble.append(Rubble(before.candidate.storage.path, before.end, flaw))
+
+    def _missing(self, before: ScannedFile, index: int, first_op: Op) -> None:
+        path = before.candidate.storage.path
+        if before.has_end:
+            self.gaps.append(Gap(self.expected, Op(first_op - 1), path, is_file=True))
+            return
+        flaw = Flaw("the frame is gone", f"op {self.expected}", "nothing of this file's life")
+        known = self.bad[-1].op if self.bad else Op(0)
+        for op in range(max(self.expected, known + 1), first_op):
+            self.bad.append(_Bad(Op(op), index, before.end, flaw, None))
+
+    def _break(self, path: str, position: int, expected: str, found: str) -> None:
+        self.breaks.append(Break(self.expected, path, position, expected, found))
+
+    def _walk(self, index: int, file: ScannedFile) -> None:
+        storage = file.candidate.storage
+        reader = FileReader(storage, file.candidate.header.file_id)
+        self.has_trace = False
+        file.is_short = reader.size < file.candidate.header.size
+        position = FIRST_POSITION
+        while position < reader.size:
+            after = self._step(index, file, reader, position)
+            if after is None:
+                break
+            position = after
+        file.last_op = Op(self.expected - 1)
+        if file.is_short:
+            short = ShortFile(index, storage.path, file.candidate.header.size, reader.size)
+            self._note_short(short, index == len(self.files) - 1)
+
+    def _note_short(self, short: ShortFile, is_newest: bool) -> None:
+        """What an older file has lost, the next file's first op tells.
+
+        Of the newest nobody can know.
+        """
+        if is_newest:
+            self.shorts.append(short)
+        else:
+            flaw = Flaw("file size", short.expected, short.found)
+            self.rubble.append(Rubble(short.path, short.found, flaw))
+
+    def _step(
+        self, index: int, file: ScannedFile, reader: FileReader, position: int
+    ) -> int | None:
+        """Take one frame; return where to go on, or None at the end of this file."""
+        frame = reader.frame(position)
+        if isinstance(frame.prefix, Prefix) and self._is_above_cut(frame.prefix):
+            return None
+        if isinstance(frame.prefix, Prefix):
+            self._note(frame.prefix)
+        flaw = frame.flaw or self._misplaced(frame.prefix, frame.header)
+        if flaw is not None:
+            return self._resync(index, file, reader, position, flaw)
+        prefix = frame.prefix
+        assert isinstance(prefix, Prefix)
+        if frame.header is not None and not self._follows(file, position, frame.header):
+            return None
+        file.end = position + aligned(prefix.size)
+        if prefix.kind is Kind.END:
+            file.has_end = True
+        if frame.header is not None:
+            self._take(index, position, prefix, frame.header, reader)
+        elif self.tip is None:
+            self._name_last_bad(prefix.tip)
+            self.tip = prefix.tip
+        return None if file.has_end else file.end
+
+    def _is_above_cut(self, prefix: Prefix) -> bool:
+        cut_from = self.evidence.cut_from
+        return cut_from is not None and prefix.op >= cut_from
+
+    def _note(self, prefix: Prefix) -> None:
+        self.durable = max(self.durable, prefix.durable)
+        self.commit = max(self.commit, prefix.commit)
+        self.highest = max(self.highest, prefix.op)
+
+    def _misplaced(self, prefix: Prefix | Flaw, header: Header | None) -> Flaw | None:
+        """Judge a whole frame against its place: is it the one that should be here?"""
+        assert isinstance(prefix, Prefix)
+        expected = self.expected if prefix.kind is Kind.ENTRY else Op(self.expected - 1)
+        if prefix.op != expected:
+            return Flaw("op", expected, prefix.op)
+        if header is None:
+            return None
+        if header.cluster != self.identity.cluster or header.group != self.identity.group:
+            return Flaw("group", self.identity.group, header.group)
+        return None
+
+    def _follows(self, file: ScannedFile, position: int, header: Header) -> bool:
+        if self.tip is None:
+            self._name_last_bad(header.parent)
+            return True
+        if header.parent == self.tip:
+            return True
+        self._break(file.candidate.storage.path, position, self.tip.hex(), header.parent.hex())
+        return False
+
+    def _take(
+        self, index: int, position: int, prefix: Prefix, header: Header, reader: FileReader
+    ) -> None:
+        self.entries.append(
+            Found(
+                header.op,
+                index,
+                position,
+                prefix.size,
+                header.checksum,
+                header.parent,
+                reader.sealed(position),
+            )
+        )
+        self.expected, self.tip = Op(header.op + 1), header.checksum
+
+    def _name_last_bad(self, checksum: bytes) -> None:
+        """The entry after a bad one says which checksum the bad one had."""
+        last = self.bad[-1]
+        if last.checksum is None:
+            self.bad[-1] = _Bad(last.op, last.file, last.position, last.flaw, checksum)
+
+    def _resync(
+        self, index: int, file: ScannedFile, reader: FileReader, position: int, flaw: Flaw
+    ) -> int | None:
+        """Find the next whole frame of this file's life behind a bad one."""
+        self.has_trace = False
+        cluster = self.identity.cluster
+        for trace in traces(reader, position, cluster, self.identity.group, self.expected):
+            self.has_trace = True
+            self.highest = max(self.highest, trace.op or Op(0))
+            if trace.prefix is None or self._is_above_cut(trace.prefix):
+                continue
+            self._note(trace.prefix)
+            is_entry = trace.prefix.kind is Kind.ENTRY
+            target = trace.prefix.op if is_entry else Op(trace.prefix.op + 1)
+            if trace.position == position and is_entry and target == self.expected:
+                return self._lose_named(index, file, position, flaw, trace.prefix)
+            if target > self.expected or (
+                target == self.expected and trace.position > position
+            ):
+                self._lose(index, position, flaw, target)
+                return trace.position
+        if self.has_trace:
+            self.bad.append(_Bad(self.expected, index, position, flaw, None))
+        return None
+
+    def _lose_named(
+        self, index: int, file: ScannedFile, position: int, flaw: Flaw, prefix: Prefix
+    ) -> int:
+        """The prefix is whole and says what was here: only this one op is bad."""
+        self.bad.append(_Bad(self.expected, index, position, flaw, prefix.tip))
+        self.expected, self.tip = Op(self.expected + 1), prefix.tip
+        file.end = position + aligned(prefix.size)
+        return file.end
+
+    def _lose(self, index: int, position: int, flaw: Flaw, target: Op) -> None:
+        """Everything from the expected op up to `target` is bad."""
+        if target == self.expected:  # a bad mark: no entry is lost, and the chain goes on
+            path = self.files[index].candidate.storage.path
+            self.rubble.append(Rubble(path, position, flaw))
+            return
+        for op in range(self.expected, target):
+            self.bad.append(_Bad(Op(op), index, position, flaw, None))
+        self.expected, self.tip = target, None
+
+    def _check_last_end(self) -> None:
+        if not self.files:
+            return
+        last = self.files[-1]
+        if last.has_end:
+            path = last.candidate.storage.path
+            self.gaps.append(Gap(self.expected, None, path, is_file=True))
+
+    def _result(self) -> Scan:
+        proven = max(self.durable, self.commit, self.evidence.durable)
+        if self.evidence.cut_from is not None:
+            proven = min(proven, Op(self.evidence.cut_from - 1))
+        torn = next((one for one in self.bad if one.op > proven), None)
+        ending: CleanEnd | TornTail = CleanEnd()
+        if torn is not None:
+            last = max(torn.op, self.highest)
+            ending = TornTail(torn.op, last, torn.file, torn.position)
+        limit = torn.op if torn is not None else None
+        entries = [one for one in self.entries if limit is None or one.op < limit]
+        head, tip = self._head(entries, limit)
+        self._check_reach(head, proven)
+        return Scan(
+            files=self.files,
+            entries=entries,
+            faulty=[self._faulty(one) for one in self.bad if limit is None or one.op < limit],
+            breaks=self.breaks,
+            gaps=self.gaps,
+            shorts=self.shorts,
+            rubble=self.rubble,
+            ending=ending,
+            head=head,
+            tip=tip,
+            proven=proven,
+            commit=self.commit,
+            marked=min(self.durable, head),
+        )
+
+    def _check_reach(self, head: Op, proven: Op) -> None:
+        """What was durable must be here, however cleanly the file seems to end."""
+        if head < proven and self.files and not any(gap.last is None for gap in self.gaps):
+            path = self.files[-1].candidate.storage.path
+            self.gaps.append(Gap(Op(head + 1), proven, path, is_file=False))
+
+    def _head(self, entries: list[Found], limit: Op | None) -> tuple[Op, bytes | None]:
+        """The newest op below the tail, whole or known to have been durable."""
+        bad = [one for one in self.bad if limit is None or one.op < limit]
+        if entries and (not bad or entries[-1].op > bad[-1].op):
+            return entries[-1].op, entries[-1].checksum
+        if bad:
+            return bad[-1].op, bad[-1].checksum
+        if not self.files:
+            return Op(0), None
+        header = self.files[0].candidate.header
+        return Op(header.first_op - 1), header.parent
+
+    def _faulty(self, bad: _Bad) -> Faulty:
+        path = self.files[bad.file].candidate.storage.path
+        return Faulty(bad.op, bad.checksum, path, bad.position, bad.flaw)
+
+
+def contiguous_from(entries: Sequence[Found], base: Op, tip: bytes) -> Iterator[Found]:
+    """Yield the entries above `base` while they are dense and chain from `tip`."""
+    assert len(tip) == CHECKSUM_SIZE
+    expected = base + 1
+    for found in entries:
+        if found.op < expected:
+            continue
+        if found.op != expected or found.parent != tip:
+            return
+        yield found
+        expected, tip = found.op + 1, found.checksum

@@ -1,0 +1,153 @@
+"""A machine's state at an op, as a file of two parts.
+
+    file := checksum:16s  magic:8s  format:u16  reader_min:u16  group:u32  cluster:16s
+            op:u64  tip:16s  replicated_size:u64  local_size:u64
+            replicated_checksum:16s  local_checksum:16s  replicated  local
+
+`checksum` is xxh3-128 of the header after it and names the snapshot; each part has its own
+xxh3-128, over the bytes as written. Equal states have equal replicated parts on all replicas;
+the local part says where this node keeps things. `tip` is the checksum of the entry at `op`:
+the journal must go on from there.
+"""
+
+import errno
+import re
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from xxhash import xxh3_128_digest
+
+from headrace.errors import DiskFull, ForeignFile, StorageFailed, UnsupportedFormat
+from headrace.journal.entry import Flaw
+from headrace.journal.machine import State
+from headrace.model.ids import Identity, Op
+from headrace.storage.atomic import atomic_replace
+from headrace.storage.seam import Directory
+
+MAGIC: Final = b"HRsnapsh"
+FORMAT: Final = 1
+KEPT: Final = 2  # generations: the newest, and the one the journal reaches back to
+
+_FIELDS = struct.Struct("<16s8sHHI16sQ16sQQ16s16s")
+_CHECKSUM_SIZE = 16
+_NAME = re.compile(r"([0-9]{20})\.snap")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot, read back and checked."""
+
+    op: Op
+    tip: bytes
+    state: State
+    checksum: bytes  # names this very file
+
+
+@dataclass(slots=True)
+class SnapshotFiles:
+    """The snapshots of one group."""
+
+    directory: Directory
+    identity: Identity
+
+    def persist(self, op: Op, tip: bytes, state: State) -> Snapshot:
+        """Write a snapshot; return once it is durable under its name.
+
+        DiskFull and StorageFailed at stage `write` or `rename`: as if never begun, repeat from
+        the start. StorageFailed at `sync` or `sync-dir`: it may or may not be there; reopen.
+        """
+        header, snapshot = _encode(self.identity, op, tip, state)
+        try:
+            atomic_replace(
+                self.directory, snapshot_name(op), [header, state.replicated, state.local]
+            )
+        except StorageFailed as failed:
+            if failed.stage in ("write", "rename") and failed.cause.errno == errno.ENOSPC:
+                raise DiskFull(failed.path, failed.stage) from failed
+            raise
+        return snapshot
+
+    def ops(self) -> list[Op]:
+        """Return the ops of which there is a file, newest first."""
+        found = [_NAME.fullmatch(name) for name in self.directory.names()]
+        return sorted((Op(int(one.group(1))) for one in found if one), reverse=True)
+
+    def load(self, op: Op) -> Snapshot | Flaw:
+        """Read a snapshot and check every byte of it. Only a foreign or newer one raises."""
+        try:
+            file = self.directory.open(snapshot_name(op))
+        except FileNotFoundError:
+            return Flaw("snapshot is missing", snapshot_name(op), "nothing")
+        try:
+            found = _decode(file.read(0, file.size()), self.identity, file.path)
+        except OSError as error:
+            return Flaw("snapshot is unreadable", "bytes", error.strerror or str(error))
+        finally:
+            file.close()
+        if isinstance(found, Snapshot) and found.op != op:
+            return Flaw("snapshot op", op, found.op)
+        return found
+
+    def prune(self, keep: Op) -> None:
+        """Unlink every snapshot below `keep`. Called when a newer pair is durable."""
+        old = [op for op in self.ops() if op < keep]
+        for op in old:
+            self.directory.unlink(snapshot_name(op))
+        if old:
+            self.directory.sync()
+
+
+def snapshot_name(op: Op) -> str:
+    """Return the name of the snapshot at `op`."""
+    return f"{op:020}.snap"
+
+
+def _encode(identity: Identity, op: Op, tip: bytes, state: State) -> tuple[bytes, Snapshot]:
+    fields = _FIELDS.pack(
+        bytes(_CHECKSUM_SIZE),
+        MAGIC,
+        FORMAT,
+        FORMAT,
+        identity.group,
+        identity.cluster,
+        op,
+        tip,
+        len(state.replicated),
+        len(state.local),
+        xxh3_128_digest(state.replicated),
+        xxh3_128_digest(state.local),
+    )
+    checksum = xxh3_128_digest(fields[_CHECKSUM_SIZE:])
+    return checksum + fields[_CHECKSUM_SIZE:], Snapshot(op, tip, state, checksum)
+
+
+def _decode(data: bytes, identity: Identity, path: str) -> Snapshot | Flaw:
+    if len(data) < _FIELDS.size:
+        return Flaw("snapshot is cut short", f"at least {_FIELDS.size} bytes", len(data))
+    fields = _FIELDS.unpack_from(data)
+    checksum = xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE : _FIELDS.size])
+    if fields[0] != checksum or fields[1] != MAGIC:
+        return Flaw("snapshot header checksum", checksum.hex(), fields[0].hex())
+    if fields[3] > FORMAT:
+        raise UnsupportedFormat(
+            "needs a newer release", path=path, expected=f"format {FORMAT}", found=fields[3]
+        )
+    if fields[5] != identity.cluster:
+        raise ForeignFile(path, "cluster", identity.cluster.hex(), fields[5].hex())
+    if fields[4] != identity.group:
+        raise ForeignFile(path, "group", identity.group, fields[4])
+    return _parts(data, fields)
+
+
+def _parts(data: bytes, fields: tuple[bytes, ...]) -> Snapshot | Flaw:
+    op, tip, replicated_size, local_size, replicated_checksum, local_checksum = fields[6:]
+    middle = _FIELDS.size + int(replicated_size)
+    if middle + int(local_size) != len(data):
+        return Flaw("snapshot size", middle + int(local_size), len(data))
+    replicated, local = data[_FIELDS.size : middle], data[middle:]
+    if xxh3_128_digest(replicated) != replicated_checksum:
+        return Flaw("checksum of the replicated part", replicated_checksum.hex(), "another")
+    if xxh3_128_digest(local) != local_checksum:
+        return Flaw("checksum of the local part", local_checksum.hex(), "another")
+    return Snapshot(Op(int(op)), tip, State(replicated, local), data[:_CHECKSUM_SIZE])

@@ -1,0 +1,133 @@
+"""Files without a life, in `journal/spare/`: made in advance, or drained, for the next roll.
+
+A file enters the journal in one way only. It is complete and durable here, gets its header
+blocks here, durably, and is then renamed to its live name, durably: under a live name nothing
+is ever unfinished.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.errors import StorageFailed
+from headrace.journal.entry import Flaw
+from headrace.journal.file import (
+    BLOCK_SIZE,
+    FileHeader,
+    JournalFile,
+    decode_block,
+    file_name,
+    write_full,
+    write_header,
+)
+from headrace.model.ids import Identity, Op
+from headrace.storage.atomic import is_leftover
+from headrace.storage.seam import Directory, Storage
+
+
+@dataclass(slots=True)
+class Spares:
+    """The spare files of one group."""
+
+    directory: Directory
+    file_size: int  # what a new file gets, unless an entry needs more
+    count_max: int  # drained files beyond these are unlinked
+    new_id: Callable[[], int]
+
+    def names(self) -> list[str]:
+        """Return the names of the spares, leftovers of an interrupted one excluded."""
+        return [name for name in self.directory.names() if not is_leftover(name)]
+
+    def ensure(self) -> None:
+        """Have at least one spare, so that a roll finds its space on a full disk."""
+        if not self.names():
+            self._make(self.file_size)
+
+    def enlist(
+        self, journal: Directory, identity: Identity, first_op: Op, parent: bytes, size: int
+    ) -> JournalFile:
+        """Give a spare of at least `size` bytes a new life and a live name. Durable on return.
+
+        OSError: the journal is as it was. StorageFailed: a sync failed, nothing is sure.
+        """
+        name = self._fitting(size) or self._make(size)
+        storage = self.directory.open(name)
+        try:
+            header = FileHeader(
+                file_id=self.new_id(),
+                cluster=identity.cluster,
+                group=identity.group,
+                first_op=first_op,
+                parent=parent,
+                size=storage.size(),
+            )
+            write_header(storage, header)
+            _sync(storage, "sync of a new file")
+        finally:
+            storage.close()
+        live = file_name(first_op)
+        self.directory.rename(name, live, into=journal)
+        _sync(journal, "sync of a new name")
+        _sync(self.directory, "sync of a new name")
+        return JournalFile(journal.open(live), header)
+
+    def retire(self, journal: Directory, file: JournalFile) -> None:
+        """Take a file out of the journal, durably.
+
+        To be used again, or unlinked if held or not needed.
+        """
+        free = file.retire()
+        wanted = file.header.size == self.file_size and len(self.names()) < self.count_max
+        if free:
+            file.storage.close()
+        if not (free and wanted and self._keep(journal, file)):
+            journal.unlink(file.name)
+        _sync(journal, "sync of a drained name")
+
+    def tidy(self, live_ids: set[int]) -> None:
+        """After a crash.
+
+        Drop leftovers, and spare names of a file whose live name survived as well.
+        """
+        for name in self.directory.names():
+            if is_leftover(name) or self._file_id(name) in live_ids:
+                self.directory.unlink(name)
+        _sync(self.directory, "sync of the spares")
+
+    def _keep(self, journal: Directory, file: JournalFile) -> bool:
+        try:
+            journal.rename(file.name, f"{file.header.file_id:016x}.wal", into=self.directory)
+        except OSError:
+            return False  # no room for a name: unlinking needs none, and gives space back
+        _sync(self.directory, "sync of a drained name")
+        return True
+
+    def _fitting(self, size: int) -> str | None:
+        for name in self.names():
+            storage = self.directory.open(name)
+            try:
+                if storage.size() >= size and storage.size() % BLOCK_SIZE == 0:
+                    return name
+            finally:
+                storage.close()
+        return None
+
+    def _make(self, size: int) -> str:
+        name = f"{self.new_id():016x}.wal"
+        write_full(self.directory, name, size)
+        return name
+
+    def _file_id(self, name: str) -> int | None:
+        storage = self.directory.open(name)
+        try:
+            header = decode_block(storage.read(0, BLOCK_SIZE), storage.path)
+        finally:
+            storage.close()
+        return None if isinstance(header, Flaw) else header.file_id
+
+
+def _sync(thing: Storage | Directory, stage: str) -> None:
+    """Sync once; a failure poisons the journal, even where the cause is a full disk."""
+    try:
+        thing.sync()
+    except OSError as error:
+        raise StorageFailed(thing.path, stage, error) from error

@@ -1,0 +1,272 @@
+"""The few words of a group that must survive: two copies of one record.
+
+    file := checksum:16s  magic:8s  format:u16  reader_min:u16  size:u32  record
+
+`checksum` is xxh3-128 of everything after it; `record` is a msgpack map of `size` bytes. Each
+write raises the sequence and atomically replaces `superblock.a`, then `superblock.b`; only then
+may anybody act on it. So the valid copy with the higher sequence is right, and an older one
+beside a bad one is as well: if the bad one was newer, nobody had acted on it yet.
+"""
+
+import errno
+import struct
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+from xxhash import xxh3_128_digest
+
+from headrace.errors import (
+    CorruptFile,
+    DiskFull,
+    ForeignFile,
+    StorageFailed,
+    UnsupportedFormat,
+)
+from headrace.journal.entry import Flaw
+from headrace.model.ids import CLUSTER_ID_SIZE, GroupId, Identity, Op, ReplicaId, View
+from headrace.storage.atomic import atomic_replace
+from headrace.storage.seam import Directory
+
+MAGIC: Final = b"HRsuperb"
+FORMAT: Final = 1
+NAMES: Final = ("superblock.a", "superblock.b")
+_SIZE_MAX = 64 * 1024  # far above any real record; a larger file is not read
+
+_FIELDS = struct.Struct("<16s8sHHI")
+_CHECKSUM_SIZE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The newest snapshot that this group relies on."""
+
+    op: Op = Op(0)
+    tip: bytes = bytes(16)  # checksum of the entry at `op`
+    snapshot: bytes = bytes(16)  # checksum of the snapshot file
+
+
+@dataclass(frozen=True, slots=True)
+class Superblock:
+    """One state of the record. A range is (first, last), both included."""
+
+    identity: Identity
+    sequence: int = 0  # raised at each write
+    view: View = View(0)
+    log_view: View = View(0)
+    commit: Op = Op(0)  # at least this was committed
+    checkpoint: Checkpoint = Checkpoint()
+    previous_op: Op = Op(0)  # the checkpoint before: the journal reaches back to it
+    suspect: tuple[Op, Op] | None = None  # ops that may have been durable here and were cut
+    cut_from: Op | None = None  # a cut that was begun
+    syncing_to: Op | None = None  # a state transfer that was begun
+    clean_head: Op | None = None  # the last stop was clean, with this head
+    peers: tuple[tuple[ReplicaId, int], ...] = ()  # highest sequence seen of each peer
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """The map on disk: plain numbers and bytes, in this order."""
+
+    cluster: bytes
+    group: int
+    replica: int
+    replica_count: int
+    namespace_bits: tuple[int, int, int]
+    sequence: int
+    view: int
+    log_view: int
+    commit: int
+    checkpoint_op: int
+    checkpoint_tip: bytes
+    checkpoint_snapshot: bytes
+    previous_op: int
+    suspect: tuple[int, int] | None
+    cut_from: int | None
+    syncing_to: int | None
+    clean_head: int | None
+    peers: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """What was found.
+
+    The record to believe, and what is wrong with each copy (None: nothing).
+    """
+
+    best: Superblock | None
+    flaws: tuple[Flaw | None, ...]
+
+
+@dataclass(slots=True)
+class SuperblockFile:
+    """The single writer of both copies."""
+
+    directory: Directory
+    current: Superblock
+    poisoned: StorageFailed | None = None
+
+    def write(self, **changes: Any) -> Superblock:  # noqa: ANN401 - the fields of Superblock
+        """Raise the sequence, make the changes, and return once both copies are durable.
+
+        DiskFull: nothing may be acted on; repeat later. StorageFailed: poisoned, reopen.
+        """
+        if self.poisoned is not None:
+            raise self.poisoned
+        record = replace(self.current, sequence=self.current.sequence + 1, **changes)
+        # A failed write may have left its sequence in one copy: never use that number again.
+        self.current = replace(self.current, sequence=record.sequence)
+        data = encode(record)
+        for name in NAMES:
+            try:
+                atomic_replace(self.directory, name, [data])
+            except StorageFailed as failed:
+                if failed.stage in ("write", "rename") and failed.cause.errno == errno.ENOSPC:
+                    raise DiskFull(failed.path, failed.stage) from failed
+                self.poisoned = failed
+                raise
+        self.current = record
+        return record
+
+
+def encode(superblock: Superblock) -> bytes:
+    """Return the bytes of one copy."""
+    identity = superblock.identity
+    record = msgspec.msgpack.encode(
+        _Record(
+            cluster=identity.cluster,
+            group=identity.group,
+            replica=identity.replica,
+            replica_count=identity.replica_count,
+            namespace_bits=identity.namespace_bits,
+            sequence=superblock.sequence,
+            view=superblock.view,
+            log_view=superblock.log_view,
+            commit=superblock.commit,
+            checkpoint_op=superblock.checkpoint.op,
+            checkpoint_tip=superblock.checkpoint.tip,
+            checkpoint_snapshot=superblock.checkpoint.snapshot,
+            previous_op=superblock.previous_op,
+            suspect=superblock.suspect,
+            cut_from=superblock.cut_from,
+            syncing_to=superblock.syncing_to,
+            clean_head=superblock.clean_head,
+            peers=superblock.peers,
+        )
+    )
+    rest = _FIELDS.pack(bytes(_CHECKSUM_SIZE), MAGIC, FORMAT, FORMAT, len(record))
+    rest = rest[_CHECKSUM_SIZE:] + record
+    return xxh3_128_digest(rest) + rest
+
+
+def decode(data: bytes, path: str) -> Superblock | Flaw:
+    """Read one copy. Only a whole one of a newer release raises."""
+    if len(data) < _FIELDS.size:
+        return Flaw("superblock is cut short", f"at least {_FIELDS.size} bytes", len(data))
+    found, magic, _, reader_min, size = _FIELDS.unpack_from(data)
+    checksum = xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:])
+    if found != checksum:
+        return Flaw("superblock checksum", checksum.hex(), found.hex())
+    if magic != MAGIC or _FIELDS.size + size != len(data):
+        return Flaw(
+            "superblock magic and size", (MAGIC, _FIELDS.size + size), (magic, len(data))
+        )
+    if reader_min > FORMAT:
+        raise UnsupportedFormat(
+            "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
+        )
+    try:
+        record = msgspec.msgpack.decode(memoryview(data)[_FIELDS.size :], type=_Record)
+    except msgspec.DecodeError as error:
+        return Flaw("superblock record", "a record", str(error))
+    return _from_record(record)
+
+
+def read_copies(directory: Directory, identity: Identity) -> Copies:
+    """Read both copies, refuse a foreign one, and choose. Changes nothing."""
+    valid: list[tuple[str, Superblock]] = []
+    flaws: list[Flaw | None] = []
+    for name in NAMES:
+        found = _read(directory, name)
+        flaws.append(found if isinstance(found, Flaw) else None)
+        if isinstance(found, Superblock):
+            path = f"{directory.path}/{name}"
+            _check_identity(found.identity, identity, path)
+            valid.append((path, found))
+    if len(valid) == len(NAMES):
+        _check_fork(valid)
+    best = max((one for _, one in valid), key=lambda one: one.sequence, default=None)
+    return Copies(best, tuple(flaws))
+
+
+def _read(directory: Directory, name: str) -> Superblock | Flaw:
+    try:
+        file = directory.open(name)
+    except FileNotFoundError:
+        return Flaw("superblock is missing", name, "nothing")
+    try:
+        if file.size() > _SIZE_MAX:
+            return Flaw("superblock size", f"at most {_SIZE_MAX}", file.size())
+        return decode(file.read(0, file.size()), file.path)
+    except OSError as error:
+        return Flaw("superblock is unreadable", "bytes", error.strerror or str(error))
+    finally:
+        file.close()
+
+
+def _check_fork(valid: list[tuple[str, Superblock]]) -> None:
+    (_, first), (path, second) = valid
+    if first.sequence == second.sequence and first != second:
+        raise CorruptFile(
+            f"both copies have sequence {first.sequence} and differ",
+            path=path,
+            hint="One of them was copied from elsewhere: put the right one back",
+        )
+
+
+def _check_identity(found: Identity, expected: Identity, path: str) -> None:
+    for name in ("cluster", "group", "replica", "replica_count", "namespace_bits"):
+        ours, theirs = getattr(expected, name), getattr(found, name)
+        if ours != theirs:
+            shown = [one.hex() if isinstance(one, bytes) else one for one in (ours, theirs)]
+            raise ForeignFile(path, name, *shown)
+
+
+def _from_record(record: _Record) -> Superblock | Flaw:
+    """Turn plain numbers into a record, or say which of them cannot be."""
+    numbers = [record.group, record.replica, record.sequence, record.view, record.log_view]
+    numbers += [record.commit, record.checkpoint_op, record.previous_op]
+    if min(numbers) < 0 or not record.replica < record.replica_count:
+        return Flaw("superblock record", "numbers from 0", numbers)
+    if len(record.cluster) != CLUSTER_ID_SIZE or sum(record.namespace_bits) > 64:
+        return Flaw("superblock identity", f"{CLUSTER_ID_SIZE} bytes", len(record.cluster))
+    if record.log_view > record.view:
+        return Flaw("superblock log view", f"at most {record.view}", record.log_view)
+    identity = Identity(
+        record.cluster,
+        GroupId(record.group),
+        ReplicaId(record.replica),
+        record.replica_count,
+        record.namespace_bits,
+    )
+    suspect = record.suspect
+    return Superblock(
+        identity=identity,
+        sequence=record.sequence,
+        view=View(record.view),
+        log_view=View(record.log_view),
+        commit=Op(record.commit),
+        checkpoint=Checkpoint(
+            Op(record.checkpoint_op), record.checkpoint_tip, record.checkpoint_snapshot
+        ),
+        previous_op=Op(record.previous_op),
+        suspect=None if suspect is None else (Op(suspect[0]), Op(suspect[1])),
+        cut_from=_op(record.cut_from),
+        syncing_to=_op(record.syncing_to),
+        clean_head=_op(record.clean_head),
+        peers=tuple((ReplicaId(peer), seen) for peer, seen in record.peers),
+    )
+
+
+def _op(number: int | None) -> Op | None:
+    return None if number is None else Op(number)

@@ -1,0 +1,176 @@
+"""Read frames out of one journal file, whole or in ruins.
+
+Nothing here decides what a finding means.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from xxhash import xxh3_128_digest
+
+from headrace.journal.entry import CLUSTER_AT, HEADER_SIZE, Flaw, Header, decode_header, peek_op
+from headrace.journal.frame import (
+    ALIGNMENT,
+    FILE_ID_AT,
+    PREFIX_SIZE,
+    Kind,
+    Prefix,
+    decode_prefix,
+    entry_frame_size,
+)
+from headrace.model.ids import GroupId, Op
+from headrace.storage.seam import Storage
+
+# Small enough that re-reading one behind a large frame costs little, large enough for many
+# small frames.
+_AHEAD: Final = 64 * 1024
+_SEARCH_SIZE: Final = 4 * 1024 * 1024
+_SECTOR_SIZE: Final = 512
+_FILE_ID = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stands at a position: a whole frame if `flaw` is None."""
+
+    prefix: Prefix | Flaw
+    header: Header | None = None
+    flaw: Flaw | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Something that this life of the file wrote; `op` if a header there can be read."""
+
+    position: int
+    op: Op | None = None
+    prefix: Prefix | None = None
+
+
+@dataclass(slots=True)
+class FileReader:
+    """Sequential, checked reads of one file through a small window."""
+
+    storage: Storage
+    file_id: int
+    size: int = field(init=False)
+    _start: int = 0
+    _window: memoryview = field(default_factory=lambda: memoryview(b""))
+
+    def __post_init__(self) -> None:
+        self.size = self.storage.size()
+
+    def frame(self, position: int) -> Frame:
+        """Read and check the frame at `position`: prefix, header, body."""
+        try:
+            data = self._view(position, PREFIX_SIZE)
+            prefix = decode_prefix(data, self.file_id)
+            if isinstance(prefix, Flaw):
+                return Frame(prefix, flaw=prefix)
+            if prefix.kind is not Kind.ENTRY:
+                return Frame(prefix)
+            return self._entry(position, prefix)
+        except OSError as error:
+            flaw = Flaw("unreadable", "bytes", error.strerror or str(error))
+            return Frame(flaw, flaw=flaw)
+
+    def sealed(self, position: int) -> bytes:
+        """Return the header bytes of the entry whose frame begins at `position`."""
+        return bytes(self._view(position + PREFIX_SIZE, HEADER_SIZE))
+
+    def _entry(self, position: int, prefix: Prefix) -> Frame:
+        data = self._view(position, prefix.size)
+        header = decode_header(data[PREFIX_SIZE:])
+        if isinstance(header, Flaw):
+            return Frame(prefix, flaw=header)
+        if header.checksum != prefix.tip or header.op != prefix.op:
+            return Frame(prefix, flaw=Flaw("entry", prefix.tip.hex(), header.checksum.hex()))
+        if len(data) != prefix.size or entry_frame_size(header.body_size) != prefix.size:
+            return Frame(prefix, flaw=Flaw("frame size", prefix.size, len(data)))
+        checksum = xxh3_128_digest(data[PREFIX_SIZE + HEADER_SIZE :])
+        if checksum != header.body_checksum:
+            flaw = Flaw("body checksum", header.body_checksum.hex(), checksum.hex())
+            return Frame(prefix, flaw=flaw)
+        return Frame(prefix, header)
+
+    def _view(self, position: int, size: int) -> memoryview:
+        """Return the bytes there, fewer only where the file ends."""
+        start = position - self._start
+        if start < 0 or start + size > len(self._window):
+            try:
+                data = self.storage.read(position, size + _AHEAD)
+            except OSError:
+                data = self.storage.read(position, size)  # the bad sector may lie beyond
+            self._start, self._window, start = position, memoryview(data), 0
+        return self._window[start : start + size]
+
+
+def traces(
+    reader: FileReader, start: int, cluster: bytes, group: GroupId, lowest: Op
+) -> Iterator[Trace]:
+    """Yield what this life of the file left at or behind `start`, in order of position.
+
+    A prefix shows the file's id in clear, whole or not. An entry header shows no file id, but
+    those of an earlier life have ops below `lowest`. A sector that cannot be read counts: who
+    knows what is in it.
+    """
+    first = start // ALIGNMENT * ALIGNMENT
+    for position in range(first, reader.size, _SEARCH_SIZE):
+        size = min(_SEARCH_SIZE, reader.size - position)
+        # A header may begin in this piece and end in the next.
+        data, unreadable = _read_around(reader.storage, position, size + HEADER_SIZE)
+        found = [Trace(bad) for bad in unreadable if bad < position + size]
+        found += _prefixes(data, position, size, reader.file_id)
+        found += _headers(data, position, size, cluster, group, lowest)
+        yield from sorted(found, key=lambda trace: trace.position)
+
+
+def _read_around(storage: Storage, position: int, size: int) -> tuple[bytes, list[int]]:
+    """Read as much as can be read.
+
+    Return it with zeros for the sectors that cannot, and their places.
+    """
+    try:
+        return storage.read(position, size), []
+    except OSError:
+        pieces: list[bytes] = []
+        unreadable: list[int] = []
+        for at in range(position, position + size, _SECTOR_SIZE):
+            wanted = min(_SECTOR_SIZE, position + size - at)
+            try:
+                pieces.append(storage.read(at, wanted))
+            except OSError:
+                pieces.append(bytes(wanted))
+                unreadable.append(at)
+        return b"".join(pieces), unreadable
+
+
+def _prefixes(data: bytes, base: int, size: int, file_id: int) -> Iterator[Trace]:
+    for at in _aligned_hits(data, _FILE_ID.pack(file_id), FILE_ID_AT, size):
+        prefix = decode_prefix(memoryview(data)[at:], file_id)
+        if isinstance(prefix, Flaw):
+            yield Trace(base + at)
+        else:
+            yield Trace(base + at, prefix.op, prefix)
+
+
+def _headers(
+    data: bytes, base: int, size: int, cluster: bytes, group: GroupId, lowest: Op
+) -> Iterator[Trace]:
+    for at in _aligned_hits(data, cluster, CLUSTER_AT, size):
+        if len(data) - at < HEADER_SIZE or peek_op(data, at) < lowest:
+            continue
+        header = decode_header(memoryview(data)[at:])
+        if isinstance(header, Header) and header.group == group:
+            yield Trace(base + at, header.op)
+
+
+def _aligned_hits(data: bytes, needle: bytes, offset: int, size: int) -> Iterator[int]:
+    """Yield each aligned place below `size` that has `needle` at `offset`."""
+    hit = data.find(needle)
+    while hit != -1 and hit - offset < size:
+        if hit >= offset and (hit - offset) % ALIGNMENT == 0:
+            yield hit - offset
+        hit = data.find(needle, hit + 1)

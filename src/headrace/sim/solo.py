@@ -1,0 +1,76 @@
+"""A group of one replica, driven by hand.
+
+What a test, the matrix and the demo need of a node.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headrace.journal.entry import SEAL, Entry, seal
+from headrace.journal.group import Group
+from headrace.journal.recovery import Options, recover
+from headrace.journal.report import RecoveryReport
+from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
+from headrace.sim.counter import ADD, CounterMachine
+from headrace.storage.seam import Directory
+
+SOLO = Identity(b"headrace-cluster", GroupId(1), ReplicaId(0), 1, (16, 24, 24))
+
+
+@dataclass(slots=True)
+class Solo:
+    """One replica. What `append` has returned is acknowledged."""
+
+    group: Group
+    machine: CounterMachine
+    report: RecoveryReport
+    timestamp: int = 0
+    sealed: list[Entry] = field(default_factory=list)  # everything ever handed to the journal
+
+    @classmethod
+    def open(cls, directory: Directory, options: Options, identity: Identity = SOLO) -> "Solo":
+        machine = CounterMachine()
+        group, report = recover(directory, identity, machine, options)
+        return cls(group, machine, report, timestamp=group.journal.durable)
+
+    @property
+    def head(self) -> Op:
+        return self.group.journal.durable
+
+    def append(self, bodies: Sequence[bytes], operation: int = ADD) -> Op:
+        """Append one commit group and apply it.
+
+        The op returned is acknowledged, with all before.
+        """
+        entries = self.seal(bodies, operation)
+        self.sealed += entries
+        durable = self.group.append(entries)
+        for entry in entries:
+            self.group.apply(entry)
+        return durable
+
+    def checkpoint(self) -> Op | None:
+        """Append a Seal and bring its checkpoint to the end."""
+        self.append([b""], SEAL)
+        return self.group.checkpoints.run()
+
+    def seal(self, bodies: Sequence[bytes], operation: int = ADD) -> list[Entry]:
+        """Make the entries that would follow the head."""
+        journal = self.group.journal
+        op, parent = journal.durable, journal.tip
+        entries: list[Entry] = []
+        for body in bodies:
+            self.timestamp += 1
+            op = Op(op + 1)
+            entry = seal(
+                journal.identity,
+                op=op,
+                parent=parent,
+                view=View(0),
+                operation=operation,
+                timestamp=self.timestamp,
+                body=body,
+            )
+            entries.append(entry)
+            parent = entry.checksum
+        return entries
