@@ -281,10 +281,11 @@ def test_a_killed_process_leaves_all_it_wrote_readable_and_pending():
 def test_changes_of_a_second_life_are_pending_after_those_of_the_first():
     disk = a_disk(a=b"....")
     disk.root.open("a").write(0, [b"11"])
+    disk.root.open("a").write(1, [b"22"])
     after = disk.kill()
-    after.root.open("a").write(1, [b"22"])
-    assert [change.position for change in after.pending()] == [0, 1]
-    assert shown(after.power_cut(all_of(after))) == {"a": b"122."}
+    after.root.open("a").write(2, [b"33"])
+    assert [change.position for change in after.pending()] == [0, 1, 2]
+    assert shown(after.power_cut(all_of(after))) == {"a": b"1233"}
 
 
 def test_a_clone_and_its_origin_do_not_see_each_other():
@@ -299,6 +300,8 @@ def test_a_clone_and_its_origin_do_not_see_each_other():
     assert shown(disk) == {"a": b"one", "d": b""}
     assert shown(clone) == {"a": b"two"}
     assert shown(clone.power_cut()) == {"a": b"old", "d": b""}
+    assert disk.pending() == []
+    assert [change.kind for change in clone.pending()] == ["write", "write", "drop-name"]
 
 
 def test_a_clone_shares_content_until_it_is_written():

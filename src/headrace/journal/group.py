@@ -26,13 +26,17 @@ class Group:
     applied: Op
 
     def append(self, entries: Sequence[Entry]) -> Op:
-        """Make one commit group durable. What it returns may be acknowledged, if solo."""
+        """Make one commit group durable. What is at or below `durable` may be acknowledged, if solo.
+
+        A group that needs a roll may end half way: after Unavailable, `journal.durable` tells where.
+        """
         if self.checkpoints.is_full:
             raise CheckpointPending(len(self.checkpoints.pending))
-        durable = self.journal.append(entries)
-        if self.journal.identity.is_solo:
-            self.journal.commit = durable
-        return durable
+        try:
+            return self.journal.append(entries)
+        finally:
+            if self.journal.identity.is_solo:
+                self.journal.commit = self.journal.durable
 
     def apply(self, entry: Entry) -> object:
         """Run the next committed entry.

@@ -14,7 +14,6 @@ What is on disk after a crash, step by step:
     drain    oldest file first, its name gone durably before the next: always dense
 """
 
-import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,9 +48,9 @@ from headrace.journal.frame import (
 from headrace.journal.ring import Ring, Slot
 from headrace.journal.spare import Spares
 from headrace.model.ids import Identity, Op
+from headrace.storage.full import is_full
 from headrace.storage.seam import Buffer, Directory
 
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _ZEROS = bytes(1024 * 1024)
 
 
@@ -235,7 +234,7 @@ class Journal:
             size = size_for(frame_size, self.spares.file_size)
             new = self.spares.enlist(self.directory, self.identity, next_op, self.tip, size)
         except OSError as error:
-            if error.errno in _NO_SPACE:
+            if is_full(error):
                 raise DiskFull(self.directory.path, "roll") from error
             raise self.poison(self.directory.path, "roll", error) from error
         except StorageFailed as failed:
@@ -276,7 +275,7 @@ class Journal:
             file.storage.write(file.end, pieces)
         except OSError as error:
             self.zero(file, file.end, file.end + size, stage)
-            if error.errno in _NO_SPACE:
+            if is_full(error):
                 raise DiskFull(file.path, stage) from error
             raise WriteFailed(file.path, file.end, error) from error
         self.sync(file, stage)

@@ -4,6 +4,7 @@ The order is one list, and a crash at any place in it is followed by a recovery 
 same:
 
     survey and judge      nothing is written; a refusal leaves everything as it was
+    names                 every name that was found is made durable, like every frame below
     superblock, cut       a torn tail goes away, by intent
     heal, rewrite         what was scanned is made durable before it is trusted
     restore, replay       through the same apply as live traffic
@@ -33,6 +34,7 @@ from headrace.journal.superblock import NAMES, Superblock, SuperblockFile
 from headrace.journal.survey import Survey, survey
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import is_leftover
+from headrace.storage.full import is_full
 from headrace.storage.seam import Directory
 
 SLOTS_SHARD = 2**17
@@ -82,6 +84,8 @@ def recover(
             plan = judge(found, identity, options.slots, directory.path)
             group, report = _Recovery(rooms, identity, machine, options, found, plan).run()
     except OSError as error:
+        if is_full(error):
+            raise DiskFull(directory.path, "recovery") from error
         raise StorageFailed(directory.path, "recovery", error) from error
     return group, replace(report, seconds=options.clock() - started)
 
@@ -154,6 +158,7 @@ class _Recovery:
 
     def run(self) -> tuple[Group, RecoveryReport]:
         plan, found = self.plan, self.found
+        self._sync_names()
         journal = self._journal()
         superblock = SuperblockFile(
             self.rooms.top, found.superblock or Superblock(self.identity)
@@ -193,6 +198,12 @@ class _Recovery:
             notes=tuple(self.notes),
             quarantined=tuple(self.quarantined),
         )
+
+    def _sync_names(self) -> None:
+        """Make the names that were found durable: a process may have died before it did so itself."""
+        spares, snapshots = self.rooms.spares.directory, self.rooms.snapshots.directory
+        for room in (self.rooms.top, self.rooms.journal, spares, snapshots):
+            room.sync()
 
     def _journal(self) -> Journal:
         """The journal as scanned.

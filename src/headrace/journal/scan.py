@@ -291,6 +291,7 @@ class _Scanner:
         if torn is not None:
             last = max(torn.op, self.highest)
             ending = TornTail(torn.op, last, torn.file, torn.position)
+            self.files[torn.file].end = torn.position
         limit = torn.op if torn is not None else None
         entries = [one for one in self.entries if limit is None or one.op < limit]
         head, tip = self._head(entries, limit)

@@ -10,7 +10,6 @@ the local part says where this node keeps things. `tip` is the checksum of the e
 the journal must go on from there.
 """
 
-import errno
 import re
 import struct
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from headrace.journal.entry import Flaw
 from headrace.journal.machine import State
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import atomic_replace
+from headrace.storage.full import is_full
 from headrace.storage.seam import Directory
 
 MAGIC: Final = b"HRsnapsh"
@@ -63,7 +63,7 @@ class SnapshotFiles:
                 self.directory, snapshot_name(op), [header, state.replicated, state.local]
             )
         except StorageFailed as failed:
-            if failed.stage in ("write", "rename") and failed.cause.errno == errno.ENOSPC:
+            if failed.stage in ("write", "rename") and is_full(failed.cause):
                 raise DiskFull(failed.path, failed.stage) from failed
             raise
         return snapshot
@@ -92,10 +92,13 @@ class SnapshotFiles:
     def prune(self, keep: Op) -> None:
         """Unlink every snapshot below `keep`. Called when a newer pair is durable."""
         old = [op for op in self.ops() if op < keep]
-        for op in old:
-            self.directory.unlink(snapshot_name(op))
-        if old:
-            self.directory.sync()
+        try:
+            for op in old:
+                self.directory.unlink(snapshot_name(op))
+            if old:
+                self.directory.sync()
+        except OSError as error:
+            raise StorageFailed(self.directory.path, "prune", error) from error
 
 
 def snapshot_name(op: Op) -> str:

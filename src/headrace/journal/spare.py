@@ -8,7 +8,7 @@ is ever unfinished.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.errors import StorageFailed
+from headrace.errors import DiskFull, StorageFailed
 from headrace.journal.entry import Flaw
 from headrace.journal.file import (
     BLOCK_SIZE,
@@ -21,6 +21,7 @@ from headrace.journal.file import (
 )
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import is_leftover
+from headrace.storage.full import is_full
 from headrace.storage.seam import Directory, Storage
 
 
@@ -39,8 +40,14 @@ class Spares:
 
     def ensure(self) -> None:
         """Have at least one spare, so that a roll finds its space on a full disk."""
-        if not self.names():
+        if self.names():
+            return
+        try:
             self._make(self.file_size)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(self.directory.path, "spare") from error
+            raise
 
     def enlist(
         self, journal: Directory, identity: Identity, first_op: Op, parent: bytes, size: int

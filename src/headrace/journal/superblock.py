@@ -8,7 +8,6 @@ may anybody act on it. So the valid copy with the higher sequence is right, and 
 beside a bad one is as well: if the bad one was newer, nobody had acted on it yet.
 """
 
-import errno
 import struct
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -26,6 +25,7 @@ from headrace.errors import (
 from headrace.journal.entry import Flaw
 from headrace.model.ids import CLUSTER_ID_SIZE, GroupId, Identity, Op, ReplicaId, View
 from headrace.storage.atomic import atomic_replace
+from headrace.storage.full import is_full
 from headrace.storage.seam import Directory
 
 MAGIC: Final = b"HRsuperb"
@@ -121,7 +121,7 @@ class SuperblockFile:
             try:
                 atomic_replace(self.directory, name, [data])
             except StorageFailed as failed:
-                if failed.stage in ("write", "rename") and failed.cause.errno == errno.ENOSPC:
+                if failed.stage in ("write", "rename") and is_full(failed.cause):
                     raise DiskFull(failed.path, failed.stage) from failed
                 self.poisoned = failed
                 raise

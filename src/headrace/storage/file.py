@@ -44,7 +44,8 @@ class _At:
     ) -> None:
         if isinstance(error, OSError):
             error.filename = self.path
-            error.filename2 = self.new_path
+            if self.new_path is not None:  # a None would be printed as a second path
+                error.filename2 = self.new_path
 
 
 class _Open:

@@ -1,0 +1,109 @@
+"""What one group was told and what it answered, kept outside of it: the oracle of sweep and matrix.
+
+An entry is *acknowledged* when the call that made it durable returned, or when a recovery showed it to a reader.
+From then on it must be there for ever, unless a cut that was asked for takes it.
+"""
+
+from dataclasses import dataclass, field
+
+from headrace.journal.entry import Entry
+from headrace.model.ids import Op
+from headrace.sim.counter import CounterMachine
+from headrace.sim.solo import Solo
+
+
+class Broken(Exception):
+    """A promise did not hold. The text says which."""
+
+
+@dataclass(slots=True)
+class History:
+    """Everything ever submitted, and which of it was acknowledged."""
+
+    submitted: dict[bytes, Entry] = field(default_factory=dict)  # by checksum
+    acknowledged: list[bytes] = field(default_factory=list)  # checksums, by op from 1
+    refused: set[bytes] = field(default_factory=set)  # surely not appended
+    allowed_cut: Op | None = None  # a cut was asked for: ops from here on may go
+
+    def copy(self) -> "History":
+        return History(
+            dict(self.submitted), list(self.acknowledged), set(self.refused), self.allowed_cut
+        )
+
+    def submit(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self.submitted[entry.checksum] = entry
+
+    def acknowledge(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            assert entry.op == len(self.acknowledged) + 1
+            self.acknowledged.append(entry.checksum)
+
+    def refuse(self, entries: list[Entry], durable: Op) -> None:
+        """Note what an append that raised Unavailable has surely not left behind."""
+        self.refused.update(entry.checksum for entry in entries if entry.op > durable)
+
+    def check(self, solo: Solo) -> None:
+        """Compare a recovered group with the history; what it shows is acknowledged from now on."""
+        chain = self._chain(solo)
+        self._check_acknowledged(chain)
+        self._check_nothing_invented(chain)
+        self._check_state(solo, chain)
+        self._check_reach(solo)
+        self.acknowledged = chain
+        self.allowed_cut = None
+
+    def _chain(self, solo: Solo) -> list[bytes]:
+        """The log as the group shows it; what is drained is taken from the history."""
+        journal = solo.group.journal
+        chain: list[bytes] = []
+        for number in range(1, solo.head + 1):
+            entry = journal.read(Op(number))
+            if entry is not None:
+                chain.append(entry.checksum)
+            elif number > journal.ring.watermark or number > len(self.acknowledged):
+                raise Broken(f"op {number} is not in the journal")
+            else:
+                chain.append(self.acknowledged[number - 1])
+        return chain
+
+    def _check_acknowledged(self, chain: list[bytes]) -> None:
+        kept = self.acknowledged
+        if self.allowed_cut is not None and len(chain) < len(kept):
+            if len(chain) != self.allowed_cut - 1:
+                raise Broken(f"a cut from {self.allowed_cut} left the head at {len(chain)}")
+            kept = kept[: len(chain)]
+        if len(chain) < len(kept):
+            raise Broken(f"acknowledged up to op {len(kept)}, recovered up to {len(chain)}")
+        for number, (was, now) in enumerate(zip(kept, chain, strict=False), start=1):
+            if was != now:
+                raise Broken(f"op {number} is not the entry that was acknowledged")
+
+    def _check_nothing_invented(self, chain: list[bytes]) -> None:
+        parent: bytes | None = None
+        for number, checksum in enumerate(chain, start=1):
+            entry = self.submitted.get(checksum)
+            if entry is None or entry.op != number:
+                raise Broken(f"op {number} was never submitted")
+            if checksum in self.refused:
+                raise Broken(f"op {number} was refused and is there all the same")
+            if parent is not None and entry.header.parent != parent:
+                raise Broken(f"op {number} does not chain to the op before it")
+            parent = checksum
+
+    def _check_state(self, solo: Solo, chain: list[bytes]) -> None:
+        model = CounterMachine()
+        for checksum in chain:
+            model.apply(self.submitted[checksum])
+        if model.digest() != solo.machine.digest():
+            raise Broken("the state is not what the log says")
+
+    def _check_reach(self, solo: Solo) -> None:
+        """The journal holds everything from the previous checkpoint on, that op included."""
+        current = solo.group.superblock.current
+        snapshots = solo.group.checkpoints.snapshots.ops()
+        if current.previous_op and solo.group.journal.read(current.previous_op) is None:
+            raise Broken(f"the journal does not reach back to op {current.previous_op}")
+        for op in (current.previous_op, current.checkpoint.op):
+            if op and op not in snapshots:
+                raise Broken(f"the snapshot at op {op} is gone")

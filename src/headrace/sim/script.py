@@ -1,0 +1,133 @@
+"""One life of a group, long enough to pass through every kind of effect, told to a history."""
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.errors import Unavailable
+from headrace.journal import mend
+from headrace.journal.entry import SEAL, Entry
+from headrace.journal.recovery import Options
+from headrace.model.ids import Op
+from headrace.sim.counter import ADD, add
+from headrace.sim.history import History
+from headrace.sim.solo import Solo
+from headrace.storage.memory import MemoryDisk
+
+# Small files, so that a few dozen entries roll, drain and recycle; few slots, so that the ring wraps.
+FILE_SIZE = 12 * 1024
+SLOTS = 64
+
+
+def options() -> Options:
+    """Return small options with file ids that count up, so that every run is the same."""
+    ids = itertools.count(0x1001)
+    return Options(
+        slots=SLOTS,
+        file_size=FILE_SIZE,
+        spare_count_max=2,
+        new_id=lambda: next(ids) * 0x9E3779B97F4A7C15 % 2**64,
+        clock=lambda: 0.0,
+    )
+
+
+@dataclass(slots=True)
+class Actor:
+    """Drives one group on one disk and tells the history what it saw."""
+
+    disk: MemoryDisk
+    history: History
+    options: Options
+    solo: Solo | None = None
+
+    def open(self) -> Solo:
+        self.solo = Solo.open(self.disk.root, self.options)
+        return self.solo
+
+    def append(self, *sizes: int) -> None:
+        """Append one commit group with bodies of about these sizes."""
+        solo = self._running()
+        serial = len(self.history.submitted)
+        bodies = [add(f"{serial + at}".ljust(size, "x"), at + 1) for at, size in enumerate(sizes)]
+        self._submit(solo, bodies, ADD)
+
+    def checkpoint(self) -> None:
+        solo = self._running()
+        self._submit(solo, [b""], SEAL)
+        self._patiently(lambda: solo.group.checkpoints.run())
+
+    def mark(self) -> None:
+        solo = self._running()
+        self._patiently(solo.group.idle)
+
+    def cut(self, count: int) -> None:
+        """Discard the newest ops, as a view change does, and start again from disk."""
+        solo = self._running()
+        first = Op(solo.head - count + 1)
+        self.history.allowed_cut = first
+        journal, superblock = solo.group.journal, solo.group.superblock
+        self._patiently(lambda: mend.cut(journal, superblock, first))
+        journal.close()
+        self.history.check(self.open())
+
+    def stop(self) -> None:
+        solo = self._running()
+        self._patiently(solo.group.stop)
+        self.history.check(self.open())
+
+    def _submit(self, solo: Solo, bodies: list[bytes], operation: int) -> None:
+        entries = solo.seal(bodies, operation)
+        self.history.submit(entries)
+        self._patiently(lambda: self._append(solo, entries))
+
+    def _append(self, solo: Solo, entries: list[Entry]) -> None:
+        """Append what is not durable yet, and take what is for acknowledged, refused or not."""
+        try:
+            solo.group.append([entry for entry in entries if entry.op > solo.head])
+        except Unavailable:
+            self._settle(solo, entries)
+            raise
+        self._settle(solo, entries)
+
+    def _settle(self, solo: Solo, entries: list[Entry]) -> None:
+        durable = [entry for entry in entries if solo.group.applied < entry.op <= solo.head]
+        self.history.acknowledge(durable)
+        for entry in durable:
+            solo.group.apply(entry)
+
+    def _patiently(self, action: Callable[[], object]) -> None:
+        """Repeat once what a full disk or a failed write refused: nothing may have been lost by it."""
+        try:
+            action()
+        except Unavailable:
+            action()
+
+    def _running(self) -> Solo:
+        assert self.solo is not None
+        return self.solo
+
+
+def play(actor: Actor) -> None:
+    """Make a group and live: groups, marks, rolls, checkpoints, recycling, a cut, clean stops."""
+    actor.open()
+    actor.append(20)
+    actor.append(30, 200, 10)
+    actor.mark()
+    actor.checkpoint()
+    actor.append(700, 40)
+    actor.append(900)
+    actor.append(20, 20)
+    actor.checkpoint()
+    actor.append(300, 300, 300)
+    actor.mark()
+    actor.append(500, 800, 100)
+    actor.checkpoint()
+    actor.append(600, 600)
+    actor.append(60)
+    actor.cut(2)
+    actor.append(700, 700, 700)
+    actor.checkpoint()
+    actor.append(10, 1100)
+    actor.stop()
+    actor.append(80, 90)
+    actor.append(100)

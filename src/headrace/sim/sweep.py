@@ -1,0 +1,217 @@
+"""The crash sweep: die at every storage effect of a life, in every way, and recover.
+
+`python -m headrace.sim.sweep` plays one script (see `script.py`) again and again. Each time it dies at another
+effect, before it, in the middle of its write or after it; then the power cut keeps another subset of what was not
+synced, or only the process dies. Then: recover (dying once more inside the recovery), compare with the history,
+append, die, recover, compare again. Failing calls (EIO, ENOSPC, a sync that loses its data) are swept in the same way.
+"""
+
+import errno
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from headrace.errors import HeadraceError
+from headrace.sim.history import Broken, History
+from headrace.sim.script import Actor, options, play
+from headrace.sim.solo import Solo
+from headrace.storage.faults import (
+    Crash,
+    CrashAfter,
+    Crashed,
+    Effect,
+    Fail,
+    Fault,
+    Keep,
+    LoseSync,
+    choices,
+)
+from headrace.storage.memory import MemoryDisk
+
+SUBSET_BOUND = 6  # all 2^6 subsets up to six unsynced changes, a sample beyond
+CHOICE_MAX = 96  # ways of one power cut tried at one crash point
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a sweep did. A fault that did not land is not counted."""
+
+    cases: int = 0
+    landed: Counter[str] = field(default_factory=Counter)  # faults, by kind
+    found: Counter[str] = field(default_factory=Counter)  # what the recoveries reported
+    failures: list[str] = field(default_factory=list)
+
+    def merge(self, other: "Tally") -> None:
+        self.cases += other.cases
+        self.landed.update(other.landed)
+        self.found.update(other.found)
+        self.failures += other.failures
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault to put on one effect of the script."""
+
+    number: int
+    fault: Fault
+    name: str
+
+
+@dataclass(slots=True)
+class _Hook:
+    strike: Strike
+    landed: bool = False
+
+    def __call__(self, effect: Effect) -> Fault | None:
+        if effect.number != self.strike.number:
+            return None
+        self.landed = True
+        return self.strike.fault
+
+
+def effects_of_script() -> list[Effect]:
+    """Return every effect of a life without faults."""
+    disk = MemoryDisk()
+    seen: list[Effect] = []
+    disk.hook = seen.append
+    play(Actor(disk, History(), options()))
+    return seen
+
+
+def strikes(effects: list[Effect], rng: Random) -> Iterator[Strike]:
+    """Yield every fault that is put on every effect."""
+    for effect in effects:
+        yield Strike(effect.number, Crash(), "crash before")
+        yield Strike(effect.number, CrashAfter(), "crash after")
+        if effect.kind in ("write", "append") and effect.size > 1:
+            cut = rng.randrange(1, effect.size)
+            yield Strike(effect.number, Crash(done=cut), "crash inside a write")
+            yield Strike(effect.number, Fail(errno.ENOSPC, done=cut), "short write, ENOSPC")
+        if effect.kind == "sync":
+            yield Strike(effect.number, LoseSync(), "sync that loses its data")
+        yield Strike(effect.number, Fail(errno.EIO), f"EIO at {effect.kind}")
+        yield Strike(effect.number, Fail(errno.ENOSPC), f"ENOSPC at {effect.kind}")
+
+
+def sweep(
+    seed: int,
+    *,
+    share: tuple[int, int] = (0, 1),
+    every: int = 1,
+    stop_at_first: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Tally:
+    """Run all strikes, or each `every`-th, of this share (index, of) of the work."""
+    tally = Tally()
+    rng = Random(seed)
+    wanted = list(strikes(effects_of_script(), rng))[:: every]
+    mine = wanted[share[0] :: share[1]]
+    for done, strike in enumerate(mine):
+        _strike(strike, Random(seed * 1_000_003 + strike.number), tally)
+        progress(done + 1, len(mine))
+        if stop_at_first and tally.failures:
+            break
+    return tally
+
+
+def _strike(strike: Strike, rng: Random, tally: Tally) -> None:
+    """Play until the fault lands, then see what every kind of death leaves behind."""
+    hook = _Hook(strike)
+    disk = MemoryDisk()
+    disk.hook = hook
+    actor = Actor(disk, History(), options())
+    try:
+        play(actor)
+        ended = "went on"
+    except Crashed:
+        ended = "crashed"
+    except HeadraceError as error:
+        ended = type(error).__name__
+    except Broken as broken:
+        tally.failures.append(f"{strike.name} at effect {strike.number}: {broken}")
+        return
+    if not hook.landed:
+        return
+    tally.landed[strike.name] += 1
+    tally.found[f"the life {ended}"] += 1
+    for way, after in _deaths(disk, rng):
+        tally.cases += 1
+        try:
+            _aftermath(after, actor.history.copy(), rng, tally)
+        except (Broken, HeadraceError, AssertionError) as error:
+            tally.failures.append(
+                f"{strike.name} at effect {strike.number}, {way}: {type(error).__name__}: {error}"
+            )
+            return
+
+
+def _deaths(disk: MemoryDisk, rng: Random) -> Iterator[tuple[str, MemoryDisk]]:
+    """Yield the disk as each kind of death leaves it."""
+    yield "process killed", disk.kill()
+    ways = list(choices(disk.pending(), rng, SUBSET_BOUND))
+    if len(ways) > CHOICE_MAX:
+        ways = [*ways[:8], *rng.sample(ways[8:], CHOICE_MAX - 8)]
+    for kept in ways:
+        yield f"power cut keeping {_words(kept)}", disk.power_cut(kept)
+
+
+def _aftermath(disk: MemoryDisk, history: History, rng: Random, tally: Tally) -> None:
+    """Recover, dying once inside; compare; live on, die, recover and compare again."""
+    disk = _die_in_recovery(disk, rng, tally)
+    actor = Actor(disk, history, options())
+    # New file ids in each life: a process draws them at random.
+    for _ in range(rng.randrange(50, 100)):
+        actor.options.new_id()
+    _check(actor, tally)
+    actor.append(30, rng.randrange(10, 1500))
+    actor.append(rng.randrange(10, 300))
+    if rng.random() < 0.3:
+        actor.checkpoint()
+    last = _any_death(disk, rng)
+    again = Actor(last, history, actor.options)
+    _check(again, tally)
+    again.append(25)
+    _check(Actor(_any_death(last, rng), history, actor.options), tally)
+
+
+def _die_in_recovery(disk: MemoryDisk, rng: Random, tally: Tally) -> MemoryDisk:
+    """Crash at a random effect of the recovery, and cut the power or only kill the process."""
+    trial = disk.clone()
+    Solo.open(trial.root, options())
+    if trial.effect_count == 0:
+        return disk
+    fault: Fault = rng.choice((Crash(), CrashAfter()))
+    disk.hook = _Hook(Strike(rng.randrange(1, trial.effect_count + 1), fault, "recovery"))
+    try:
+        Solo.open(disk.root, options())
+    except Crashed:
+        tally.landed["crash in recovery"] += 1
+    disk.hook = None
+    return _any_death(disk, rng)
+
+
+def _any_death(disk: MemoryDisk, rng: Random) -> MemoryDisk:
+    if rng.random() < 0.25:
+        return disk.kill()
+    ways = list(choices(disk.pending(), rng, 3))
+    return disk.power_cut(rng.choice(ways))
+
+
+def _check(actor: Actor, tally: Tally) -> None:
+    """Open and compare. A crash alone leaves no damage, so none may be reported."""
+    solo = actor.open()
+    report = solo.report
+    if report.faulty or report.fell_back or report.quarantined:
+        raise Broken(f"damage reported where there was only a crash: {report.lines()}")
+    tally.found["cut a torn tail"] += report.cut is not None
+    tally.found["wrote frames again"] += report.rewritten > 0
+    tally.found["rebuilt the superblock"] += report.superblock_rebuilt
+    tally.found["made the group anew"] += report.is_new
+    actor.history.check(solo)
+
+
+def _words(kept: list[Keep]) -> str:
+    if not kept:
+        return "nothing"
+    return ", ".join(f"{keep.index}{'' if keep.ranges is None else keep.ranges}" for keep in kept)
