@@ -78,6 +78,7 @@ class Rubble:
     path: str
     position: int
     flaw: Flaw
+    is_end: bool = False  # an end frame, which recovery writes again
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
     prefix := checksum:u64  magic:3s  kind:u8  size:u32  file_id:u64
               durable:u64  commit:u64  op:u64  tip:16s
 
-`checksum` is xxh3-64 of the 56 bytes after it; `size` counts prefix and entry without padding.
+`checksum` is xxh3-64 of the 56 bytes after it, seeded with the frame's position in its file, so
+that a frame in the wrong place is none; `size` counts prefix and entry without padding.
 `durable` and `commit` are the highest ops known to be so when the frame was written: evidence
 for a later scan. `op` and `tip` name the entry carried, or for a mark and an end the newest
 entry before it.
@@ -58,8 +59,8 @@ class Prefix:
     tip: bytes
 
 
-def encode_prefix(prefix: Prefix) -> bytes:
-    """Return the 64 bytes of a prefix."""
+def encode_prefix(prefix: Prefix, position: int) -> bytes:
+    """Return the 64 bytes of a prefix that stands at `position`."""
     assert PREFIX_SIZE <= prefix.size <= FRAME_SIZE_MAX
     rest = _REST.pack(
         MAGIC,
@@ -71,10 +72,10 @@ def encode_prefix(prefix: Prefix) -> bytes:
         prefix.op,
         prefix.tip,
     )
-    return _CHECKSUM.pack(xxh3_64_intdigest(rest)) + rest
+    return _CHECKSUM.pack(xxh3_64_intdigest(rest, position)) + rest
 
 
-def decode_prefix(data: Buffer, file_id: int) -> Prefix | Flaw:
+def decode_prefix(data: Buffer, file_id: int, position: int) -> Prefix | Flaw:
     """Read a prefix from the first 64 bytes of `data`.
 
     One of another file or life is a flaw.
@@ -84,7 +85,7 @@ def decode_prefix(data: Buffer, file_id: int) -> Prefix | Flaw:
     checksum, magic, kind, size, found_id, durable, commit, op, tip = _FIELDS.unpack_from(data)
     if found_id != file_id:
         return Flaw("file id", f"{file_id:016x}", f"{found_id:016x}")
-    expected = xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size : PREFIX_SIZE])
+    expected = xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size : PREFIX_SIZE], position)
     if checksum != expected:
         return Flaw("frame prefix checksum", f"{expected:016x}", f"{checksum:016x}")
     if magic != MAGIC or kind not in _KINDS:

@@ -26,9 +26,9 @@ class Group:
     applied: Op
 
     def append(self, entries: Sequence[Entry]) -> Op:
-        """Make one commit group durable. What is at or below `durable` may be acknowledged, if solo.
+        """Make one commit group durable; solo, what is durable may be acknowledged.
 
-        A group that needs a roll may end half way: after Unavailable, `journal.durable` tells where.
+        A group that needs a roll may end half way: after Unavailable, see `journal.durable`.
         """
         if self.checkpoints.is_full:
             raise CheckpointPending(len(self.checkpoints.pending))

@@ -217,7 +217,7 @@ class Journal:
                 entry.op,
                 entry.checksum,
             )
-            pieces += (encode_prefix(prefix), entry.sealed, entry.body, padding(size))
+            pieces += (encode_prefix(prefix, position), entry.sealed, entry.body, padding(size))
             slots.append(Slot(entry.op, file, position, entry.sealed))
             position += aligned(size)
         before = self.durable
@@ -256,17 +256,16 @@ class Journal:
             raise self.poison(failed.path, failed.stage, failed.cause) from failed
 
     def _bare(self, file: JournalFile, kind: Kind) -> bytes:
-        return encode_prefix(
-            Prefix(
-                kind,
-                PREFIX_SIZE,
-                file.header.file_id,
-                self.durable,
-                self.commit,
-                self.durable,
-                self.tip,
-            )
+        prefix = Prefix(
+            kind,
+            PREFIX_SIZE,
+            file.header.file_id,
+            self.durable,
+            self.commit,
+            self.durable,
+            self.tip,
         )
+        return encode_prefix(prefix, file.end)
 
     def _write_synced(self, file: JournalFile, pieces: Sequence[Buffer], stage: str) -> None:
         """Write at the tracked end and sync; a write that fails is undone durably."""
@@ -304,7 +303,7 @@ class Journal:
                 data = slot.file.storage.read(slot.position, entry_frame_size(header.body_size))
             except OSError as error:
                 return Flaw("unreadable", "bytes", error.strerror)
-        prefix = decode_prefix(data, slot.file.header.file_id)
+        prefix = decode_prefix(data, slot.file.header.file_id, slot.position)
         if isinstance(prefix, Flaw):
             return prefix
         entry = decode(memoryview(data)[PREFIX_SIZE:])

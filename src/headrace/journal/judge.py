@@ -168,8 +168,8 @@ def _lost_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
     """Return the first thing that hides more than single entries above `base`."""
     return (
         _unreadable_above(survey, base)
-        or _gap_above(survey, base, path)
         or _short(survey)
+        or _gap_above(survey, base, path)
         or _break_above(survey, base)
     )
 

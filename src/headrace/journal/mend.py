@@ -104,7 +104,7 @@ def heal_end(journal: Journal, index: int) -> None:
         last,
         following.header.parent,
     )
-    _write(journal, file, file.end, encode_prefix(prefix), "end")
+    _write(journal, file, file.end, encode_prefix(prefix, file.end), "end")
     file.end += PREFIX_SIZE
 
 
@@ -131,7 +131,7 @@ def repair(journal: Journal, faulty: Faulty, entry: Entry) -> None:
         entry.op,
         entry.checksum,
     )
-    data = b"".join((encode_prefix(prefix), entry.sealed, entry.body))
+    data = b"".join((encode_prefix(prefix, faulty.position), entry.sealed, entry.body))
     _write(journal, file, faulty.position, data, "repair")
     journal.ring.put(Slot(entry.op, file, faulty.position, entry.sealed))
 

@@ -165,6 +165,7 @@ class _Recovery:
         )
         cut = self._cut(journal, superblock)
         self._note_superblock()
+        self._note_covered()
         self._heal(journal)
         rewritten = 0 if found.is_clean else mend.rewrite(journal, found.scan.proven)
         self._set_aside()
@@ -200,7 +201,7 @@ class _Recovery:
         )
 
     def _sync_names(self) -> None:
-        """Make the names that were found durable: a process may have died before it did so itself."""
+        """Make the names that were found durable: a process may have died just before."""
         spares, snapshots = self.rooms.spares.directory, self.rooms.snapshots.directory
         for room in (self.rooms.top, self.rooms.journal, spares, snapshots):
             room.sync()
@@ -245,6 +246,27 @@ class _Recovery:
                 path = f"{self.rooms.top.path}/{name}"
                 self.notes.append(Note(path, None, flaw.what, mended=True))
 
+    def _note_covered(self) -> None:
+        """Say what is bad or gone and costs nothing, since the snapshot in use stands above it."""
+        plan, scan = self.plan, self.found.scan
+        for one in scan.rubble:
+            self.notes.append(Note(one.path, one.position, one.flaw.what, one.is_end))
+        for gap in scan.gaps:
+            what = f"ops {gap.first} to {gap.last} are gone; the snapshot covers them"
+            self.notes.append(Note(gap.path, None, what, mended=False))
+        for broken in scan.breaks:
+            what = f"op {broken.op} does not follow; the snapshot covers it"
+            self.notes.append(Note(broken.path, broken.position, what, mended=False))
+        first = scan.files[0].candidate
+        if first.header.first_op > max(plan.previous_op, 1):
+            what = f"the files before it are gone, back to op {plan.previous_op}"
+            self.notes.append(Note(first.storage.path, None, what, mended=False))
+        known = {one.op for one in self.found.snapshots}
+        known |= {one.op for one in self.found.bad_snapshots}
+        if plan.previous_op and plan.previous_op not in known:
+            path = f"{self.rooms.snapshots.directory.path}/{snapshot_name(plan.previous_op)}"
+            self.notes.append(Note(path, None, "the previous snapshot is gone", mended=False))
+
     def _heal(self, journal: Journal) -> None:
         for file, scanned in zip(list(journal.files), self.found.scan.files, strict=False):
             for block in scanned.candidate.bad_blocks:
@@ -258,8 +280,6 @@ class _Recovery:
             whole = scanned.last_op == following - 1
             if not scanned.has_end and whole:
                 mend.heal_end(journal, index)
-        for one in self.found.scan.rubble:
-            self.notes.append(Note(one.path, one.position, one.flaw.what, mended=False))
 
     def _set_aside(self) -> None:
         """Move what is damaged and not needed out of the way, never away for good."""

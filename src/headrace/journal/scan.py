@@ -110,7 +110,7 @@ class _Scanner:
         flaw = Flaw("end frame", f"op {first_op - 1}", "nothing")
         if self.bad and self.bad[-1].op == first_op:
             flaw = self.bad.pop().flaw
-        self.rubble.append(Rubble(before.candidate.storage.path, before.end, flaw))
+        self.rubble.append(Rubble(before.candidate.storage.path, before.end, flaw, is_end=True))
 
     def _missing(self, before: ScannedFile, index: int, first_op: Op) -> None:
         path = before.candidate.storage.path

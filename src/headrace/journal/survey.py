@@ -170,4 +170,4 @@ def _has_frame(candidate: Candidate) -> bool:
         data = candidate.storage.read(FIRST_POSITION, PREFIX_SIZE)
     except OSError:
         return False
-    return isinstance(decode_prefix(data, candidate.header.file_id), Prefix)
+    return isinstance(decode_prefix(data, candidate.header.file_id, FIRST_POSITION), Prefix)

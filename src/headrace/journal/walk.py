@@ -66,7 +66,7 @@ class FileReader:
         """Read and check the frame at `position`: prefix, header, body."""
         try:
             data = self._view(position, PREFIX_SIZE)
-            prefix = decode_prefix(data, self.file_id)
+            prefix = decode_prefix(data, self.file_id, position)
             if isinstance(prefix, Flaw):
                 return Frame(prefix, flaw=prefix)
             if prefix.kind is not Kind.ENTRY:
@@ -149,7 +149,7 @@ def _read_around(storage: Storage, position: int, size: int) -> tuple[bytes, lis
 
 def _prefixes(data: bytes, base: int, size: int, file_id: int) -> Iterator[Trace]:
     for at in _aligned_hits(data, _FILE_ID.pack(file_id), FILE_ID_AT, size):
-        prefix = decode_prefix(memoryview(data)[at:], file_id)
+        prefix = decode_prefix(memoryview(data)[at:], file_id, base + at)
         if isinstance(prefix, Flaw):
             yield Trace(base + at)
         else:

@@ -1,7 +1,8 @@
-"""What one group was told and what it answered, kept outside of it: the oracle of sweep and matrix.
+"""What one group was told and what it answered, kept outside of it: the oracle.
 
-An entry is *acknowledged* when the call that made it durable returned, or when a recovery showed it to a reader.
-From then on it must be there for ever, unless a cut that was asked for takes it.
+An entry is *acknowledged* when the call that made it durable returned, or when a recovery
+showed it to a reader. From then on it must be there for ever, unless a cut that was asked for
+takes it.
 """
 
 from dataclasses import dataclass, field
@@ -44,7 +45,10 @@ class History:
         self.refused.update(entry.checksum for entry in entries if entry.op > durable)
 
     def check(self, solo: Solo) -> None:
-        """Compare a recovered group with the history; what it shows is acknowledged from now on."""
+        """Compare a recovered group with the history.
+
+        What it shows is acknowledged from now on.
+        """
         chain = self._chain(solo)
         self._check_acknowledged(chain)
         self._check_nothing_invented(chain)

@@ -14,7 +14,8 @@ from headrace.sim.history import History
 from headrace.sim.solo import Solo
 from headrace.storage.memory import MemoryDisk
 
-# Small files, so that a few dozen entries roll, drain and recycle; few slots, so that the ring wraps.
+# Small files, so that a few dozen entries roll, drain and recycle; few slots, so that the ring
+# wraps.
 FILE_SIZE = 12 * 1024
 SLOTS = 64
 
@@ -48,13 +49,15 @@ class Actor:
         """Append one commit group with bodies of about these sizes."""
         solo = self._running()
         serial = len(self.history.submitted)
-        bodies = [add(f"{serial + at}".ljust(size, "x"), at + 1) for at, size in enumerate(sizes)]
+        bodies = [
+            add(f"{serial + at}".ljust(size, "x"), at + 1) for at, size in enumerate(sizes)
+        ]
         self._submit(solo, bodies, ADD)
 
     def checkpoint(self) -> None:
         solo = self._running()
         self._submit(solo, [b""], SEAL)
-        self._patiently(lambda: solo.group.checkpoints.run())
+        self._patiently(solo.group.checkpoints.run)
 
     def mark(self) -> None:
         solo = self._running()
@@ -96,7 +99,10 @@ class Actor:
             solo.group.apply(entry)
 
     def _patiently(self, action: Callable[[], object]) -> None:
-        """Repeat once what a full disk or a failed write refused: nothing may have been lost by it."""
+        """Repeat once what a full disk or a failed write refused.
+
+        Nothing may have been lost by it.
+        """
         try:
             action()
         except Unavailable:
@@ -108,7 +114,10 @@ class Actor:
 
 
 def play(actor: Actor) -> None:
-    """Make a group and live: groups, marks, rolls, checkpoints, recycling, a cut, clean stops."""
+    """Make a group and live.
+
+    Groups, marks, rolls, checkpoints, recycling, a cut, clean stops.
+    """
     actor.open()
     actor.append(20)
     actor.append(30, 200, 10)

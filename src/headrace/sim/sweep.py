@@ -1,14 +1,16 @@
 """The crash sweep: die at every storage effect of a life, in every way, and recover.
 
-`python -m headrace.sim.sweep` plays one script (see `script.py`) again and again. Each time it dies at another
-effect, before it, in the middle of its write or after it; then the power cut keeps another subset of what was not
-synced, or only the process dies. Then: recover (dying once more inside the recovery), compare with the history,
-append, die, recover, compare again. Failing calls (EIO, ENOSPC, a sync that loses its data) are swept in the same way.
+`python -m headrace.sim.sweep` plays one script (see `script.py`) again and again. Each time it
+dies at another effect, before it, in the middle of its write or after it; then the power cut
+keeps another subset of what was not synced, or only the process dies. Then: recover (dying once
+more inside the recovery), compare with the history, append, die, recover, compare again.
+Failing calls (EIO, ENOSPC, a sync that loses its data) are swept in the same way.
 """
 
 import errno
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
@@ -105,7 +107,7 @@ def sweep(
     """Run all strikes, or each `every`-th, of this share (index, of) of the work."""
     tally = Tally()
     rng = Random(seed)
-    wanted = list(strikes(effects_of_script(), rng))[:: every]
+    wanted = list(strikes(effects_of_script(), rng))[::every]
     mine = wanted[share[0] :: share[1]]
     for done, strike in enumerate(mine):
         _strike(strike, Random(seed * 1_000_003 + strike.number), tally)
@@ -113,6 +115,58 @@ def sweep(
         if stop_at_first and tally.failures:
             break
     return tally
+
+
+def sweep_recovery(
+    seed: int, *, share: tuple[int, int] = (0, 1), states: int = 12, stop_at_first: bool = False
+) -> Tally:
+    """Strike at every effect of the recovery of some crashed states, not at one by chance."""
+    tally = Tally()
+    rng = Random(seed)
+    wanted = [one for one in strikes(effects_of_script(), rng) if "crash" in one.name]
+    chosen = wanted[:: max(1, len(wanted) // states)][share[0] :: share[1]]
+    for strike in chosen:
+        disk, history = _crashed_state(strike, rng)
+        trial = disk.clone()
+        seen: list[Effect] = []
+        trial.hook = seen.append
+        Solo.open(trial.root, options())
+        for inner in strikes(seen, rng):
+            _strike_recovery(disk.clone(), history, inner, rng, tally)
+            if stop_at_first and tally.failures:
+                return tally
+    return tally
+
+
+def _crashed_state(strike: Strike, rng: Random) -> tuple[MemoryDisk, History]:
+    disk = MemoryDisk()
+    disk.hook = _Hook(strike)
+    actor = Actor(disk, History(), options())
+    with suppress(Crashed):
+        play(actor)
+    return _any_death(disk, rng), actor.history
+
+
+def _strike_recovery(
+    disk: MemoryDisk, history: History, strike: Strike, rng: Random, tally: Tally
+) -> None:
+    hook = _Hook(strike)
+    disk.hook = hook
+    with suppress(Crashed, HeadraceError):
+        Solo.open(disk.root, options())
+    if not hook.landed:
+        return
+    tally.landed[f"in recovery: {strike.name}"] += 1
+    for way, after in _deaths(disk, rng):
+        tally.cases += 1
+        try:
+            _check(Actor(after, history.copy(), options()), tally)
+        except (Broken, HeadraceError, AssertionError) as error:
+            tally.failures.append(
+                f"in recovery, {strike.name} at effect {strike.number}, {way}: "
+                f"{type(error).__name__}: {error}"
+            )
+            return
 
 
 def _strike(strike: Strike, rng: Random, tally: Tally) -> None:
@@ -141,7 +195,8 @@ def _strike(strike: Strike, rng: Random, tally: Tally) -> None:
             _aftermath(after, actor.history.copy(), rng, tally)
         except (Broken, HeadraceError, AssertionError) as error:
             tally.failures.append(
-                f"{strike.name} at effect {strike.number}, {way}: {type(error).__name__}: {error}"
+                f"{strike.name} at effect {strike.number}, {way}: "
+                f"{type(error).__name__}: {error}"
             )
             return
 
@@ -214,4 +269,6 @@ def _check(actor: Actor, tally: Tally) -> None:
 def _words(kept: list[Keep]) -> str:
     if not kept:
         return "nothing"
-    return ", ".join(f"{keep.index}{'' if keep.ranges is None else keep.ranges}" for keep in kept)
+    return ", ".join(
+        f"{keep.index}{'' if keep.ranges is None else keep.ranges}" for keep in kept
+    )

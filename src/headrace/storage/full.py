@@ -3,7 +3,7 @@
 import errno
 from typing import Final
 
-# EFBIG comes from a limit on file sizes, EDQUOT from a quota: to a caller they are all a full disk.
+# EFBIG comes from a limit on file sizes, EDQUOT from a quota: to a caller all are a full disk.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
