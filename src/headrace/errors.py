@@ -47,7 +47,7 @@ class Rejected(HeadraceError):
 
 
 class Unavailable(HeadraceError):
-    """Wait, then repeat: nothing happened."""
+    """Wait, then repeat what did not happen."""
 
 
 class Corrupt(HeadraceError):

@@ -13,7 +13,7 @@ primary, and from then on stored and forwarded byte for byte.
 
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_128_digest
 
@@ -35,6 +35,7 @@ OPERATION_FIRST: Final = 16  # the first number a machine may use
 NO_WRITER: Final = bytes(16)
 
 _FIELDS = struct.Struct("<16s16s16s16s16sQQQQQQIIIIHH108s")
+_REST = struct.Struct("<16s16s16s16sQQQQQQIIIIHH108s")
 _ZEROS = bytes(108)
 _OP = struct.Struct("<Q")
 _OP_AT = 80
@@ -42,11 +43,15 @@ CLUSTER_AT: Final = (
     48  # where a header shows its cluster: how a scan finds headers among rubble
 )
 assert _FIELDS.size == HEADER_SIZE
+assert _REST.size == HEADER_SIZE - CHECKSUM_SIZE
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What an entry says of itself."""
+class Header(NamedTuple):
+    """What an entry says of itself, in the order of its bytes.
+
+    A tuple: one is made for each entry written or scanned, and a frozen dataclass of so many
+    fields takes far longer to make.
+    """
 
     checksum: bytes
     parent: bytes  # checksum of op - 1; `root` of the group for op 1
@@ -121,25 +126,25 @@ def seal(
     assert len(writer) == len(NO_WRITER)
     if len(body) > BODY_SIZE_MAX:
         raise BodyTooLarge(len(body), BODY_SIZE_MAX)
-    header = Header(
-        checksum=bytes(CHECKSUM_SIZE),
-        parent=parent,
-        body_checksum=xxh3_128_digest(body),
-        cluster=identity.cluster,
-        writer=writer,
-        op=op,
-        view=view,
-        timestamp=timestamp,
-        version=version,
-        namespace=namespace,
-        created=created,
-        group=identity.group,
-        schema_id=schema_id,
-        row_count=row_count,
-        body_size=len(body),
-        operation=operation,
+    rest = _REST.pack(
+        parent,
+        xxh3_128_digest(body),
+        identity.cluster,
+        writer,
+        op,
+        view,
+        timestamp,
+        version,
+        namespace,
+        created,
+        identity.group,
+        schema_id,
+        row_count,
+        len(body),
+        operation,
+        FORMAT,
+        _ZEROS,
     )
-    rest = _pack(header)[CHECKSUM_SIZE:]
     sealed = xxh3_128_digest(rest) + rest
     found = decode_header(sealed)
     assert isinstance(found, Header)
@@ -154,31 +159,14 @@ def decode_header(data: Buffer) -> Header | Flaw:
     if len(data) < HEADER_SIZE:
         return Flaw("entry header is cut short", HEADER_SIZE, len(data))
     fields = _FIELDS.unpack_from(data)
-    checksum = xxh3_128_digest(memoryview(data)[CHECKSUM_SIZE:HEADER_SIZE])
+    checksum = xxh3_128_digest(data[CHECKSUM_SIZE:HEADER_SIZE])
     if checksum != fields[0]:
         return Flaw("entry header checksum", checksum.hex(), fields[0].hex())
     if fields[16] != FORMAT or fields[17] != _ZEROS:
         return Flaw("entry format", FORMAT, fields[16])
     if fields[14] > BODY_SIZE_MAX:
         return Flaw("body size at most", BODY_SIZE_MAX, fields[14])
-    return Header(
-        checksum=fields[0],
-        parent=fields[1],
-        body_checksum=fields[2],
-        cluster=fields[3],
-        writer=fields[4],
-        op=Op(fields[5]),
-        view=View(fields[6]),
-        timestamp=fields[7],
-        version=fields[8],
-        namespace=fields[9],
-        created=fields[10],
-        group=GroupId(fields[11]),
-        schema_id=fields[12],
-        row_count=fields[13],
-        body_size=fields[14],
-        operation=fields[15],
-    )
+    return Header._make(fields[:16])
 
 
 def decode(data: Buffer) -> Entry | Flaw:
@@ -198,26 +186,3 @@ def decode(data: Buffer) -> Entry | Flaw:
 def peek_op(data: Buffer, position: int) -> int:
     """Return the op that a header at `position` would have, checked or not."""
     return int(_OP.unpack_from(data, position + _OP_AT)[0])
-
-
-def _pack(header: Header) -> bytes:
-    return _FIELDS.pack(
-        header.checksum,
-        header.parent,
-        header.body_checksum,
-        header.cluster,
-        header.writer,
-        header.op,
-        header.view,
-        header.timestamp,
-        header.version,
-        header.namespace,
-        header.created,
-        header.group,
-        header.schema_id,
-        header.row_count,
-        header.body_size,
-        header.operation,
-        FORMAT,
-        _ZEROS,
-    )

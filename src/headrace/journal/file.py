@@ -23,7 +23,7 @@ from headrace.errors import ForeignFile, UnsupportedFormat
 from headrace.journal.entry import Flaw
 from headrace.journal.frame import PREFIX_SIZE, aligned
 from headrace.model.ids import Identity, Op
-from headrace.storage.seam import Buffer, Directory, Storage
+from headrace.storage.seam import Buffer, Storage
 
 MAGIC: Final = b"HRjournl"
 FORMAT: Final = 1
@@ -33,7 +33,6 @@ FIRST_POSITION: Final = BLOCK_SIZE * BLOCK_COUNT
 # Behind every entry there is room for one mark and the end frame, so that neither ever needs a
 # roll.
 TAIL_SIZE: Final = 2 * PREFIX_SIZE
-_FILL_SIZE = 1024 * 1024
 
 _FIELDS = struct.Struct("<16s8sHHIQ16sQ16sQ")
 _CHECKSUM_SIZE = 16
@@ -169,25 +168,6 @@ def check_identity(header: FileHeader, identity: Identity, path: str) -> None:
         raise ForeignFile(path, "cluster", identity.cluster.hex(), header.cluster.hex())
     if header.group != identity.group:
         raise ForeignFile(path, "group", identity.group, header.group)
-
-
-def write_full(directory: Directory, name: str, size: int) -> None:
-    """Make a file of `size` zeros under `name`, durable.
-
-    On an error at most `<name>.tmp` is left.
-    """
-    temp = name + ".tmp"
-    if temp in directory.names():
-        directory.unlink(temp)
-    storage = directory.create(temp)
-    try:
-        for position in range(0, size, _FILL_SIZE):
-            storage.append([bytes(min(_FILL_SIZE, size - position))])
-        storage.sync()
-    finally:
-        storage.close()
-    directory.rename(temp, name)
-    directory.sync()
 
 
 def write_header(storage: Storage, header: FileHeader) -> None:

@@ -139,6 +139,7 @@ class Scan:
     tip: bytes | None = None  # its checksum; None if it is not known
     proven: Op = Op(0)  # evidence: every op at or below was durable once
     commit: Op = Op(0)  # evidence: every op at or below was committed
+    highest: Op = Op(0)  # of any header that can be read, in place or not
     marked: Op = Op(0)  # proven by the journal itself
 
 

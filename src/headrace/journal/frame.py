@@ -12,9 +12,8 @@ entry before it.
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -43,12 +42,16 @@ class Kind(IntEnum):
     END = 3  # nothing: the next entry is in the next file, which was durable before this was
 
 
-_KINDS = frozenset(int(kind) for kind in Kind)
+# By its code: what a frame is, and the least and the most it measures without padding.
+_KINDS = {
+    int(Kind.ENTRY): (Kind.ENTRY, PREFIX_SIZE + HEADER_SIZE, FRAME_SIZE_MAX),
+    int(Kind.MARK): (Kind.MARK, PREFIX_SIZE, PREFIX_SIZE),
+    int(Kind.END): (Kind.END, PREFIX_SIZE, PREFIX_SIZE),
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """What a frame says of itself."""
+class Prefix(NamedTuple):
+    """What a frame says of itself. A tuple for the same reason as `Header`."""
 
     kind: Kind
     size: int
@@ -82,19 +85,18 @@ def decode_prefix(data: Buffer, file_id: int, position: int) -> Prefix | Flaw:
     """
     if len(data) < PREFIX_SIZE:
         return Flaw("frame prefix is cut short", PREFIX_SIZE, len(data))
-    checksum, magic, kind, size, found_id, durable, commit, op, tip = _FIELDS.unpack_from(data)
+    checksum, magic, code, size, found_id, durable, commit, op, tip = _FIELDS.unpack_from(data)
     if found_id != file_id:
         return Flaw("file id", f"{file_id:016x}", f"{found_id:016x}")
-    expected = xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size : PREFIX_SIZE], position)
+    expected = xxh3_64_intdigest(data[_CHECKSUM.size : PREFIX_SIZE], position)
     if checksum != expected:
         return Flaw("frame prefix checksum", f"{expected:016x}", f"{checksum:016x}")
-    if magic != MAGIC or kind not in _KINDS:
-        return Flaw("frame kind", MAGIC, magic + bytes([kind]))
-    smallest = PREFIX_SIZE + HEADER_SIZE if kind == Kind.ENTRY else PREFIX_SIZE
-    largest = FRAME_SIZE_MAX if kind == Kind.ENTRY else PREFIX_SIZE
+    if magic != MAGIC or code not in _KINDS:
+        return Flaw("frame kind", MAGIC, magic + bytes([code]))
+    kind, smallest, largest = _KINDS[code]
     if not smallest <= size <= largest:
         return Flaw("frame size", f"{smallest}..{largest}", size)
-    return Prefix(Kind(kind), size, found_id, Op(durable), Op(commit), Op(op), tip)
+    return Prefix(kind, size, found_id, durable, commit, op, tip)
 
 
 def aligned(size: int) -> int:

@@ -24,12 +24,15 @@ class Group:
     superblock: SuperblockFile
     checkpoints: Checkpoints
     applied: Op
+    halted: ApplyFailed | None = None  # the machine raised: nothing goes on here
 
     def append(self, entries: Sequence[Entry]) -> Op:
         """Make one commit group durable; solo, what is durable may be acknowledged.
 
         A group that needs a roll may end half way: after Unavailable, see `journal.durable`.
         """
+        if self.halted is not None:
+            raise self.halted
         if self.checkpoints.is_full:
             raise CheckpointPending(len(self.checkpoints.pending))
         try:
@@ -48,13 +51,14 @@ class Group:
         try:
             result = self.machine.apply(entry)
         except Exception as error:
-            raise ApplyFailed(
+            self.halted = ApplyFailed(
                 f"op {entry.op}: {error!r}",
                 path=self.journal.directory.path,
                 expected="a result",
                 found=type(error).__name__,
                 hint="This group halts here and others go on; report this error",
-            ) from error
+            )
+            raise self.halted from error
         self.applied = entry.op
         if entry.header.operation == SEAL:
             state = self.machine.snapshot()

@@ -185,7 +185,9 @@ class Journal:
                 raise NotNext("op", op + 1, header.op)
             if header.parent != parent:
                 raise NotNext("parent", parent.hex(), header.parent.hex())
-            if (header.cluster, header.group) != (self.identity.cluster, self.identity.group):
+            if header.cluster != self.identity.cluster:
+                raise NotNext("cluster", self.identity.cluster.hex(), header.cluster.hex())
+            if header.group != self.identity.group:
                 raise NotNext("group", self.identity.group, header.group)
             if header.body_size != len(entry.body):
                 raise NotNext("body size", header.body_size, len(entry.body))
@@ -194,33 +196,27 @@ class Journal:
             op, parent = header.op, header.checksum
 
     def _fitting(self, entries: Sequence[Entry]) -> int:
-        end = self.newest.end
+        size = 0
         for count, entry in enumerate(entries):
-            frame_size = entry_frame_size(len(entry.body))
-            if not self.newest.fits(end - self.newest.end + frame_size):
+            size += aligned(entry_frame_size(len(entry.body)))
+            if not self.newest.fits(size):
                 return count
-            end += aligned(frame_size)
         return len(entries)
 
     def _write_group(self, entries: Sequence[Entry]) -> None:
         file, position = self.newest, self.newest.end
+        file_id, before, commit = file.header.file_id, self.durable, self.commit
         pieces: list[Buffer] = []
         slots: list[Slot] = []
         for entry in entries:
-            size = entry_frame_size(len(entry.body))
+            op, size = entry.header.op, entry_frame_size(len(entry.body))
             prefix = Prefix(
-                Kind.ENTRY,
-                size,
-                file.header.file_id,
-                self.durable,
-                self.commit,
-                entry.op,
-                entry.checksum,
+                Kind.ENTRY, size, file_id, before, commit, op, entry.header.checksum
             )
-            pieces += (encode_prefix(prefix, position), entry.sealed, entry.body, padding(size))
-            slots.append(Slot(entry.op, file, position, entry.sealed))
+            start = encode_prefix(prefix, position) + entry.sealed
+            pieces += (start, entry.body, padding(size))
+            slots.append(Slot(op, file, position, entry.sealed))
             position += aligned(size)
-        before = self.durable
         self._write_synced(file, pieces, "append")
         for slot in slots:
             self.ring.put(slot)
@@ -228,6 +224,7 @@ class Journal:
         self.marked = max(self.marked, before)
 
     def _roll(self, frame_size: int) -> None:
+        """Go on in a new file. One without an entry is replaced by one of the same name."""
         old = self.newest
         next_op = Op(self.durable + 1)
         try:
@@ -239,6 +236,12 @@ class Journal:
             raise self.poison(self.directory.path, "roll", error) from error
         except StorageFailed as failed:
             raise self.poison(failed.path, failed.stage, failed.cause) from failed
+        if old.header.first_op == next_op:
+            self.files[-1] = new
+            self.marked = Op(min(self.marked, max(self.durable - 1, 0)))
+            if old.retire():
+                old.storage.close()
+            return
         try:
             self._write_synced(old, [self._bare(old, Kind.END)], "end")
         except (DiskFull, WriteFailed):
@@ -269,7 +272,7 @@ class Journal:
 
     def _write_synced(self, file: JournalFile, pieces: Sequence[Buffer], stage: str) -> None:
         """Write at the tracked end and sync; a write that fails is undone durably."""
-        size = sum(len(piece) for piece in pieces)
+        size = sum(map(len, pieces))
         try:
             file.storage.write(file.end, pieces)
         except OSError as error:

@@ -17,12 +17,12 @@ from headrace.errors import (
     TooFewSlots,
 )
 from headrace.journal.entry import Flaw, root
-from headrace.journal.findings import Faulty, Found, TornTail
+from headrace.journal.findings import Faulty, TornTail
 from headrace.journal.scan import contiguous_from
 from headrace.journal.snapshot import Snapshot
 from headrace.journal.superblock import Checkpoint
 from headrace.journal.survey import Survey
-from headrace.model.ids import Identity, Op
+from headrace.model.ids import OP_MAX, Identity, Op
 
 _SALVAGE = (
     "Nothing was changed. Restore the file from a copy, "
@@ -37,14 +37,13 @@ class Plan:
     snapshot: Snapshot | None  # the one in use; None replays from op 1
     fell_back: bool
     base: Op  # replay begins above it
-    base_tip: bytes
-    chain: list[Found]  # dense and linked from the base to the head
     head: Op
     tip: bytes
     watermark: Op  # the journal must reach back to the op above it
     checkpoint: Checkpoint
     previous_op: Op
     commit: Op
+    replay_to: Op  # committed, and whole all the way from the base
     cut_from: Op | None
     cut_last: Op | None
     suspect: tuple[Op, Op] | None
@@ -56,63 +55,79 @@ class Plan:
 def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     """Choose the snapshot, check that nothing acknowledged is missing above it, and plan.
 
-    Alone, whatever is missing refuses the start. In a cluster peers have it: the proven prefix
-    is kept, single bad frames stay as faulty slots, and anything larger is suspect until a peer
-    has filled it.
+    Alone, whatever is missing refuses the start. In a cluster peers have it: single bad frames
+    stay as faulty slots; of anything larger the proven prefix is kept and the rest is suspect.
     """
     snapshot, fell_back = _choose(survey, identity, path)
     base = snapshot.op if snapshot else Op(0)
     base_tip = snapshot.tip if snapshot else root(identity)
-    problem = _lost_above(survey, base, path)
-    if problem is None and identity.is_solo:
-        problem = _faulty_above(survey, base)
+    problem = _lost_above(survey, base, path) or _faulty_above(survey, base, identity)
     if problem is not None and identity.is_solo:
         raise problem
     chain = list(contiguous_from(survey.scan.entries, base, base_tip))
-    head, tip = (chain[-1].op, chain[-1].checksum) if chain else (base, base_tip)
+    reached = chain[-1] if chain else None
+    whole = reached.op if reached else base
+    head, tip = whole, reached.checksum if reached else base_tip
+    if problem is None and survey.scan.tip is not None and survey.scan.head > whole:
+        head, tip = survey.scan.head, survey.scan.tip  # faulty slots on the way, known by name
     if identity.is_solo:
-        _check_chain(survey, base, base_tip, head)
+        _check_chain(survey, base, base_tip, whole)
     checkpoint, previous_op = _pairing(survey, snapshot)
-    watermark = Op(max(previous_op - 1, 0))
+    watermark = _watermark(survey, previous_op)
     if head - watermark > slots:
         raise TooFewSlots(path, slots, head - watermark)
-    cut_from, cut_last = _cut(survey)
-    suspect = survey.superblock.suspect if survey.superblock else None
-    if not identity.is_solo:
-        if problem is not None:
-            cut_from, cut_last = Op(head + 1), max(survey.scan.proven, survey.scan.head, head)
-        suspect = _suspect(suspect, cut_from, cut_last)
+    cut_from, cut_last = _cut(survey) if problem is None else (Op(head + 1), _last_lost(survey))
+    commit = _commit(survey, identity, base, head)
     return Plan(
         snapshot=snapshot,
         fell_back=fell_back,
         base=base,
-        base_tip=base_tip,
-        chain=chain,
         head=head,
         tip=tip,
         watermark=watermark,
         checkpoint=checkpoint,
         previous_op=previous_op,
-        commit=_commit(survey, identity, base, head),
+        commit=commit,
+        replay_to=min(commit, whole),
         cut_from=cut_from,
         cut_last=cut_last,
-        suspect=suspect,
+        suspect=_suspect(survey, identity, cut_from, cut_last),
         faulty=tuple(survey.scan.faulty),
         needs_file=_needs_file(survey, head),
         problem=problem,
     )
 
 
+def _watermark(survey: Survey, previous_op: Op) -> Op:
+    """What must stay reachable.
+
+    From the previous checkpoint on, if the files go back so far.
+    """
+    files = survey.scan.files
+    first = files[0].candidate.header.first_op if files else Op(1)
+    return Op(max(previous_op - 1, first - 1, 0))
+
+
+def _last_lost(survey: Survey) -> Op:
+    """The highest op that may have been durable here; OP_MAX if nobody knows."""
+    scan = survey.scan
+    open_ended = any(gap.last is None for gap in scan.gaps) or scan.shorts
+    if open_ended or any(one.last is None for one in survey.unreadable):
+        return OP_MAX
+    return max(scan.proven, scan.highest)
+
+
 def _suspect(
-    known: tuple[Op, Op] | None, cut_from: Op | None, cut_last: Op | None
+    survey: Survey, identity: Identity, cut_from: Op | None, cut_last: Op | None
 ) -> tuple[Op, Op] | None:
     """What is cut may have been acknowledged here.
 
-    This replica must not say that it never had it.
+    Never say that this replica had none of it.
     """
-    if cut_from is None or cut_last is None:
+    known = survey.superblock.suspect if survey.superblock else None
+    if identity.is_solo or cut_from is None:
         return known
-    last = max(cut_from, cut_last)
+    last = max(cut_from, cut_last or cut_from)
     return (cut_from, last) if known is None else (min(known[0], cut_from), max(known[1], last))
 
 
@@ -132,7 +147,7 @@ def _choose(survey: Survey, identity: Identity, path: str) -> tuple[Snapshot | N
         if _is_usable(survey, snapshot, pairing):
             return snapshot, snapshot.op < newest
         newest = max(newest, snapshot.op)
-    if _reaches(survey, Op(0), root(identity), pairing):
+    if newest == 0 or _reaches(survey, Op(0), root(identity), pairing):
         return None, newest > 0
     flaw = survey.bad_snapshots[0].flaw if survey.bad_snapshots else Flaw("snapshot is missing")
     raise CorruptSnapshot(
@@ -169,8 +184,8 @@ def _lost_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
     return (
         _unreadable_above(survey, base)
         or _short(survey)
-        or _gap_above(survey, base, path)
         or _break_above(survey, base)
+        or _gap_above(survey, base, path)
     )
 
 
@@ -247,9 +262,10 @@ def _break_above(survey: Survey, base: Op) -> Corrupt | None:
     return None
 
 
-def _faulty_above(survey: Survey, base: Op) -> Corrupt | None:
+def _faulty_above(survey: Survey, base: Op, identity: Identity) -> Corrupt | None:
+    """Alone, the first bad entry; in a cluster only one without a name at the very end."""
     for one in survey.scan.faulty:
-        if one.op > base:
+        if one.op > base and (identity.is_solo or survey.scan.tip is None):
             return CorruptEntry(
                 f"op {one.op} was acknowledged and cannot be read: {one.flaw.what}",
                 path=one.path,
@@ -288,7 +304,8 @@ def _pairing(survey: Survey, snapshot: Snapshot | None) -> tuple[Checkpoint, Op]
         return known, previous
     if superblock is None:
         older = [one.op for one in survey.snapshots if one.op < snapshot.op]
-        previous = max(older, default=Op(0))
+        first = survey.scan.files[0].candidate.header.first_op if survey.scan.files else Op(1)
+        previous = max(older, default=first if first > 1 else Op(0))
     else:
         previous = known.op
     return Checkpoint(snapshot.op, snapshot.tip, snapshot.checksum), previous

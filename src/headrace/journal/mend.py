@@ -6,13 +6,14 @@ understands.
 """
 
 from headrace.errors import NotNext
-from headrace.journal.entry import Entry, Header, decode_header
-from headrace.journal.file import BLOCK_SIZE, JournalFile, encode_block
+from headrace.journal.entry import CHECKSUM_SIZE, Entry, Header, decode_header
+from headrace.journal.file import BLOCK_SIZE, FIRST_POSITION, JournalFile, encode_block
 from headrace.journal.findings import Faulty
 from headrace.journal.frame import (
     PREFIX_SIZE,
     Kind,
     Prefix,
+    aligned,
     encode_prefix,
     entry_frame_size,
 )
@@ -41,18 +42,26 @@ def _erase(journal: Journal, first: Op) -> None:
     journal.refuse_if_poisoned()
     while len(journal.files) > 1 and journal.newest.header.first_op > first:
         _unlink_newest(journal)
-    slot = journal.ring.get(first)
-    file = journal.newest
-    position = slot.position if slot is not None else file.end
-    assert slot is None or slot.file is file
+    file, before = journal.newest, journal.ring.get(Op(first - 1))
+    position = _start_of(journal, file, first)
     journal.zero(file, position, file.header.size, "cut")
     journal.ring.forget_from(first, journal.durable)
     file.end = position
     if first <= journal.durable:
-        before = journal.ring.get(Op(first - 1))
-        journal.tip = file.header.parent if before is None else before.sealed[:16]
+        journal.tip = file.header.parent if before is None else before.sealed[:CHECKSUM_SIZE]
         journal.durable = Op(first - 1)
-    journal.marked = min(journal.marked, journal.durable)
+    # A mark behind the last entry that stays is gone as well: the next one is to be written.
+    journal.marked = min(journal.marked, Op(max(first - 2, 0)))
+
+
+def _start_of(journal: Journal, file: JournalFile, first: Op) -> int:
+    """Where the frame of `first` begins, or would: right behind the entry before it."""
+    slot, before = journal.ring.get(first), journal.ring.get(Op(first - 1))
+    if slot is not None:
+        return slot.position
+    if before is not None and before.file is file:
+        return before.position + aligned(_frame_size_of(before.sealed))
+    return FIRST_POSITION if file.header.first_op == first else file.end
 
 
 def _unlink_newest(journal: Journal) -> None:
@@ -74,10 +83,8 @@ def rewrite(journal: Journal, above: Op) -> int:
     """
     slots = list(journal.ring.between(Op(above + 1), journal.durable))
     for slot in slots:
-        header = decode_header(slot.sealed)
-        assert isinstance(header, Header)
         try:
-            data = slot.file.storage.read(slot.position, entry_frame_size(header.body_size))
+            data = slot.file.storage.read(slot.position, _frame_size_of(slot.sealed))
             slot.file.storage.write(slot.position, [data])
         except OSError as error:
             raise journal.poison(slot.file.path, "rewrite", error) from error
@@ -143,3 +150,9 @@ def _write(journal: Journal, file: JournalFile, position: int, data: bytes, stag
     except OSError as error:
         raise journal.poison(file.path, stage, error) from error
     journal.sync(file, stage)
+
+
+def _frame_size_of(sealed: bytes) -> int:
+    header = decode_header(sealed)
+    assert isinstance(header, Header)
+    return entry_frame_size(header.body_size)

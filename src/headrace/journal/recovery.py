@@ -14,8 +14,9 @@ same:
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from headrace.errors import DiskFull, MissingFile, StorageFailed
 from headrace.journal import mend
@@ -91,30 +92,35 @@ def recover(
 
 
 def _rooms(directory: Directory, identity: Identity, options: Options) -> _Rooms:
-    if options.create:
-        for name in ("journal", "snapshots", "quarantine"):
-            directory.make_child(name)
-        directory.sync()
-        directory.child("journal").make_child("spare")
-        directory.child("journal").sync()
+    """Open the directories of a group; make those that are not there if that is allowed."""
+    journal = _room(directory, "journal", options)
+    return _Rooms(
+        top=directory,
+        journal=journal,
+        spares=Spares(
+            _room(journal, "spare", options),
+            options.file_size,
+            options.spare_count_max,
+            options.new_id,
+        ),
+        snapshots=SnapshotFiles(_room(directory, "snapshots", options), identity),
+        quarantine=_room(directory, "quarantine", options),
+    )
+
+
+def _room(parent: Directory, name: str, options: Options) -> Directory:
     try:
-        journal = directory.child("journal")
-        return _Rooms(
-            top=directory,
-            journal=journal,
-            spares=Spares(
-                journal.child("spare"),
-                options.file_size,
-                options.spare_count_max,
-                options.new_id,
-            ),
-            snapshots=SnapshotFiles(directory.child("snapshots"), identity),
-            quarantine=directory.child("quarantine"),
-        )
+        return parent.child(name)
     except FileNotFoundError as error:
-        raise MissingFile(
-            "this is not the directory of a group", path=directory.path, hint="Check the path"
-        ) from error
+        if not options.create:
+            raise MissingFile(
+                f"there is no directory {name!r}, so this is not a group",
+                path=parent.path,
+                hint="Check the path of the data directory",
+            ) from error
+    made = parent.make_child(name)
+    parent.sync()
+    return made
 
 
 def _make(
@@ -145,6 +151,12 @@ def _make(
     return group, RecoveryReport(is_new=True, file_count=1)
 
 
+def _numbered(name: str) -> Iterator[str]:
+    """Yield `name`, `name.1`, `name.2` ...: nothing in quarantine is ever replaced."""
+    yield name
+    yield from (f"{name}.{number}" for number in count(1))
+
+
 @dataclass(slots=True)
 class _Recovery:
     rooms: _Rooms
@@ -160,9 +172,9 @@ class _Recovery:
         plan, found = self.plan, self.found
         self._sync_names()
         journal = self._journal()
-        superblock = SuperblockFile(
-            self.rooms.top, found.superblock or Superblock(self.identity)
-        )
+        known = found.superblock or Superblock(self.identity)
+        pairing = replace(known, checkpoint=plan.checkpoint, previous_op=plan.previous_op)
+        superblock = SuperblockFile(self.rooms.top, pairing)
         cut = self._cut(journal, superblock)
         self._note_superblock()
         self._note_covered()
@@ -173,9 +185,6 @@ class _Recovery:
         checkpoints = Checkpoints(journal, superblock, self.rooms.snapshots, self.options.seal)
         group = Group(self.machine, journal, superblock, checkpoints, plan.base)
         self.machine.restore(plan.snapshot.state if plan.snapshot else None)
-        superblock.current = replace(
-            superblock.current, checkpoint=plan.checkpoint, previous_op=plan.previous_op
-        )
         replayed = self._replay(group)
         superblock.write(
             cut_from=None,
@@ -195,6 +204,7 @@ class _Recovery:
             cut=cut,
             suspect=plan.suspect,
             faulty=plan.faulty,
+            problem=None if plan.problem is None else str(plan.problem),
             superblock_rebuilt=found.superblock is None,
             notes=tuple(self.notes),
             quarantined=tuple(self.quarantined),
@@ -247,7 +257,7 @@ class _Recovery:
                 self.notes.append(Note(path, None, flaw.what, mended=True))
 
     def _note_covered(self) -> None:
-        """Say what is bad or gone and costs nothing, since the snapshot in use stands above it."""
+        """Say what is bad or gone and costs nothing: the snapshot in use stands above it."""
         plan, scan = self.plan, self.found.scan
         for one in scan.rubble:
             self.notes.append(Note(one.path, one.position, one.flaw.what, one.is_end))
@@ -257,6 +267,8 @@ class _Recovery:
         for broken in scan.breaks:
             what = f"op {broken.op} does not follow; the snapshot covers it"
             self.notes.append(Note(broken.path, broken.position, what, mended=False))
+        if not scan.files:
+            return
         first = scan.files[0].candidate
         if first.header.first_op > max(plan.previous_op, 1):
             what = f"the files before it are gone, back to op {plan.previous_op}"
@@ -297,7 +309,9 @@ class _Recovery:
         self.rooms.spares.tidy(live)
 
     def _quarantine(self, room: Directory, name: str) -> None:
-        room.rename(name, name, into=self.rooms.quarantine)
+        taken = set(self.rooms.quarantine.names())
+        free = next(one for one in _numbered(name) if one not in taken)
+        room.rename(name, free, into=self.rooms.quarantine)
         self.rooms.quarantine.sync()
         room.sync()
         self.quarantined.append(f"{room.path}/{name}")
@@ -315,7 +329,7 @@ class _Recovery:
 
     def _replay(self, group: Group) -> int:
         count = 0
-        for op in range(self.plan.base + 1, self.plan.commit + 1):
+        for op in range(self.plan.base + 1, self.plan.replay_to + 1):
             entry = group.journal.read(Op(op))
             assert entry is not None
             group.apply(entry)

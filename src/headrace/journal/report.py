@@ -48,6 +48,9 @@ class RecoveryReport:
     cut: Cut | None = None
     suspect: tuple[Op, Op] | None = None
     faulty: tuple[Faulty, ...] = ()  # below the snapshot in use, or waiting for repair
+    problem: str | None = (
+        None  # cluster: what was lost; this replica catches up before it votes
+    )
     superblock_rebuilt: bool = False
     notes: tuple[Note, ...] = ()
     quarantined: tuple[str, ...] = ()
@@ -72,6 +75,8 @@ class RecoveryReport:
             found.append(f"cut an unfinished tail, ops {self.cut.first}..{self.cut.last}")
         if self.rewritten:
             found.append(f"wrote {self.rewritten} frames again before trusting them")
+        if self.problem is not None:
+            found.append(f"must catch up before it votes: {self.problem}")
         found += [
             f"op {one.op} is damaged: {one.flaw.what} ({one.path})" for one in self.faulty
         ]

@@ -37,7 +37,7 @@ class _Bad:
 
     op: Op
     file: int
-    position: int
+    position: int | None
     flaw: Flaw
     checksum: bytes | None
 
@@ -120,7 +120,8 @@ class _Scanner:
         flaw = Flaw("the frame is gone", f"op {self.expected}", "nothing of this file's life")
         known = self.bad[-1].op if self.bad else Op(0)
         for op in range(max(self.expected, known + 1), first_op):
-            self.bad.append(_Bad(Op(op), index, before.end, flaw, None))
+            place = before.end if op == self.expected else None
+            self.bad.append(_Bad(Op(op), index, place, flaw, None))
 
     def _break(self, path: str, position: int, expected: str, found: str) -> None:
         self.breaks.append(Break(self.expected, path, position, expected, found))
@@ -157,25 +158,26 @@ class _Scanner:
     ) -> int | None:
         """Take one frame; return where to go on, or None at the end of this file."""
         frame = reader.frame(position)
-        if isinstance(frame.prefix, Prefix) and self._is_above_cut(frame.prefix):
-            return None
-        if isinstance(frame.prefix, Prefix):
-            self._note(frame.prefix)
-        flaw = frame.flaw or self._misplaced(frame.prefix, frame.header)
+        prefix, header = frame.prefix, frame.header
+        if isinstance(prefix, Prefix):
+            if self._is_above_cut(prefix):
+                return None
+            self._note(prefix)
+        flaw = frame.flaw or self._misplaced(prefix, header)
         if flaw is not None:
             return self._resync(index, file, reader, position, flaw)
-        prefix = frame.prefix
         assert isinstance(prefix, Prefix)
-        if frame.header is not None and not self._follows(file, position, frame.header):
+        if header is not None and not self._follows(file, position, header):
+            self._look_behind(reader, position)
             return None
         file.end = position + aligned(prefix.size)
-        if prefix.kind is Kind.END:
-            file.has_end = True
-        if frame.header is not None:
-            self._take(index, position, prefix, frame.header, reader)
-        elif self.tip is None:
+        if header is not None:
+            self._take(index, position, prefix, header, reader)
+            return file.end
+        if self.tip is None:
             self._name_last_bad(prefix.tip)
             self.tip = prefix.tip
+        file.has_end = prefix.kind is Kind.END
         return None if file.has_end else file.end
 
     def _is_above_cut(self, prefix: Prefix) -> bool:
@@ -183,14 +185,17 @@ class _Scanner:
         return cut_from is not None and prefix.op >= cut_from
 
     def _note(self, prefix: Prefix) -> None:
-        self.durable = max(self.durable, prefix.durable)
-        self.commit = max(self.commit, prefix.commit)
-        self.highest = max(self.highest, prefix.op)
+        if prefix.durable > self.durable:
+            self.durable = prefix.durable
+        if prefix.commit > self.commit:
+            self.commit = prefix.commit
+        if prefix.op > self.highest:
+            self.highest = prefix.op
 
     def _misplaced(self, prefix: Prefix | Flaw, header: Header | None) -> Flaw | None:
         """Judge a whole frame against its place: is it the one that should be here?"""
         assert isinstance(prefix, Prefix)
-        expected = self.expected if prefix.kind is Kind.ENTRY else Op(self.expected - 1)
+        expected = self.expected if header is not None else Op(self.expected - 1)
         if prefix.op != expected:
             return Flaw("op", expected, prefix.op)
         if header is None:
@@ -207,6 +212,14 @@ class _Scanner:
             return True
         self._break(file.candidate.storage.path, position, self.tip.hex(), header.parent.hex())
         return False
+
+    def _look_behind(self, reader: FileReader, position: int) -> None:
+        """Behind a break nothing is kept, but what it testifies to was durable here."""
+        cluster, group = self.identity.cluster, self.identity.group
+        for trace in traces(reader, position, cluster, group, self.expected):
+            self.highest = max(self.highest, trace.op or Op(0))
+            if trace.prefix is not None:
+                self._note(trace.prefix)
 
     def _take(
         self, index: int, position: int, prefix: Prefix, header: Header, reader: FileReader
@@ -271,7 +284,9 @@ class _Scanner:
             self.rubble.append(Rubble(path, position, flaw))
             return
         for op in range(self.expected, target):
-            self.bad.append(_Bad(Op(op), index, position, flaw, None))
+            # Where the second of several lost frames began, nobody knows.
+            place = position if op == self.expected else None
+            self.bad.append(_Bad(Op(op), index, place, flaw, None))
         self.expected, self.tip = target, None
 
     def _check_last_end(self) -> None:
@@ -290,8 +305,9 @@ class _Scanner:
         ending: CleanEnd | TornTail = CleanEnd()
         if torn is not None:
             last = max(torn.op, self.highest)
-            ending = TornTail(torn.op, last, torn.file, torn.position)
-            self.files[torn.file].end = torn.position
+            position = self._start_of(torn)
+            ending = TornTail(torn.op, last, torn.file, position)
+            self.files[torn.file].end = position
         limit = torn.op if torn is not None else None
         entries = [one for one in self.entries if limit is None or one.op < limit]
         head, tip = self._head(entries, limit)
@@ -309,8 +325,16 @@ class _Scanner:
             tip=tip,
             proven=proven,
             commit=self.commit,
+            highest=max(self.highest, head),
             marked=min(self.durable, head),
         )
+
+    def _start_of(self, torn: _Bad) -> int:
+        """Where the run of bad frames that ends in `torn` begins."""
+        known = [
+            one.position for one in self.bad if one.op <= torn.op and one.file == torn.file
+        ]
+        return next(position for position in reversed(known) if position is not None)
 
     def _check_reach(self, head: Op, proven: Op) -> None:
         """What was durable must be here, however cleanly the file seems to end."""

@@ -50,6 +50,7 @@ class SnapshotFiles:
 
     directory: Directory
     identity: Identity
+    poisoned: StorageFailed | None = None  # a sync of the directory failed: never sync it again
 
     def persist(self, op: Op, tip: bytes, state: State) -> Snapshot:
         """Write a snapshot; return once it is durable under its name.
@@ -57,6 +58,7 @@ class SnapshotFiles:
         DiskFull and StorageFailed at stage `write` or `rename`: as if never begun, repeat from
         the start. StorageFailed at `sync` or `sync-dir`: it may or may not be there; reopen.
         """
+        self._refuse_if_poisoned()
         header, snapshot = _encode(self.identity, op, tip, state)
         try:
             atomic_replace(
@@ -65,6 +67,8 @@ class SnapshotFiles:
         except StorageFailed as failed:
             if failed.stage in ("write", "rename") and is_full(failed.cause):
                 raise DiskFull(failed.path, failed.stage) from failed
+            if failed.stage == "sync-dir":
+                self.poisoned = failed
             raise
         return snapshot
 
@@ -91,6 +95,7 @@ class SnapshotFiles:
 
     def prune(self, keep: Op) -> None:
         """Unlink every snapshot below `keep`. Called when a newer pair is durable."""
+        self._refuse_if_poisoned()
         old = [op for op in self.ops() if op < keep]
         try:
             for op in old:
@@ -98,7 +103,12 @@ class SnapshotFiles:
             if old:
                 self.directory.sync()
         except OSError as error:
-            raise StorageFailed(self.directory.path, "prune", error) from error
+            self.poisoned = StorageFailed(self.directory.path, "prune", error)
+            raise self.poisoned from error
+
+    def _refuse_if_poisoned(self) -> None:
+        if self.poisoned is not None:
+            raise self.poisoned
 
 
 def snapshot_name(op: Op) -> str:

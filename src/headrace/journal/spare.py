@@ -6,9 +6,10 @@ is ever unfinished.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from headrace.errors import DiskFull, StorageFailed
+from headrace.errors import DiskFull, StorageFailed, UnsupportedFormat
 from headrace.journal.entry import Flaw
 from headrace.journal.file import (
     BLOCK_SIZE,
@@ -16,13 +17,14 @@ from headrace.journal.file import (
     JournalFile,
     decode_block,
     file_name,
-    write_full,
     write_header,
 )
 from headrace.model.ids import Identity, Op
-from headrace.storage.atomic import is_leftover
+from headrace.storage.atomic import LEFTOVER_SUFFIX, is_leftover
 from headrace.storage.full import is_full
 from headrace.storage.seam import Directory, Storage
+
+_ZEROS = bytes(1024 * 1024)
 
 
 @dataclass(slots=True)
@@ -119,14 +121,31 @@ class Spares:
         return None
 
     def _make(self, size: int) -> str:
+        """Write a file of zeros full, durably. Nothing is left of one that does not fit."""
         name = f"{self.new_id():016x}.wal"
-        write_full(self.directory, name, size)
+        temp = name + LEFTOVER_SUFFIX
+        storage = self.directory.create(temp)
+        try:
+            for position in range(0, size, len(_ZEROS)):
+                storage.append([memoryview(_ZEROS)[: size - position]])
+            storage.sync()
+            self.directory.rename(temp, name)
+        except OSError:
+            # What was not finished takes up the very space that is missing.
+            with suppress(OSError):
+                self.directory.unlink(temp)
+            raise
+        finally:
+            storage.close()
+        _sync(self.directory, "sync of a new spare")
         return name
 
     def _file_id(self, name: str) -> int | None:
         storage = self.directory.open(name)
         try:
             header = decode_block(storage.read(0, BLOCK_SIZE), storage.path)
+        except (OSError, UnsupportedFormat):
+            return None  # a spare is worth nothing: what is in it does not matter
         finally:
             storage.close()
         return None if isinstance(header, Flaw) else header.file_id

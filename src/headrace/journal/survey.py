@@ -74,7 +74,8 @@ class Survey:
     def is_clean(self) -> bool:
         """The last stop was clean, and the journal ends where it did then."""
         head = self.superblock.clean_head if self.superblock else None
-        return head is not None and head == self.scan.head
+        lost = any(one.op == head for one in self.scan.faulty)
+        return head is not None and head == self.scan.head and not lost
 
 
 def survey(directory: Directory, journal: Directory, snapshots: SnapshotFiles) -> Survey:

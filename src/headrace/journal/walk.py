@@ -6,7 +6,7 @@ Nothing here decides what a finding means.
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_128_digest
 
@@ -17,23 +17,23 @@ from headrace.journal.frame import (
     PREFIX_SIZE,
     Kind,
     Prefix,
+    aligned,
     decode_prefix,
     entry_frame_size,
 )
 from headrace.model.ids import GroupId, Op
 from headrace.storage.seam import Storage
 
-# Small enough that re-reading one behind a large frame costs little, large enough for many
-# small frames.
-_AHEAD: Final = 64 * 1024
+# Large enough for many small frames. Behind a large one only the next prefix is read ahead, so
+# that nothing much is read twice.
+_WINDOW_SIZE: Final = 64 * 1024
 _SEARCH_SIZE: Final = 4 * 1024 * 1024
 _SECTOR_SIZE: Final = 512
 _FILE_ID = struct.Struct("<Q")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What stands at a position: a whole frame if `flaw` is None."""
+class Frame(NamedTuple):
+    """What stands at a position: a whole frame if `flaw` is None. A tuple as `Header` is."""
 
     prefix: Prefix | Flaw
     header: Header | None = None
@@ -100,7 +100,8 @@ class FileReader:
         start = position - self._start
         if start < 0 or start + size > len(self._window):
             try:
-                data = self.storage.read(position, size + _AHEAD)
+                wanted = max(aligned(size) + PREFIX_SIZE, _WINDOW_SIZE)
+                data = self.storage.read(position, wanted)
             except OSError:
                 data = self.storage.read(position, size)  # the bad sector may lie beyond
             self._start, self._window, start = position, memoryview(data), 0
@@ -137,13 +138,16 @@ def _read_around(storage: Storage, position: int, size: int) -> tuple[bytes, lis
     except OSError:
         pieces: list[bytes] = []
         unreadable: list[int] = []
-        for at in range(position, position + size, _SECTOR_SIZE):
-            wanted = min(_SECTOR_SIZE, position + size - at)
+        at, end = position, position + size
+        while at < end:
+            # Up to the next border: a read across it would lose the good sector with the bad.
+            wanted = min(_SECTOR_SIZE - at % _SECTOR_SIZE, end - at)
             try:
                 pieces.append(storage.read(at, wanted))
             except OSError:
                 pieces.append(bytes(wanted))
                 unreadable.append(at)
+            at += wanted
         return b"".join(pieces), unreadable
 
 
@@ -169,8 +173,12 @@ def _headers(
 
 def _aligned_hits(data: bytes, needle: bytes, offset: int, size: int) -> Iterator[int]:
     """Yield each aligned place below `size` that has `needle` at `offset`."""
-    hit = data.find(needle)
-    while hit != -1 and hit - offset < size:
-        if hit >= offset and (hit - offset) % ALIGNMENT == 0:
-            yield hit - offset
-        hit = data.find(needle, hit + 1)
+    # One byte of each line is little to search. The highest of the needle is the rarest in
+    # what files are full of: zeros and text.
+    rarest = max(needle)
+    column = data[offset + needle.index(rarest) :: ALIGNMENT]
+    line = column.find(rarest)
+    while line != -1 and line * ALIGNMENT < size:
+        if data.startswith(needle, line * ALIGNMENT + offset):
+            yield line * ALIGNMENT
+        line = column.find(rarest, line + 1)

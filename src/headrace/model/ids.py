@@ -10,6 +10,7 @@ Revision = NewType("Revision", int)  # count of metadata changes that shape part
 GroupId = NewType("GroupId", int)  # 0 is the metadata group, 1.. are the shards
 ReplicaId = NewType("ReplicaId", int)  # a replica's place among the voters, from 0
 
+OP_MAX = Op(2**63 - 1)  # stands for an end that nobody knows
 CLUSTER_ID_SIZE = 16
 
 

@@ -40,9 +40,9 @@ class History:
             assert entry.op == len(self.acknowledged) + 1
             self.acknowledged.append(entry.checksum)
 
-    def refuse(self, entries: list[Entry], durable: Op) -> None:
+    def refuse(self, entries: list[Entry]) -> None:
         """Note what an append that raised Unavailable has surely not left behind."""
-        self.refused.update(entry.checksum for entry in entries if entry.op > durable)
+        self.refused.update(entry.checksum for entry in entries)
 
     def check(self, solo: Solo) -> None:
         """Compare a recovered group with the history.

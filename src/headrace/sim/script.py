@@ -2,7 +2,8 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from headrace.errors import Unavailable
 from headrace.journal import mend
@@ -11,7 +12,7 @@ from headrace.journal.recovery import Options
 from headrace.model.ids import Op
 from headrace.sim.counter import ADD, add
 from headrace.sim.history import History
-from headrace.sim.solo import Solo
+from headrace.sim.solo import SOLO, Solo
 from headrace.storage.memory import MemoryDisk
 
 # Small files, so that a few dozen entries roll, drain and recycle; few slots, so that the ring
@@ -40,9 +41,11 @@ class Actor:
     history: History
     options: Options
     solo: Solo | None = None
+    cluster: bytes = SOLO.cluster
 
     def open(self) -> Solo:
-        self.solo = Solo.open(self.disk.root, self.options)
+        identity = replace(SOLO, cluster=self.cluster)
+        self.solo = Solo.open(self.disk.root, self.options, identity)
         return self.solo
 
     def append(self, *sizes: int) -> None:
@@ -79,18 +82,27 @@ class Actor:
         self.history.check(self.open())
 
     def _submit(self, solo: Solo, bodies: list[bytes], operation: int) -> None:
+        """Append.
+
+        What is refused must never show up, so something else is appended in its place.
+        """
+        entries = self._append(solo, bodies, operation)
+        if entries[-1].op > solo.head:
+            left = [entry for entry in entries if entry.op > solo.head]
+            self.history.refuse(left)
+            # One entry of the size of the first: what the refused write left behind it, if it
+            # left anything, stands exactly where the next frame would.
+            size = len(left[0].body)
+            instead = b"" if operation == SEAL else add("instead".ljust(size - 8, "-"), 1)
+            self._append(solo, [instead], operation)
+
+    def _append(self, solo: Solo, bodies: list[bytes], operation: int) -> list[Entry]:
         entries = solo.seal(bodies, operation)
         self.history.submit(entries)
-        self._patiently(lambda: self._append(solo, entries))
-
-    def _append(self, solo: Solo, entries: list[Entry]) -> None:
-        """Append what is not durable yet, and take what is for acknowledged, refused or not."""
-        try:
-            solo.group.append([entry for entry in entries if entry.op > solo.head])
-        except Unavailable:
-            self._settle(solo, entries)
-            raise
+        with suppress(Unavailable):
+            solo.group.append(entries)
         self._settle(solo, entries)
+        return entries
 
     def _settle(self, solo: Solo, entries: list[Entry]) -> None:
         durable = [entry for entry in entries if solo.group.applied < entry.op <= solo.head]

@@ -4,7 +4,7 @@ What a test, the matrix and the demo need of a node.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headrace.journal.entry import SEAL, Entry, seal
 from headrace.journal.group import Group
@@ -25,7 +25,6 @@ class Solo:
     machine: CounterMachine
     report: RecoveryReport
     timestamp: int = 0
-    sealed: list[Entry] = field(default_factory=list)  # everything ever handed to the journal
 
     @classmethod
     def open(cls, directory: Directory, options: Options, identity: Identity = SOLO) -> "Solo":
@@ -43,11 +42,13 @@ class Solo:
         The op returned is acknowledged, with all before.
         """
         entries = self.seal(bodies, operation)
-        self.sealed += entries
-        durable = self.group.append(entries)
-        for entry in entries:
-            self.group.apply(entry)
-        return durable
+        try:
+            return self.group.append(entries)
+        finally:
+            # A group that needs a roll may end half way: what is durable is in the log.
+            for entry in entries:
+                if self.group.applied < entry.op <= self.head:
+                    self.group.apply(entry)
 
     def checkpoint(self) -> Op | None:
         """Append a Seal and bring its checkpoint to the end."""

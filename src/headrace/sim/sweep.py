@@ -8,14 +8,17 @@ Failing calls (EIO, ENOSPC, a sync that loses its data) are swept in the same wa
 """
 
 import errno
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from headrace.errors import HeadraceError
+from headrace.sim.frame import frame, hunt, in_processes, tell
 from headrace.sim.history import Broken, History
+from headrace.sim.mutants import planted
 from headrace.sim.script import Actor, options, play
 from headrace.sim.solo import Solo
 from headrace.storage.faults import (
@@ -33,6 +36,7 @@ from headrace.storage.memory import MemoryDisk
 
 SUBSET_BOUND = 6  # all 2^6 subsets up to six unsynced changes, a sample beyond
 CHOICE_MAX = 96  # ways of one power cut tried at one crash point
+STATES_SHORT, STATES_FULL = 12, 96  # crashed states whose recovery is swept effect by effect
 
 
 @dataclass(slots=True)
@@ -58,6 +62,7 @@ class Strike:
     number: int
     fault: Fault
     name: str
+    crash_at: int | None = None  # a later effect, where the life that went on ends after all
 
 
 @dataclass(slots=True)
@@ -66,10 +71,10 @@ class _Hook:
     landed: bool = False
 
     def __call__(self, effect: Effect) -> Fault | None:
-        if effect.number != self.strike.number:
-            return None
-        self.landed = True
-        return self.strike.fault
+        if effect.number == self.strike.number:
+            self.landed = True
+            return self.strike.fault
+        return Crash() if effect.number == self.strike.crash_at else None
 
 
 def effects_of_script() -> list[Effect]:
@@ -90,6 +95,8 @@ def strikes(effects: list[Effect], rng: Random) -> Iterator[Strike]:
             cut = rng.randrange(1, effect.size)
             yield Strike(effect.number, Crash(done=cut), "crash inside a write")
             yield Strike(effect.number, Fail(errno.ENOSPC, done=cut), "short write, ENOSPC")
+            most = Fail(errno.EIO, done=effect.size - 1)
+            yield Strike(effect.number, most, "write short of one byte, EIO")
         if effect.kind == "sync":
             yield Strike(effect.number, LoseSync(), "sync that loses its data")
         yield Strike(effect.number, Fail(errno.EIO), f"EIO at {effect.kind}")
@@ -102,16 +109,18 @@ def sweep(
     share: tuple[int, int] = (0, 1),
     every: int = 1,
     stop_at_first: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Tally:
     """Run all strikes, or each `every`-th, of this share (index, of) of the work."""
     tally = Tally()
     rng = Random(seed)
     wanted = list(strikes(effects_of_script(), rng))[::every]
     mine = wanted[share[0] :: share[1]]
-    for done, strike in enumerate(mine):
-        _strike(strike, Random(seed * 1_000_003 + strike.number), tally)
-        progress(done + 1, len(mine))
+    for strike in mine:
+        chance = Random(seed * 1_000_003 + strike.number)
+        _strike(strike, chance, tally)
+        if isinstance(strike.fault, Fail):
+            soon = strike.number + chance.randrange(2, 8)
+            _strike(replace(strike, crash_at=soon), chance, tally)
         if stop_at_first and tally.failures:
             break
     return tally
@@ -272,3 +281,49 @@ def _words(kept: list[Keep]) -> str:
     return ", ".join(
         f"{keep.index}{'' if keep.ranges is None else keep.ranges}" for keep in kept
     )
+
+
+def job(seed: int, part: tuple[int, int], states: int, mutant: str) -> Tally:
+    """Run one part of both sweeps, in a process of its own."""
+    with planted(mutant):
+        tally = sweep(seed, share=part, stop_at_first=bool(mutant))
+        if not (mutant and tally.failures):
+            recovery = sweep_recovery(
+                seed, share=part, states=states, stop_at_first=bool(mutant)
+            )
+            tally.merge(recovery)
+    return tally
+
+
+def catch(mutant: str, seed: int) -> str:
+    """Return how the sweep notices a planted bug, or nothing if it does not."""
+    try:
+        tally = job(seed, (0, 1), STATES_SHORT, mutant)
+    except (Broken, HeadraceError, AssertionError) as error:
+        return repr(error)
+    return tally.failures[0] if tally.failures else ""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the sweeps from the command line."""
+    parser = frame("headrace.sim.sweep", "crash at every effect and recover", "full")
+    options = parser.parse_args(arguments)
+    if options.mutants:
+        return hunt("sweep", catch, options)
+    seeds = range(options.seed, options.seed + (8 if options.full else 1))
+    states = STATES_FULL if options.full else STATES_SHORT
+    jobs = [(seed, (part, 8), states, "") for seed in seeds for part in range(8)]
+    total = Tally()
+    for tally in in_processes(job, jobs):
+        total.merge(tally)
+    figures = {
+        "cases": total.cases,
+        "faults_landed": sum(total.landed.values()),
+        "by_fault": dict(sorted(total.landed.items())),
+        "by_finding": dict(sorted(total.found.items())),
+    }
+    return tell("crash sweep", figures, total.failures, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

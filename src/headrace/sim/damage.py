@@ -1,0 +1,154 @@
+"""Ways to damage one file of a scene at rest, each a value that can be repeated."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from headrace.journal.entry import Entry, Flaw, decode, seal
+from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, decode_prefix, encode_prefix
+from headrace.journal.frame import padding as frame_padding
+from headrace.model.ids import Op
+from headrace.sim.scene import Layout, Region, Scene
+from headrace.sim.solo import SOLO
+from headrace.storage.faults import SECTOR_SIZE
+
+WHOLE = ("missing", "empty", "foreign", "stale")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One file, one kind of damage, one place. `at` is a bit, a length, a sector or an op."""
+
+    path: str
+    kind: str
+    at: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.kind} {self.at}"
+
+
+def damaged(scene: Scene, damage: Damage) -> bytes | None:
+    """Return the content after the damage, None if the file is gone."""
+    data = scene.disk.content(damage.path)
+    if damage.kind in WHOLE:
+        return _whole(scene, damage, data)
+    if damage.kind == "flip":
+        return _flipped(data, damage.at)
+    if damage.kind == "cut":
+        return data[: damage.at]
+    if damage.kind == "forged":
+        return _forged(data, scene.layout(damage.path), Op(damage.at))
+    return _sector(scene, damage, data)
+
+
+def _whole(scene: Scene, damage: Damage, data: bytes) -> bytes | None:
+    selves: dict[str, bytes | None] = {
+        "missing": None,
+        "empty": b"",
+        "foreign": scene.foreign.get(damage.path, data),
+        "stale": scene.old(damage.path),
+    }
+    return selves[damage.kind]
+
+
+def _flipped(data: bytes, bit: int) -> bytes:
+    place = bit // 8
+    return data[:place] + bytes([data[place] ^ (1 << bit % 8)]) + data[place + 1 :]
+
+
+def _sector(scene: Scene, damage: Damage, data: bytes) -> bytes:
+    start, end = damage.at * SECTOR_SIZE, (damage.at + 1) * SECTOR_SIZE
+    match damage.kind:
+        case "zero":
+            piece = bytes(len(data[start:end]))
+        case "old":
+            piece = scene.old_piece(damage.path, start, min(end, len(data)))
+        case "swap":
+            follower = data[end : end + SECTOR_SIZE]
+            return data[:start] + follower + data[start:end] + data[end + SECTOR_SIZE :]
+        case "unreadable":
+            return data
+        case _:
+            raise AssertionError(damage.kind)
+    return data[:start] + piece + data[end:]
+
+
+def _forged(data: bytes, layout: Layout, op: Op) -> bytes:
+    """Put a whole entry there that follows another parent: what a lost view would have left."""
+    region = next(one for one in layout.entries if one.op == op)
+    entry = decode(data[region.start + PREFIX_SIZE : region.end])
+    file_id = int.from_bytes(layout.file_id, "little")
+    prefix = decode_prefix(data[region.start :], file_id, region.start)
+    assert isinstance(entry, Entry)
+    assert not isinstance(prefix, Flaw)
+    forged = seal(
+        SOLO,
+        op=op,
+        parent=bytes(16),
+        view=entry.header.view,
+        operation=entry.header.operation,
+        timestamp=entry.header.timestamp,
+        body=entry.body,
+    )
+    new = Prefix(
+        Kind.ENTRY, prefix.size, file_id, prefix.durable, prefix.commit, op, forged.checksum
+    )
+    frame = b"".join((encode_prefix(new, region.start), forged.sealed, forged.body))
+    frame += frame_padding(prefix.size)
+    return data[: region.start] + frame + data[region.start + len(frame) :]
+
+
+def every(scene: Scene) -> Iterator[Damage]:
+    """Yield every damage of every file.
+
+    All bits, all lengths, all sectors, all whole-file ones.
+    """
+    for path in scene.disk.files():
+        if path.startswith("journal/spare/"):
+            yield from (Damage(path, kind) for kind in ("missing", "empty"))
+            continue
+        size = len(scene.disk.content(path))
+        yield from (Damage(path, kind) for kind in WHOLE)
+        yield from (Damage(path, "flip", bit) for bit in range(size * 8))
+        yield from (Damage(path, "cut", length) for length in range(1, size))
+        count = -(-size // SECTOR_SIZE)
+        for kind in ("zero", "old", "unreadable"):
+            yield from (Damage(path, kind, sector) for sector in range(count))
+        if size % SECTOR_SIZE == 0:
+            yield from (Damage(path, "swap", sector) for sector in range(count - 1))
+    for layout in scene.layouts:
+        yield from (
+            Damage(layout.path, "forged", region.op)
+            for region in layout.entries
+            if region.op > scene.base
+        )
+
+
+def sample(scene: Scene, count: int, seed: int) -> list[Damage]:
+    """Return about `count` damages.
+
+    Everything but flips and cuts, and a fair share of those.
+    """
+    all_of_them = list(every(scene))
+    few = [one for one in all_of_them if one.kind not in ("flip", "cut")]
+    many = [one for one in all_of_them if one.kind in ("flip", "cut")]
+    telling = [one for one in many if _is_telling(scene, one)]
+    rng = Random(seed)
+    wanted = max(0, count - len(few))
+    # Most bits of a small file are the empty part of header blocks: look more often where there
+    # is more to hit.
+    chosen = rng.sample(telling, min(len(telling), wanted * 2 // 3))
+    rest = rng.sample(many, min(len(many), wanted - len(chosen)))
+    return [*few, *chosen, *rest]
+
+
+def _is_telling(scene: Scene, damage: Damage) -> bool:
+    if not damage.path.startswith("journal/"):
+        return True
+    place = damage.at // 8 if damage.kind == "flip" else damage.at
+    regions = scene.layout(damage.path).regions
+    return any(_hits(region, place) for region in regions if region.kind != "block")
+
+
+def _hits(region: Region, place: int) -> bool:
+    return region.start <= place < region.end

@@ -1,0 +1,221 @@
+"""Groups at rest, one for each way to stop, with a map of every byte that means something."""
+
+from dataclasses import dataclass, field
+
+from headrace.journal.entry import Flaw
+from headrace.journal.file import BLOCK_COUNT, BLOCK_SIZE, FIRST_POSITION, decode_block
+from headrace.journal.frame import Kind, Prefix, aligned
+from headrace.journal.superblock import Superblock
+from headrace.journal.superblock import decode as decode_superblock
+from headrace.journal.walk import FileReader
+from headrace.model.ids import Op
+from headrace.sim.history import Broken, History
+from headrace.sim.script import Actor, options
+from headrace.sim.solo import Solo
+from headrace.storage.memory import MemoryDisk
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A run of bytes that means one thing. What lies between regions means nothing."""
+
+    kind: str  # block, entry, mark, end
+    start: int
+    end: int
+    op: Op = Op(0)  # of an entry; the newest before a mark or an end
+    evidence: Op = Op(0)  # this op was durable, says its prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One journal file, as it was written."""
+
+    path: str
+    file_id: bytes
+    first_op: Op
+    size: int
+    regions: tuple[Region, ...]
+
+    @property
+    def entries(self) -> list[Region]:
+        return [region for region in self.regions if region.kind == "entry"]
+
+
+@dataclass(slots=True)
+class Scene:
+    """A disk at rest, its history, and its older and foreign selves."""
+
+    name: str
+    disk: MemoryDisk
+    history: History
+    superblock: Superblock
+    layouts: list[Layout]
+    is_clean: bool
+    versions: dict[str, list[bytes]] = field(
+        default_factory=dict
+    )  # all contents of a path, in order
+    foreign: dict[str, bytes] = field(default_factory=dict)  # the same paths in another cluster
+
+    @property
+    def head(self) -> Op:
+        return Op(len(self.history.acknowledged))
+
+    @property
+    def base(self) -> Op:
+        """The op of the newest snapshot."""
+        return self.superblock.checkpoint.op
+
+    def old(self, path: str) -> bytes:
+        """Return the content before the present one, or the present one if there was none."""
+        versions = self.versions[path]
+        return versions[-2] if len(versions) > 1 else versions[-1]
+
+    def old_piece(self, path: str, start: int, end: int) -> bytes:
+        """Return what a piece of a file last was before it became what it is."""
+        now = self.versions[path][-1][start:end]
+        before = (version[start:end] for version in reversed(self.versions[path]))
+        return next((piece for piece in before if piece != now and len(piece) == len(now)), now)
+
+    def layout(self, path: str) -> Layout:
+        return next(layout for layout in self.layouts if layout.path == path)
+
+
+def _young(actor: Actor) -> None:
+    actor.open()
+    actor.append(20, 300)
+    actor.append(900)
+    actor.append(40, 60)
+
+
+def _grown(actor: Actor) -> None:
+    """Three checkpoints, several files, one of them recycled."""
+    _young(actor)
+    actor.mark()
+    actor.checkpoint()
+    actor.append(700, 40)
+    actor.append(900, 20)
+    actor.checkpoint()
+    actor.append(300, 300, 1200)
+    actor.mark()
+    actor.append(500, 800, 100)
+    actor.checkpoint()
+    actor.append(600, 30)
+
+
+def _running(actor: Actor) -> None:
+    _grown(actor)
+    actor.append(1100)
+    actor.append(70, 700, 40)
+
+
+def _idle(actor: Actor) -> None:
+    _running(actor)
+    actor.mark()
+
+
+def _stopped(actor: Actor) -> None:
+    _running(actor)
+    assert actor.solo is not None
+    actor.solo.group.stop()
+
+
+def _checkpointed(actor: Actor) -> None:
+    _running(actor)
+    actor.checkpoint()
+
+
+STORIES = {
+    "young": _young,
+    "running": _running,
+    "idle": _idle,
+    "stopped": _stopped,
+    "checkpointed": _checkpointed,
+}
+
+
+def build(name: str) -> Scene:
+    """Play one story to its end, here and in another cluster."""
+    story = STORIES[name]
+    versions: dict[str, list[bytes]] = {}
+    actor = Actor(MemoryDisk(), History(), options())
+    actor.disk.hook = lambda _: _remember(actor.disk, versions)
+    story(actor)
+    _remember(actor.disk, versions)
+    other = Actor(MemoryDisk(), History(), options(), cluster=b"another cluster!")
+    story(other)
+    disk = actor.disk.kill()
+    superblock = decode_superblock(disk.content("superblock.a"), "superblock.a")
+    assert isinstance(superblock, Superblock)
+    layouts = [_layout(disk, path) for path in disk.files() if _is_live(path)]
+    scene = Scene(
+        name=name,
+        disk=disk,
+        history=actor.history,
+        superblock=superblock,
+        layouts=layouts,
+        is_clean=superblock.clean_head is not None,
+        versions=versions,
+        foreign=_contents(other.disk),
+    )
+    _check_story(scene)
+    return scene
+
+
+def _check_story(scene: Scene) -> None:
+    """A scene that is not what its story says would excuse every outcome."""
+    if scene.disk.content("superblock.a") != scene.disk.content("superblock.b"):
+        raise Broken("the copies of the superblock differ at rest")
+    last = scene.layouts[-1].regions[-1].kind
+    if scene.name in ("idle", "stopped") and last != "mark":
+        raise Broken(f"the story {scene.name} leaves no mark")
+    if scene.is_clean != (scene.name == "stopped"):
+        raise Broken(f"the story {scene.name} leaves a wrong clean head")
+    if scene.name == "young":
+        return
+    snapshots = [path for path in scene.disk.files() if path.startswith("snapshots/")]
+    if len(snapshots) != 2 or scene.layouts[0].first_op > scene.superblock.previous_op:
+        raise Broken("a group at rest does not reach back to the previous checkpoint")
+
+
+def _remember(disk: MemoryDisk, versions: dict[str, list[bytes]]) -> None:
+    for path, content in _contents(disk).items():
+        known = versions.setdefault(path, [])
+        if not known or known[-1] != content:
+            known.append(content)
+
+
+def _contents(disk: MemoryDisk) -> dict[str, bytes]:
+    return {path: disk.content(path) for path in disk.files()}
+
+
+def _is_live(path: str) -> bool:
+    return path.startswith("journal/") and path.count("/") == 1
+
+
+def _layout(disk: MemoryDisk, path: str) -> Layout:
+    data = disk.content(path)
+    header = decode_block(data[:BLOCK_SIZE], path)
+    assert not isinstance(header, Flaw)
+    regions = [
+        Region("block", block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE)
+        for block in range(BLOCK_COUNT)
+    ]
+    directory, name = path.split("/")
+    reader = FileReader(disk.root.child(directory).open(name), header.file_id)
+    position = FIRST_POSITION
+    while isinstance(prefix := reader.frame(position).prefix, Prefix):
+        kind = {Kind.ENTRY: "entry", Kind.MARK: "mark", Kind.END: "end"}[prefix.kind]
+        evidence = max(prefix.durable, prefix.commit)
+        regions.append(Region(kind, position, position + prefix.size, prefix.op, evidence))
+        position += aligned(prefix.size)
+    return Layout(
+        path, header.file_id.to_bytes(8, "little"), header.first_op, len(data), tuple(regions)
+    )
+
+
+def opened(scene: Scene, disk: MemoryDisk) -> Solo:
+    """Recover a disk of this scene, with file ids that no file of it has."""
+    fresh = options()
+    for _ in range(100):
+        fresh.new_id()
+    return Solo.open(disk.root, fresh)
