@@ -63,7 +63,7 @@ lock:
 	@rm -rf .venv-lock
 
 clean:
-	rm -rf .venv .venv-lock .bench-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lock .bench-* .demo-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Sets $python in the shell of a recipe, or ends it with the reason.

@@ -5,14 +5,18 @@ Its machine, its journal, its checkpoints, and the order between them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from headrace.errors import ApplyFailed, CheckpointPending
+from headrace.errors import ApplyFailed, CheckpointPending, RingFull
 from headrace.journal.checkpoint import Captured, Checkpoints
 from headrace.journal.entry import SEAL, Entry
 from headrace.journal.journal import Journal
 from headrace.journal.machine import Machine
 from headrace.journal.superblock import SuperblockFile
 from headrace.model.ids import Op
+
+# A Seal frees the slots up to the checkpoint before the one it makes, so two may be needed.
+SEAL_SLOTS: Final = 4
 
 
 @dataclass(slots=True)
@@ -35,11 +39,19 @@ class Group:
             raise self.halted
         if self.checkpoints.is_full:
             raise CheckpointPending(len(self.checkpoints.pending))
+        if entries and entries[-1].header.operation != SEAL:
+            self._keep_room(entries[-1].op)
         try:
             return self.journal.append(entries)
         finally:
             if self.journal.identity.is_solo:
                 self.journal.commit = self.journal.durable
+
+    def _keep_room(self, op: Op) -> None:
+        """Leave slots for the Seals that empty the ring: a full one could take none of them."""
+        ring = self.journal.ring
+        if ring.collides(Op(op + SEAL_SLOTS)):
+            raise RingFull(op, ring.watermark, ring.count - SEAL_SLOTS)
 
     def apply(self, entry: Entry) -> object:
         """Run the next committed entry.
@@ -76,5 +88,6 @@ class Group:
         """Stop cleanly: nothing is cut; a mark, then the clean head, then the descriptors."""
         self.journal.mark()
         durable = self.journal.durable
-        self.superblock.write(clean_head=durable, commit=max(self.journal.commit, Op(0)))
+        commit = max(self.superblock.current.commit, self.journal.commit)
+        self.superblock.write(clean_head=durable, commit=commit)
         self.journal.close()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from headrace.errors import DiskFull, MissingFile, StorageFailed
+from headrace.errors import DiskFull, HeadraceError, MissingFile, StorageFailed
 from headrace.journal import mend
 from headrace.journal.checkpoint import Captured, Checkpoints, as_captured
 from headrace.journal.entry import root
@@ -82,13 +82,22 @@ def recover(
         if found.is_empty:
             group, report = _make(rooms, identity, machine, options)
         else:
-            plan = judge(found, identity, options.slots, directory.path)
+            plan = _judged(found, identity, options.slots, directory.path)
             group, report = _Recovery(rooms, identity, machine, options, found, plan).run()
     except OSError as error:
         if is_full(error):
             raise DiskFull(directory.path, "recovery") from error
         raise StorageFailed(directory.path, "recovery", error) from error
     return group, replace(report, seconds=options.clock() - started)
+
+
+def _judged(found: Survey, identity: Identity, slots: int, path: str) -> Plan:
+    try:
+        return judge(found, identity, slots, path)
+    except HeadraceError:
+        for one in found.scan.files:
+            one.candidate.storage.close()
+        raise
 
 
 def _rooms(directory: Directory, identity: Identity, options: Options) -> _Rooms:

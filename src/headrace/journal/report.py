@@ -74,7 +74,8 @@ class RecoveryReport:
         if self.cut is not None:
             found.append(f"cut an unfinished tail, ops {self.cut.first}..{self.cut.last}")
         if self.rewritten:
-            found.append(f"wrote {self.rewritten} frames again before trusting them")
+            frames = "1 frame" if self.rewritten == 1 else f"{self.rewritten} frames"
+            found.append(f"wrote {frames} again before trusting what was scanned")
         if self.problem is not None:
             found.append(f"must catch up before it votes: {self.problem}")
         found += [

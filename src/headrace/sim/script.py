@@ -131,6 +131,7 @@ def play(actor: Actor) -> None:
     Groups, marks, rolls, checkpoints, recycling, a cut, clean stops.
     """
     actor.open()
+    actor.append(5000)  # does not fit the first file, which is still empty
     actor.append(20)
     actor.append(30, 200, 10)
     actor.mark()
@@ -146,6 +147,7 @@ def play(actor: Actor) -> None:
     actor.append(600, 600)
     actor.append(60)
     actor.cut(2)
+    actor.append(4200, 50)
     actor.append(700, 700, 700)
     actor.checkpoint()
     actor.append(10, 1100)

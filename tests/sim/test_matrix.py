@@ -1,0 +1,66 @@
+"""The corruption matrix in parts, which share the cores; `--full` is a command of its own."""
+
+import pytest
+
+from headrace.sim.damage import Damage, damaged, every
+from headrace.sim.expect import expected
+from headrace.sim.matrix import CASES_SHORT, catch, main, share
+from headrace.sim.mutants import MUTANTS
+from headrace.sim.scene import STORIES, build
+
+PARTS = 4
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("story", STORIES)
+def test_every_damage_has_its_exact_outcome(story, part):
+    result = share(story, (part, PARTS), CASES_SHORT // len(STORIES), 1, "")
+    assert result.failures == []
+    # All parts together are at least 50,000 cases that really damaged something.
+    assert result.cases >= 50_000 // (PARTS * len(STORIES))
+
+
+@pytest.mark.parametrize(
+    "mutant", [mutant.name for mutant in MUTANTS if mutant.harness == "matrix"]
+)
+def test_a_planted_bug_is_caught(mutant):
+    assert catch(mutant, seed=1)
+
+
+def test_nothing_planted_is_nothing_caught():
+    assert catch("", seed=3) == ""
+
+
+def test_a_damage_that_changes_nothing_is_no_case():
+    scene = build("young")
+    newest = scene.layouts[-1].path
+    last_sector = len(scene.disk.content(newest)) // 512 - 1
+    assert expected(scene, Damage(newest, "zero", last_sector)) is None
+
+
+def test_every_bit_and_every_length_is_among_the_damages_of_a_full_run():
+    scene = build("young")
+    damages = list(every(scene))
+    for path in ("superblock.a", scene.layouts[0].path):
+        size = len(scene.disk.content(path))
+        assert sum(one.path == path and one.kind == "flip" for one in damages) == size * 8
+        assert sum(one.path == path and one.kind == "cut" for one in damages) == size - 1
+
+
+def test_a_sector_gets_back_what_it_held_before():
+    scene = build("running")
+    newest = scene.layouts[-1]
+    sector = newest.entries[-1].start // 512
+    content = damaged(scene, Damage(newest.path, "old", sector))
+    assert content != scene.disk.content(newest.path)
+    assert any(
+        content[sector * 512 :][:512] == one[sector * 512 :][:512]
+        for one in scene.versions[newest.path][:-1]
+    )
+
+
+def test_the_command_lists_what_it_takes(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    assert "--mutants" in capsys.readouterr().out
