@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Protocol
 
-from headrace.bench import disk
+from headrace.bench import disk, journal, recovery
 from headrace.bench.frame import Case
 from headrace.errors import Rejected
 
@@ -17,6 +17,8 @@ class Bench(Protocol):
 
 BENCHES: dict[str, Bench] = {
     "disk": disk,
+    "journal": journal,
+    "recovery": recovery,
 }
 
 

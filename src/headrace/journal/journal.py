@@ -118,14 +118,20 @@ class Journal:
     def read(self, op: Op) -> Entry | None:
         """Return a durable entry, every byte checked; None if it is drained or not here."""
         self.refuse_if_poisoned()
-        found = self._look(op)
-        if isinstance(found, Flaw):  # the file may have begun a new life meanwhile: look again
-            found = self._look(op)
         slot = self.ring.get(op)
-        if slot is None or not isinstance(found, Flaw):
-            return None if isinstance(found, Flaw) else found
+        found = self._look(slot) if slot is not None else None
+        if isinstance(found, Flaw):  # the file may have begun a new life meanwhile: look again
+            slot = self.ring.get(op)
+            return None if slot is None else self.read_slot(slot)
+        return found
+
+    def read_slot(self, slot: Slot) -> Entry:
+        """Return the entry of a slot, every byte checked."""
+        found = self._look(slot)
+        if isinstance(found, Entry):
+            return found
         raise CorruptEntry(
-            f"op {op}: {found.what}",
+            f"op {slot.op}: {found.what}",
             path=slot.file.path,
             position=slot.position,
             expected=found.expected,
@@ -293,10 +299,7 @@ class Journal:
             raise self.poison(file.path, f"undo of {stage}", error) from error
         self.sync(file, f"undo of {stage}")
 
-    def _look(self, op: Op) -> Entry | Flaw | None:
-        slot = self.ring.get(op)
-        if slot is None:
-            return None
+    def _look(self, slot: Slot) -> Entry | Flaw:
         header = decode_header(slot.sealed)
         assert isinstance(header, Header)
         with slot.file.hold() as held:

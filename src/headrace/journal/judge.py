@@ -73,7 +73,7 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     if identity.is_solo:
         _check_chain(survey, base, base_tip, whole)
     checkpoint, previous_op = _pairing(survey, snapshot)
-    watermark = _watermark(survey, previous_op)
+    watermark = min(_watermark(survey, previous_op), head)
     if head - watermark > slots:
         raise TooFewSlots(path, slots, head - watermark)
     cut_from, cut_last = _cut(survey) if problem is None else (Op(head + 1), _last_lost(survey))
@@ -111,7 +111,7 @@ def _watermark(survey: Survey, previous_op: Op) -> Op:
 def _last_lost(survey: Survey) -> Op:
     """The highest op that may have been durable here; OP_MAX if nobody knows."""
     scan = survey.scan
-    open_ended = any(gap.last is None for gap in scan.gaps) or scan.shorts
+    open_ended = any(gap.last is None for gap in scan.gaps) or scan.shorts or not scan.files
     if open_ended or any(one.last is None for one in survey.unreadable):
         return OP_MAX
     return max(scan.proven, scan.highest)
@@ -169,14 +169,17 @@ def _is_usable(survey: Survey, snapshot: Snapshot, pairing: Checkpoint) -> bool:
 
 def _reaches(survey: Survey, base: Op, tip: bytes, pairing: Checkpoint) -> bool:
     """Tell whether the journal chains from `base` through the paired op."""
-    if base == 0 and not (
-        survey.scan.files and survey.scan.files[0].candidate.header.first_op == 1
-    ):
+    if base == 0 and not _begins_at_1(survey):
         return False
     if base == pairing.op:
         return True
     chain = contiguous_from(survey.scan.entries, base, tip)
     return any(found.op == pairing.op and found.checksum == pairing.tip for found in chain)
+
+
+def _begins_at_1(survey: Survey) -> bool:
+    files = survey.scan.files
+    return bool(files) and files[0].candidate.header.first_op == 1
 
 
 def _lost_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
@@ -304,8 +307,7 @@ def _pairing(survey: Survey, snapshot: Snapshot | None) -> tuple[Checkpoint, Op]
         return known, previous
     if superblock is None:
         older = [one.op for one in survey.snapshots if one.op < snapshot.op]
-        first = survey.scan.files[0].candidate.header.first_op if survey.scan.files else Op(1)
-        previous = max(older, default=first if first > 1 else Op(0))
+        previous = max(older, default=Op(0) if _begins_at_1(survey) else snapshot.op)
     else:
         previous = known.op
     return Checkpoint(snapshot.op, snapshot.tip, snapshot.checksum), previous
@@ -323,6 +325,8 @@ def _cut(survey: Survey) -> tuple[Op | None, Op | None]:
 def _needs_file(survey: Survey, head: Op) -> bool:
     """Damage at or below the snapshot ends the newest file: go on in a new one."""
     files, entries = survey.scan.files, survey.scan.entries
+    if not files:
+        return True
     newest = files[-1].candidate.header
     if entries and entries[-1].op == head:
         return False

@@ -40,8 +40,10 @@ def cut(
 
 def _erase(journal: Journal, first: Op) -> None:
     journal.refuse_if_poisoned()
-    while len(journal.files) > 1 and journal.newest.header.first_op > first:
+    while journal.files and journal.newest.header.first_op > first:
         _unlink_newest(journal)
+    if not journal.files:
+        return  # only a cluster cuts below its oldest file; recovery begins a new one
     file, before = journal.newest, journal.ring.get(Op(first - 1))
     position = _start_of(journal, file, first)
     journal.zero(file, position, file.header.size, "cut")

@@ -176,11 +176,13 @@ class _Recovery:
     plan: Plan
     notes: list[Note] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
+    files: list[JournalFile] = field(default_factory=list)  # one for each that was scanned
 
     def run(self) -> tuple[Group, RecoveryReport]:
         plan, found = self.plan, self.found
         self._sync_names()
-        journal = self._journal()
+        slots = self._slots()
+        journal = self._journal(slots)
         known = found.superblock or Superblock(self.identity)
         pairing = replace(known, checkpoint=plan.checkpoint, previous_op=plan.previous_op)
         superblock = SuperblockFile(self.rooms.top, pairing)
@@ -194,7 +196,7 @@ class _Recovery:
         checkpoints = Checkpoints(journal, superblock, self.rooms.snapshots, self.options.seal)
         group = Group(self.machine, journal, superblock, checkpoints, plan.base)
         self.machine.restore(plan.snapshot.state if plan.snapshot else None)
-        replayed = self._replay(group)
+        replayed = self._replay(group, slots)
         superblock.write(
             cut_from=None,
             clean_head=None,
@@ -213,7 +215,7 @@ class _Recovery:
             cut=cut,
             suspect=plan.suspect,
             faulty=plan.faulty,
-            problem=None if plan.problem is None else str(plan.problem),
+            problem=None if plan.problem is None else plan.problem.args[0],
             superblock_rebuilt=found.superblock is None,
             notes=tuple(self.notes),
             quarantined=tuple(self.quarantined),
@@ -225,26 +227,33 @@ class _Recovery:
         for room in (self.rooms.top, self.rooms.journal, spares, snapshots):
             room.sync()
 
-    def _journal(self) -> Journal:
-        """The journal as scanned.
-
-        Files, and a slot for each whole entry that must stay reachable.
-        """
-        scan, plan = self.found.scan, self.plan
+    def _slots(self) -> list[Slot]:
+        """Where each whole entry is."""
+        scan = self.found.scan
         files = [
             JournalFile(one.candidate.storage, one.candidate.header, one.end)
             for one in scan.files
         ]
+        self.files = files
+        return [
+            Slot(entry.op, files[entry.file], entry.position, entry.sealed)
+            for entry in scan.entries
+            if entry.op <= self.plan.head
+        ]
+
+    def _journal(self, slots: list[Slot]) -> Journal:
+        """The journal as scanned. What only a replay from far back needs gets no slot."""
+        scan, plan = self.found.scan, self.plan
         ring = Ring(self.options.slots, plan.watermark)
-        for entry in scan.entries:
-            if plan.watermark < entry.op <= plan.head:
-                ring.put(Slot(entry.op, files[entry.file], entry.position, entry.sealed))
+        for slot in slots:
+            if slot.op > plan.watermark:
+                ring.put(slot)
         return Journal(
             identity=self.identity,
             directory=self.rooms.journal,
             spares=self.rooms.spares,
             ring=ring,
-            files=files,
+            files=list(self.files),
             durable=plan.head,
             tip=plan.tip,
             commit=plan.commit,
@@ -255,7 +264,7 @@ class _Recovery:
         first = self.plan.cut_from
         if first is None:
             return None
-        path = journal.newest.path
+        path = journal.newest.path if journal.files else journal.directory.path
         mend.cut(journal, superblock, first, self.plan.suspect)
         return Cut(first, max(first, self.plan.cut_last or first), path)
 
@@ -270,10 +279,10 @@ class _Recovery:
         plan, scan = self.plan, self.found.scan
         for one in scan.rubble:
             self.notes.append(Note(one.path, one.position, one.flaw.what, one.is_end))
-        for gap in scan.gaps:
+        for gap in scan.gaps if plan.problem is None else []:
             what = f"ops {gap.first} to {gap.last} are gone; the snapshot covers them"
             self.notes.append(Note(gap.path, None, what, mended=False))
-        for broken in scan.breaks:
+        for broken in scan.breaks if plan.problem is None else []:
             what = f"op {broken.op} does not follow; the snapshot covers it"
             self.notes.append(Note(broken.path, broken.position, what, mended=False))
         if not scan.files:
@@ -294,11 +303,13 @@ class _Recovery:
                 mend.heal_header(journal, file, block)
                 self.notes.append(Note(file.path, block * 4096, "header block", mended=True))
         for short in self.found.scan.shorts:
-            mend.heal_size(journal, journal.files[short.file], short.found)
+            if self.files[short.file] in journal.files:
+                mend.heal_size(journal, self.files[short.file], short.found)
             self.notes.append(Note(short.path, short.found, "file size", mended=True))
-        for index, scanned in enumerate(self.found.scan.files[: len(journal.files) - 1]):
-            following = journal.files[index + 1].header.first_op
-            whole = scanned.last_op == following - 1
+        for index, (scanned, following) in enumerate(
+            zip(self.found.scan.files, journal.files[1:], strict=False)
+        ):
+            whole = scanned.last_op == following.header.first_op - 1
             if not scanned.has_end and whole:
                 mend.heal_end(journal, index)
 
@@ -327,7 +338,7 @@ class _Recovery:
 
     def _open_file(self, journal: Journal) -> None:
         """Begin a new file where the newest one ends in damage that the snapshot covers."""
-        if not self.plan.needs_file:
+        if journal.files and not self.plan.needs_file:
             return
         size = size_for(0, self.options.file_size)
         first_op = Op(self.plan.head + 1)
@@ -336,14 +347,12 @@ class _Recovery:
         )
         journal.files.append(file)
 
-    def _replay(self, group: Group) -> int:
-        count = 0
-        for op in range(self.plan.base + 1, self.plan.replay_to + 1):
-            entry = group.journal.read(Op(op))
-            assert entry is not None
-            group.apply(entry)
-            count += 1
-        return count
+    def _replay(self, group: Group, slots: list[Slot]) -> int:
+        wanted = [slot for slot in slots if self.plan.base < slot.op <= self.plan.replay_to]
+        for slot in wanted:
+            group.apply(group.journal.read_slot(slot))
+        assert group.applied == self.plan.replay_to
+        return len(wanted)
 
     def _finish(self, group: Group) -> None:
         try:

@@ -6,7 +6,7 @@ Tests assert on it, the log prints it, doctor shows it.
 from dataclasses import dataclass, field
 
 from headrace.journal.findings import Faulty
-from headrace.model.ids import Op
+from headrace.model.ids import OP_MAX, Op
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ class RecoveryReport:
         if self.superblock_rebuilt:
             found.append("no superblock was readable: rebuilt from snapshot and journal")
         if self.cut is not None:
-            found.append(f"cut an unfinished tail, ops {self.cut.first}..{self.cut.last}")
+            last = "the end" if self.cut.last == OP_MAX else f"op {self.cut.last}"
+            found.append(f"cut what was unfinished, from op {self.cut.first} to {last}")
         if self.rewritten:
             frames = "1 frame" if self.rewritten == 1 else f"{self.rewritten} frames"
             found.append(f"wrote {frames} again before trusting what was scanned")

@@ -1,0 +1,288 @@
+"""Spares: the only way into the journal, and out of it."""
+
+import errno
+
+import pytest
+from tests.journal.builders import (
+    FILE_SIZE,
+    FRAMES_PER_FILE,
+    Recorder,
+    a_disk_with,
+    a_group,
+    bodies_of,
+    checkpoint,
+    contents,
+    crash,
+    effects_of,
+    everything,
+    grow,
+    journal_path,
+)
+
+from headrace.errors import DiskFull, StorageFailed
+from headrace.journal.file import FIRST_POSITION, decode_block
+from headrace.model.ids import Op
+from headrace.storage.faults import CrashAfter, Fail, Keep
+from headrace.storage.memory import MemoryDisk
+
+
+def spare_names(disk):
+    return [path for path in disk.files() if path.startswith("journal/spare/")]
+
+
+def a_drained_group(**changes):
+    """Two checkpoints, so that the first file has become a spare."""
+    disk = MemoryDisk()
+    group = a_group(disk, **changes)
+    grow(group, 11)
+    checkpoint(group)
+    checkpoint(group)
+    return disk, group
+
+
+class TestEnlist:
+    def test_a_file_is_whole_and_durable_before_it_has_a_live_name(self):
+        disk, group = a_disk_with(FRAMES_PER_FILE)
+        effects = effects_of(disk, lambda: grow(group, 1))
+        kinds = [effect.kind for effect in effects]
+        assert kinds[: kinds.index("rename") + 2] == ["write", "sync", "rename", "sync-dir"]
+
+    @pytest.mark.parametrize("landed", ["nothing", "the new name", "the old name dropped"])
+    def test_a_crash_at_the_rename_leaves_a_spare_or_an_empty_successor(self, landed):
+        disk, group = a_disk_with(FRAMES_PER_FILE)
+        disk.hook = lambda effect: CrashAfter() if effect.kind == "rename" else None
+        with crash():
+            grow(group, 1)
+        names = [change for change in disk.pending() if change.kind.endswith("name")]
+        kept = {"nothing": [], "the new name": names[:1], "the old name dropped": names[1:]}
+        again = a_group(disk.power_cut([Keep(change.index) for change in kept[landed]]))
+        assert again.head == 10
+        assert grow(again, 1) == 11
+        assert again.report.cut is None
+
+    def test_a_spare_that_is_too_small_is_not_taken(self):
+        disk, group = a_disk_with(1)
+        spares = spare_names(disk)
+        grow(group, 1, 50_000)
+        assert spare_names(disk) == spares
+        assert group.group.journal.newest.header.size > 50_000
+
+    def test_each_life_has_an_id_of_its_own(self):
+        disk = MemoryDisk()
+        group = a_group(disk)
+        ids = []
+        for _ in range(6):
+            grow(group, 9)
+            checkpoint(group)
+            ids += [file.header.file_id for file in group.group.journal.files]
+        by_name = {path: disk.content(path) for path in disk.files() if path.endswith(".wal")}
+        assert len(by_name) <= 5
+        assert len(set(ids)) == 6
+
+
+class TestRetire:
+    def test_a_drained_file_becomes_a_spare(self):
+        disk, group = a_drained_group()
+        assert journal_path(1) not in disk.files()
+        assert len(spare_names(disk)) == 1
+        assert group.group.journal.first == 11
+
+    def test_its_old_bytes_stay_and_never_validate_again(self):
+        disk, group = a_drained_group()
+        (spare,) = spare_names(disk)
+        old = disk.content(spare)
+        grow(group, 10)
+        recycled = group.group.journal.newest
+        new = disk.content(recycled.path)
+        assert new[recycled.end :] == old[recycled.end :]
+        assert any(new[recycled.end :])
+        assert decode_block(new, "x") != decode_block(old, "x")
+        again = a_group(disk.power_cut())
+        assert again.head == group.head
+        assert again.report.cut is None
+        assert again.report.notes == ()
+
+    def test_spares_beyond_the_limit_are_unlinked(self):
+        disk = MemoryDisk()
+        group = a_group(disk, spare_count_max=1)
+        grow(group, 45)
+        checkpoint(group)
+        checkpoint(group)
+        assert len(spare_names(disk)) == 1
+        assert group.group.journal.first == 41
+
+    def test_a_file_of_another_size_is_unlinked(self):
+        disk = MemoryDisk()
+        group = a_group(disk)
+        grow(group, 1, 100_000)
+        grow(group, 12)
+        checkpoint(group)
+        checkpoint(group)
+        assert {len(disk.content(path)) for path in spare_names(disk)} <= {FILE_SIZE}
+
+    def test_a_held_file_is_unlinked_and_its_bytes_stay_readable(self):
+        disk = MemoryDisk()
+        group = a_group(disk)
+        grow(group, 11)
+        checkpoint(group)
+        oldest = group.group.journal.files[0]
+        before = spare_names(disk)
+        with oldest.hold() as held:
+            assert held
+            checkpoint(group)
+            assert journal_path(1) not in disk.files()
+            assert spare_names(disk) == before
+            grow(group, 20)
+            assert any(oldest.storage.read(FIRST_POSITION, 64))
+
+    def test_a_full_disk_does_not_hinder_a_drain(self):
+        disk = MemoryDisk()
+        group = a_group(disk)
+        grow(group, 11)
+        checkpoint(group)
+        full = Fail(errno.ENOSPC)
+        into_spare = "journal/spare/"
+        disk.hook = lambda effect: full if effect.path.startswith(into_spare) else None
+        checkpoint(group)
+        assert journal_path(1) not in disk.power_cut().files()
+
+
+class TestTidy:
+    @pytest.mark.parametrize("kept", ["spare", "live", "both"])
+    def test_after_a_crash_inside_a_drain_a_file_has_one_name(self, kept):
+        disk = MemoryDisk()
+        group = a_group(disk)
+        grow(group, 11)
+        checkpoint(group)
+        disk.hook = lambda effect: (
+            CrashAfter() if effect.kind == "rename" and "spare" in effect.path else None
+        )
+        with crash():
+            checkpoint(group)
+        added, dropped = [change for change in disk.pending() if change.kind.endswith("name")]
+        choice = {"spare": [added, dropped], "live": [], "both": [added]}[kept]
+        after = disk.power_cut([Keep(change.index) for change in choice])
+        twins = spare_names(after) if kept == "both" else []
+        assert (journal_path(1) in after.files()) == (kept != "spare")
+        again = a_group(after)
+        assert not set(twins) & set(spare_names(after)) or again.group.journal.first > 1
+        grow(again, 25)
+        last = a_group(after.power_cut())
+        assert last.head == 13 + 25
+        assert sorted(bodies_of(last)) == sorted(bodies_of(again))
+
+    def test_the_spare_name_of_a_live_file_is_dropped(self):
+        disk, _ = a_disk_with(3)
+        disk = disk.kill()
+        twin = "journal/spare/0123456789abcdef.wal"
+        disk.put(twin, disk.content(journal_path(1)))
+        a_group(disk)
+        assert twin not in disk.files()
+
+    def test_a_spare_that_cannot_be_read_hinders_nobody(self):
+        disk, _ = a_disk_with(3)
+        disk = disk.kill()
+        disk.read_fault = lambda path, at, size: errno.EIO if "spare" in path else None
+        assert a_group(disk).head == 3
+
+    def test_a_spare_of_an_earlier_life_is_kept(self):
+        disk, _ = a_drained_group()
+        before = spare_names(disk)
+        disk = disk.kill()
+        a_group(disk)
+        assert spare_names(disk) == before
+
+
+class TestMake:
+    def test_a_new_spare_is_full_and_durable_under_its_name(self):
+        disk, _ = a_disk_with(0)
+        (spare,) = spare_names(disk.power_cut())
+        assert disk.power_cut().content(spare) == bytes(FILE_SIZE)
+
+    @pytest.mark.parametrize("number", range(1, 5))
+    def test_until_then_it_has_no_name_and_leaves_nothing(self, number):
+        disk, group = a_disk_with(FRAMES_PER_FILE + 1)
+        before = contents(disk)
+        disk.hook = Recorder(number, Fail(errno.ENOSPC, done=100))
+        with pytest.raises(DiskFull):
+            group.group.journal.spares.ensure()
+        assert contents(disk) == before
+        assert contents(disk.power_cut()) == before
+
+
+class TestEnsure:
+    def test_recovery_leaves_at_least_one(self):
+        disk, _ = a_disk_with(25)
+        disk = disk.kill()
+        assert spare_names(disk) == []
+        a_group(disk)
+        assert len(spare_names(disk.power_cut())) == 1
+
+    def test_without_room_the_group_starts_all_the_same(self):
+        disk, _ = a_disk_with(25)
+        disk = disk.kill()
+        full = Fail(errno.ENOSPC)
+        disk.hook = lambda effect: (
+            full if effect.kind in ("create", "append") and ("spare" in effect.path) else None
+        )
+        again = a_group(disk)
+        assert again.head == 25
+        assert "no space left" in again.report.notes[-1].what
+
+    def test_a_broken_disk_is_not_a_full_one(self):
+        disk, _ = a_disk_with(25)
+        disk = disk.kill()
+        disk.hook = lambda effect: Fail(errno.EIO) if effect.kind == "append" else None
+        with pytest.raises(StorageFailed):
+            a_group(disk)
+
+
+class TestFullDisk:
+    def full(self, effect):
+        """Grow nothing: the files that exist may be overwritten, new bytes have no room."""
+        return Fail(errno.ENOSPC) if effect.kind in ("create", "append") else None
+
+    def test_with_a_spare_a_roll_succeeds(self):
+        disk, group = a_disk_with(FRAMES_PER_FILE)
+        disk.hook = self.full
+        assert grow(group, FRAMES_PER_FILE) == 20
+
+    def test_without_one_it_is_back_pressure_and_goes_on_when_space_returns(self):
+        disk, group = a_disk_with(FRAMES_PER_FILE)
+        disk.hook = self.full
+        grow(group, FRAMES_PER_FILE)
+        for _ in range(3):
+            with pytest.raises(DiskFull) as caught:
+                grow(group, 1)
+            assert caught.value.stage == "roll"
+        assert group.group.journal.poisoned is None
+        assert a_group(disk.power_cut()).head == 20
+        disk.hook = None
+        assert grow(group, 1) == 21
+        assert a_group(disk.power_cut()).head == 21
+
+    def test_a_roll_that_found_no_room_leaves_no_leftovers(self):
+        disk, group = a_disk_with(2 * FRAMES_PER_FILE)
+        before = contents(disk)
+        disk.hook = lambda effect: (
+            Fail(errno.ENOSPC, done=4096) if effect.kind == "append" else None
+        )
+        for _ in range(3):
+            with pytest.raises(DiskFull):
+                grow(group, 1)
+        assert contents(disk) == before
+
+    def test_a_group_that_needs_a_roll_may_end_half_way_and_says_where(self):
+        disk, group = a_disk_with(2 * FRAMES_PER_FILE - 2)
+        disk.hook = self.full
+        entries = group.seal([b"12345678k"] * 5)
+        with pytest.raises(DiskFull):
+            group.group.append(entries)
+        assert group.group.journal.durable == 20
+        assert group.group.journal.commit == 20
+        again = a_group(disk.power_cut(everything(disk)))
+        assert again.head == 20
+        group.group.journal.append([])
+        disk.hook = None
+        assert group.group.append(entries[2:]) == 23
+        assert group.group.journal.read(Op(23)).body == entries[-1].body
