@@ -22,6 +22,8 @@ KNOWN_COMMANDS = frozenset(
         "make test",
         ".venv/bin/headrace bench",
         ".venv/bin/headrace bench disk",
+        ".venv/bin/headrace bench journal",
+        ".venv/bin/headrace bench recovery",
         ".venv/bin/headrace bench disk --json",
     }
 )

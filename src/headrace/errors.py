@@ -5,12 +5,14 @@
     │   ├── BodyTooLarge         a body over the limit; no byte was written
     │   ├── NotNext              an entry that is not head + 1, or does not chain to the head
     │   ├── TooFewSlots          the ring is smaller than the ops that must be kept
-    │   └── ForeignFile          a file or directory of another cluster, group or replica
+    │   ├── ForeignFile          a file or directory of another cluster, group or replica
+    │   └── BadName              a stream or topic that may not be called so
     ├── Unavailable          wait, then repeat
     │   ├── DirectoryHeld        another process holds the data directory
     │   ├── RingFull             no free slot until the next checkpoint
     │   ├── DiskFull             no space; nothing was written
     │   ├── WriteFailed          a write failed and was undone; nothing was written
+    │   ├── Stopped              this group was stopped here; it may run again elsewhere
     │   └── CheckpointPending    two checkpoints wait already
     ├── Corrupt              stop, and tell a human
     │   ├── CorruptEntry         an acknowledged entry cannot be read
@@ -81,6 +83,8 @@ class Unknown(HeadraceError):
 class StorageFailed(HeadraceError):
     """A disk failed in a way that leaves `path` untrusted. `stage` says what is on disk."""
 
+    hint = "Look at the disk, then start again: only a new start tells what it holds"
+
     def __init__(self, path: str, stage: str, cause: OSError, *, hint: str = "") -> None:
         super().__init__(f"{path}: {stage} failed: {cause.strerror or cause}", hint=hint)
         self.path = path
@@ -102,6 +106,8 @@ class BodyTooLarge(Rejected):
 
 class NotNext(Rejected):
     """An entry that is not the one after the head, or does not chain to it."""
+
+    hint = "Seal the entry for the op after the head, with the head's checksum as its parent"
 
     def __init__(self, field: str, expected: object, found: object) -> None:
         super().__init__(
@@ -137,6 +143,18 @@ class ForeignFile(Rejected):
         self.field = field
         self.expected = expected
         self.found = found
+
+
+class BadName(Rejected):
+    """A stream or topic that may not be called so."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(
+            f"{name[:200]!r} is no name for a {what}",
+            hint="Use 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or a digit",
+        )
+        self.what = what
+        self.name = name
 
 
 class DirectoryHeld(Unavailable):
@@ -179,6 +197,8 @@ class DiskFull(Unavailable):
 class WriteFailed(Unavailable):
     """A write failed and was undone durably: its entries are not in the journal."""
 
+    hint = "Append them again; if that goes on failing, look at the disk"
+
     def __init__(self, path: str, position: int, cause: OSError) -> None:
         super().__init__(
             f"{path} at byte {position}: write failed and was undone: {cause.strerror or cause}"
@@ -186,6 +206,14 @@ class WriteFailed(Unavailable):
         self.path = path
         self.position = position
         self.cause = cause
+
+
+class Stopped(Unavailable):
+    """The group was stopped in this process."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: this group is stopped", hint="Open it again")
+        self.path = path
 
 
 class CheckpointPending(Unavailable):
@@ -201,6 +229,8 @@ class CheckpointPending(Unavailable):
 
 class CorruptEntry(Corrupt):
     """An entry that was acknowledged cannot be read."""
+
+    hint = "Stop, keep the directory as it is, and put the file back from a copy"
 
 
 class CorruptFile(Corrupt):
@@ -221,6 +251,8 @@ class ChainBroken(Corrupt):
 
 class UnsupportedFormat(Corrupt):
     """Written by a newer release than this one."""
+
+    hint = "Open it with the release that wrote it, or a newer one"
 
 
 class ApplyFailed(Corrupt):

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+import pytest
+
 from headrace.journal.entry import HEADER_SIZE, SEAL, Entry, Header, decode_header, root, seal
-from headrace.journal.file import BLOCK_SIZE, FileHeader
+from headrace.journal.file import BLOCK_SIZE, FIRST_POSITION, FileHeader
 from headrace.journal.frame import (
     PREFIX_SIZE,
     Kind,
@@ -20,6 +22,7 @@ from headrace.journal.frame import (
     entry_frame_size,
 )
 from headrace.journal.recovery import Options
+from headrace.journal.superblock import read_copies
 from headrace.model.ids import Identity, Op, View
 from headrace.sim.counter import ADD, add
 from headrace.sim.solo import SOLO, Solo
@@ -28,6 +31,7 @@ from headrace.storage.memory import MemoryDisk
 
 CLUSTER = replace(SOLO, replica_count=3)
 BOTH = {"solo": SOLO, "cluster": CLUSTER}
+either = pytest.mark.parametrize("identity", BOTH.values(), ids=BOTH)
 FILE_SIZE = 3 * BLOCK_SIZE
 FRAMES_PER_FILE = 10  # entries of `a_body()`, with room for a mark and the end frame
 SLOTS = 64
@@ -115,6 +119,12 @@ def grow(group: Grown, entry_count: int, size: int = 12) -> Op:
     return group.head
 
 
+def prepare(group: Grown, entry_count: int) -> None:
+    """Journal entries that do not commit: what a view change may take away again."""
+    for _ in range(entry_count):
+        group.group.journal.append(group.seal([a_body()]))
+
+
 def grow_together(group: Grown, bodies, operation: int = ADD) -> Op:
     """Append one commit group."""
     entries = group.seal(bodies, operation)
@@ -187,6 +197,9 @@ def snapshot_path(op: int) -> str:
 
 def journal_path(first_op: int) -> str:
     return f"journal/{first_op:020}.wal"
+
+
+FILE_1, FILE_11, FILE_21 = journal_path(1), journal_path(11), journal_path(21)
 
 
 def everything(disk: MemoryDisk) -> list[Keep]:
@@ -266,3 +279,21 @@ def forge(
     )
     frame = encode_prefix(prefix, place.position) + entry.sealed + bytes(entry.body)
     disk.overwrite(place.path, place.position, frame.ljust(aligned(size), b"\0"))
+
+
+def refused_start(disk, error, identity=SOLO, **changes):
+    """The group must refuse to start, and leave every byte as it was."""
+    before = contents(disk)
+    with pytest.raises(error) as caught:
+        a_group(disk, identity, **changes)
+    assert contents(disk) == before
+    return caught.value
+
+
+def position_of(op: int) -> int:
+    """Where the frame of `op` begins in a file of entries with `a_body()`."""
+    return FIRST_POSITION + (op - 1) % FRAMES_PER_FILE * FRAME_SIZE
+
+
+def superblock_of(disk, identity=SOLO):
+    return read_copies(disk.root, identity).best

@@ -4,7 +4,6 @@ import errno
 
 import pytest
 from tests.journal.builders import (
-    BOTH,
     Recorder,
     a_body,
     a_disk_with,
@@ -13,6 +12,7 @@ from tests.journal.builders import (
     checkpoint,
     crash,
     effects_of,
+    either,
     everything,
     grow,
     grow_together,
@@ -28,8 +28,6 @@ from headrace.model.ids import Op
 from headrace.sim.solo import SOLO
 from headrace.storage.faults import CrashAfter, Fail
 from headrace.storage.memory import MemoryDisk
-
-either = pytest.mark.parametrize("identity", BOTH.values(), ids=BOTH)
 
 
 def snapshots_of(disk):

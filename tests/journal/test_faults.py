@@ -377,6 +377,19 @@ def test_a_short_write_is_undone_durably(done):
     assert again.report.cut is None
 
 
+def test_a_roll_that_is_undone_leaves_the_old_file_to_go_on_in():
+    disk, group = a_disk_with(FRAMES_PER_FILE - 2)
+    disk.hook = Recorder(6, EIO)
+    error = attempt(lambda group: grow(group, 1, 3000), group)
+    disk.hook = None
+    assert outcome(error) == "WriteFailed"
+    assert grow(group, 1) == 9
+    assert len(group.group.journal.files) == 1
+    again = a_group(disk.power_cut())
+    assert again.head == 9
+    assert again.report.notes == ()
+
+
 def test_a_failing_sync_of_one_group_leaves_the_others_readable_after_a_reopen():
     disk, group = a_disk_with(3)
     disk.hook = Recorder(2, LOST)

@@ -32,7 +32,7 @@ sixteen = st.binary(min_size=16, max_size=16)
 
 
 class TestNames:
-    @given(st.integers(0, 10**20 - 1))
+    @given(st.integers(1, 10**20 - 1))
     def test_an_op_comes_back_from_its_name(self, op):
         assert first_op_of(file_name(Op(op))) == op
 
@@ -40,18 +40,44 @@ class TestNames:
         ops = [1, 9, 10, 11, 99, 100, 10**12]
         assert sorted(file_name(Op(op)) for op in ops) == [file_name(Op(op)) for op in ops]
 
-    @pytest.mark.parametrize("name", ["1.wal", "0" * 20, "0" * 20 + ".wal.tmp", "x.wal", ""])
+    @pytest.mark.parametrize(
+        "name", ["1.wal", "1" * 20, "1" * 20 + ".wal.tmp", "x.wal", "", "0" * 20 + ".wal"]
+    )
     def test_anything_else_is_no_live_name(self, name):
         assert first_op_of(name) is None
 
 
 class TestHeaderBlock:
-    @given(u64, sixteen, st.integers(0, 2**32 - 1), u64, sixteen, u64)
-    def test_comes_back(self, file_id, cluster, group, first_op, parent, size):
+    @given(
+        u64,
+        sixteen,
+        st.integers(0, 2**32 - 1),
+        st.integers(1, 2**64 - 1),
+        sixteen,
+        st.integers(3, 2**20),
+    )
+    def test_comes_back(self, file_id, cluster, group, first_op, parent, block_count):
+        size = block_count * BLOCK_SIZE
         header = FileHeader(file_id, cluster, group, Op(first_op), parent, size)
         block = encode_block(header)
         assert len(block) == BLOCK_SIZE
         assert decode_block(block, "x") == header
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"first_op": Op(0)},
+            {"size": 0},
+            {"size": FIRST_POSITION},
+            {"size": FILE_SIZE + 1},
+            {"size": 2**41},
+        ],
+        ids=str,
+    )
+    def test_numbers_that_no_file_of_ours_has_are_a_flaw(self, change):
+        found = decode_block(encode_block(a_file_header(**change)), "x")
+        assert isinstance(found, Flaw)
+        assert found.what == "first op and size"
 
     @given(st.binary(max_size=100), st.booleans())
     def test_arbitrary_bytes_are_a_flaw(self, data, padded):

@@ -5,11 +5,13 @@ import errno
 import pytest
 from tests.journal.builders import (
     CLUSTER,
+    FRAMES_PER_FILE,
     Grown,
     Recorder,
     a_body,
     a_disk_with,
     a_group,
+    an_entry,
     checkpoint,
     effects_of,
     frame_of,
@@ -18,7 +20,14 @@ from tests.journal.builders import (
     some_options,
 )
 
-from headrace.errors import ApplyFailed, CorruptEntry, DiskFull, RingFull
+from headrace.errors import (
+    ApplyFailed,
+    CorruptEntry,
+    DiskFull,
+    RingFull,
+    Stopped,
+    StorageFailed,
+)
 from headrace.journal.entry import SEAL
 from headrace.journal.group import SEAL_SLOTS
 from headrace.journal.recovery import recover
@@ -170,6 +179,24 @@ class TestIdle:
         assert again.report.rewritten == 0
         assert not again.report.was_clean
 
+    def test_makes_the_spare_that_the_last_roll_took(self):
+        disk, group = a_disk_with(FRAMES_PER_FILE + 1)
+        assert group.group.journal.spares.names() == []
+        group.group.idle()
+        assert len(group.group.journal.spares.names()) == 1
+        assert effects_of(disk, group.group.idle) == []
+
+    def test_on_a_full_disk_leaves_its_mark_and_waits_for_room(self):
+        disk, group = a_disk_with(FRAMES_PER_FILE + 1)
+        disk.hook = lambda effect: Fail(errno.ENOSPC) if effect.kind == "create" else None
+        with pytest.raises(DiskFull):
+            group.group.idle()
+        assert group.group.journal.marked == 11
+        assert group.group.journal.poisoned is None
+        disk.hook = None
+        group.group.idle()
+        assert len(group.group.journal.spares.names()) == 1
+
     def test_costs_nothing_when_nothing_is_new(self):
         disk, group = a_disk_with(3)
         group.group.idle()
@@ -177,3 +204,46 @@ class TestIdle:
         grow(group, 1)
         assert len(effects_of(disk, group.group.idle)) == 2
         assert group.group.journal.marked == Op(4)
+
+
+class TestStuck:
+    def test_a_group_of_ordinary_entries_and_a_seal_leaves_room_for_more_seals(self):
+        _, group = a_disk_with(0, slots=16)
+        entries = group.seal([a_body()] * 15)
+        last = group.seal([a_body()] * 15)[-1]
+        seal = an_entry(16, last.checksum, b"", operation=SEAL)
+        with pytest.raises(RingFull):
+            group.group.append([*entries, seal])
+        assert group.head == 0
+
+    def test_a_machine_that_cannot_be_captured_halts_the_group_by_name(self):
+        class Uncapturable(CounterMachine):
+            def snapshot(self):
+                raise ValueError("no words for it")
+
+        group, _ = recover(MemoryDisk().root, SOLO, Uncapturable(), some_options())
+        entry = an_entry(1, operation=SEAL, body=b"")
+        group.append([entry])
+        with pytest.raises(ApplyFailed, match="no words for it"):
+            group.apply(entry)
+        with pytest.raises(ApplyFailed):
+            group.append([an_entry(2, entry.checksum)])
+
+    def test_a_poisoned_superblock_stops_appends(self):
+        disk, group = a_disk_with(2)
+        disk.hook = lambda effect: (
+            Fail(errno.EIO) if effect.path.startswith("superblock.b") else None
+        )
+        with pytest.raises(StorageFailed):
+            group.group.superblock.write()
+        disk.hook = None
+        with pytest.raises(StorageFailed, match=r"superblock\.b"):
+            grow(group, 1)
+
+    def test_after_a_stop_everything_says_so(self):
+        _, group = a_disk_with(2)
+        group.group.stop()
+        with pytest.raises(Stopped):
+            group.group.journal.read(Op(1))
+        with pytest.raises(Stopped):
+            grow(group, 1)

@@ -17,6 +17,7 @@ from tests.journal.builders import (
     checkpoint,
     effects_of,
     everything,
+    forge,
     frame_of,
     grow,
     grow_together,
@@ -305,6 +306,15 @@ class TestRead:
             group.group.journal.read(Op(3))
 
     def test_of_another_whole_entry_in_its_place_raises(self):
+        disk, group = a_disk_with(5)
+        stranger = an_entry(3, group.sealed[1].checksum, b"of equal len")
+        forge(disk, group, frame_of(group, 3), stranger)
+        with pytest.raises(CorruptEntry) as caught:
+            group.group.journal.read(Op(3))
+        assert caught.value.expected == group.sealed[2].checksum.hex()
+        assert caught.value.found == stranger.checksum.hex()
+
+    def test_of_a_frame_that_was_written_to_the_wrong_place_raises(self):
         disk, group = a_disk_with(5)
         two, three = frame_of(group, 2), frame_of(group, 3)
         data = disk.content(two.path)

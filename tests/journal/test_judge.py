@@ -2,12 +2,12 @@
 
 import pytest
 from tests.journal.builders import (
-    BOTH,
     CLUSTER,
     SLOTS,
     a_body,
     a_disk_with,
     a_group,
+    either,
     frame_of,
     grow_to_second_checkpoint,
     journal_path,
@@ -24,8 +24,6 @@ from headrace.journal.superblock import NAMES
 from headrace.journal.survey import survey
 from headrace.sim.solo import SOLO
 from headrace.storage.memory import MemoryDisk
-
-either = pytest.mark.parametrize("identity", BOTH.values(), ids=BOTH)
 
 
 def judged(disk, identity=SOLO, slots=SLOTS):

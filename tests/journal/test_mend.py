@@ -1,5 +1,7 @@
 """In-place writes: a crash inside any of them leaves what the next recovery understands."""
 
+import errno
+
 import pytest
 from tests.journal.builders import (
     CLUSTER,
@@ -15,15 +17,16 @@ from tests.journal.builders import (
     everything,
     frame_of,
     grow,
+    prepare,
     rot_body,
     torn_append,
 )
 
-from headrace.errors import NotNext
+from headrace.errors import CorruptFile, NotNext, StorageFailed
 from headrace.journal import mend
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op
-from headrace.storage.faults import CrashAfter
+from headrace.storage.faults import CrashAfter, Fail
 
 
 def cut(group, first):
@@ -72,7 +75,7 @@ class TestCut:
     @pytest.mark.parametrize("first", [5, 11, 24])
     def test_a_crash_inside_it_is_finished_by_the_next_recovery(self, first):
         for number in range(1, len(effects_of_cut(first)) + 1):
-            disk, group = a_disk_with(25)
+            disk, group = uncommitted_from(first)
             disk.hook = Recorder(number, CrashAfter())
             with crash():
                 cut(group, first)
@@ -88,13 +91,48 @@ class TestCut:
                 assert a_group(after.power_cut()).head == again.head
 
     def test_frames_above_a_pending_intent_do_not_count(self):
-        disk, group = a_disk_with(25)
-        group.group.idle()
+        disk, group = uncommitted_from(8)
+        group.group.journal.mark()
         group.group.superblock.write(cut_from=Op(8))
         again = a_group(disk.kill())
         assert again.head == 7
         assert again.report.cut.first == 8
         assert sorted(bodies_of(again)) == list(range(1, 8))
+
+    def test_an_intent_to_cut_what_was_committed_is_refused(self):
+        disk, group = a_disk_with(10)
+        group.group.superblock.write(cut_from=Op(8))
+        group.group.journal.close()
+        before = contents(disk)
+        with pytest.raises(CorruptFile, match="cut from op 8"):
+            a_group(disk)
+        assert contents(disk) == before
+
+    @pytest.mark.parametrize("name", ["superblock.a.tmp", "superblock.b.tmp"])
+    def test_without_room_for_the_intent_nothing_may_be_appended(self, name):
+        disk, group = a_disk_with(5)
+        prepare(group, 3)
+        disk.hook = lambda effect: (
+            Fail(errno.ENOSPC) if effect.path == name and effect.kind == "write" else None
+        )
+        with pytest.raises(StorageFailed, match="cut"):
+            cut(group, 6)
+        disk.hook = None
+        with pytest.raises(StorageFailed, match="cut"):
+            grow(group, 1)
+        assert a_group(disk.kill()).head in (5, 8)
+
+    def test_a_reader_finds_no_zeros_where_a_cut_entry_was(self):
+        disk, group = a_disk_with(5)
+        prepare(group, 3)
+        journal = group.group.journal
+        seen = []
+        disk.hook = lambda effect: (
+            seen.append(journal.read(Op(7))) if effect.path.startswith("journal") else None
+        )
+        cut(group, 6)
+        assert seen
+        assert all(entry is None for entry in seen)
 
     def test_an_interrupted_recovery_cuts_the_same(self):
         disk, group = a_disk_with(3)
@@ -113,8 +151,14 @@ class TestCut:
             assert contents(again_disk, but="superblock") == contents(whole, but="superblock")
 
 
+def uncommitted_from(first):
+    disk, group = a_disk_with(first - 1)
+    prepare(group, 26 - first)
+    return disk, group
+
+
 def effects_of_cut(first):
-    disk, group = a_disk_with(25)
+    disk, group = uncommitted_from(first)
     return effects_of(disk, lambda: cut(group, first))
 
 

@@ -77,7 +77,7 @@ def test_a_gap_stays_a_gap():
 
 def test_a_cut_suffix_is_forgotten():
     ring = a_ring(ops=[1, 2, 3, 4])
-    ring.forget_from(Op(3), Op(4))
+    ring.forget_from(Op(3))
     assert held(ring) == [1, 2]
 
 
@@ -85,8 +85,13 @@ def test_forgetting_an_old_op_leaves_the_new_one_in_its_slot():
     ring = a_ring(ops=[1, 2, 3, 4])
     ring.raise_watermark(Op(4))
     ring.put(a_slot(5))
-    ring.forget_from(Op(1), Op(1))
+    ring.raise_watermark(Op(4))
     assert held(ring) == [5]
+
+
+def test_a_number_from_a_stranger_costs_no_more_than_the_ring():
+    ring = a_ring(ops=[1, 2, 3, 4])
+    assert [slot.op for slot in ring.between(Op(2), Op(2**62))] == [2, 3, 4]
 
 
 @given(st.integers(1, 9), st.lists(st.booleans(), max_size=60))

@@ -30,7 +30,7 @@ from headrace.storage.memory import MemoryDisk
 u32 = st.integers(0, 2**32 - 1)
 u63 = st.integers(0, 2**63 - 1)
 sixteen = st.binary(min_size=16, max_size=16)
-maybe = st.none() | u63
+maybe = st.none() | st.integers(1, 2**63 - 1)
 
 identities = st.builds(
     lambda cluster, group, replica, more, bits: Identity(
@@ -49,8 +49,8 @@ records = st.builds(
     view=st.integers(100, 200),
     log_view=st.integers(0, 100),
     commit=u63,
-    checkpoint=st.builds(Checkpoint, u63, sixteen, sixteen),
-    previous_op=u63,
+    checkpoint=st.builds(Checkpoint, st.integers(1000, 2**63 - 1), sixteen, sixteen),
+    previous_op=st.integers(0, 1000),
     suspect=st.none() | st.tuples(u63, u63),
     cut_from=maybe,
     syncing_to=maybe,
@@ -93,6 +93,21 @@ class TestBytes:
     def test_a_log_view_above_the_view_is_a_flaw(self):
         found = decode(encode(a_record(view=View(2), log_view=View(3))), "x")
         assert found == Flaw("superblock log view", "at most 2", 3)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"commit": Op(2**63)},
+            {"clean_head": Op(-1)},
+            {"cut_from": Op(0)},
+            {"suspect": (Op(1), Op(2**63))},
+            {"previous_op": Op(6), "checkpoint": Checkpoint(Op(5))},
+            {"checkpoint": Checkpoint(Op(5), b"short")},
+        ],
+        ids=str,
+    )
+    def test_numbers_that_make_no_sense_together_are_a_flaw(self, change):
+        assert isinstance(decode(encode(a_record(**change)), "x"), Flaw)
 
     def test_another_magic_is_a_flaw(self):
         found = decode(enveloped(b"", magic=b"HRother!"), "x")

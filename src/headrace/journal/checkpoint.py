@@ -54,10 +54,7 @@ class Checkpoints:
         return len(self.pending) >= PENDING_MAX
 
     def capture(self, captured: Captured) -> None:
-        """Take a state in, in op order.
-
-        A replay from far back passes Seals that are long settled.
-        """
+        """Queue a state, in op order; drop one below the pair: a replay passes it again."""
         assert not self.pending or captured.op > self.pending[-1].op
         if captured.op >= self.superblock.current.checkpoint.op:
             self.pending.append(captured)
@@ -79,10 +76,7 @@ class Checkpoints:
         return captured.op
 
     def finish(self) -> None:
-        """Prune and drain behind the pair that the superblock names.
-
-        Also called by recovery.
-        """
+        """Prune and drain behind the pair that the superblock names. Recovery calls it too."""
         previous = self.superblock.current.previous_op
         self.snapshots.prune(previous)
         if previous > 0:
@@ -90,8 +84,7 @@ class Checkpoints:
 
     def _pair(self, checkpoint: Checkpoint) -> None:
         current = self.superblock.current
-        # A checkpoint made again, after a failed step or a lost snapshot, keeps the previous
-        # one.
+        # Made again, after a failed step or a lost snapshot, it keeps the previous one.
         again = current.checkpoint.op == checkpoint.op
         previous = current.previous_op if again else current.checkpoint.op
         self.superblock.write(

@@ -39,9 +39,7 @@ _REST = struct.Struct("<16s16s16s16sQQQQQQIIIIHH108s")
 _ZEROS = bytes(108)
 _OP = struct.Struct("<Q")
 _OP_AT = 80
-CLUSTER_AT: Final = (
-    48  # where a header shows its cluster: how a scan finds headers among rubble
-)
+CLUSTER_AT: Final = 48  # a header's cluster: how a scan finds headers among rubble
 assert _FIELDS.size == HEADER_SIZE
 assert _REST.size == HEADER_SIZE - CHECKSUM_SIZE
 
@@ -152,10 +150,7 @@ def seal(
 
 
 def decode_header(data: Buffer) -> Header | Flaw:
-    """Read a header from the first 256 bytes of `data`.
-
-    Judge its own checksum, not its place.
-    """
+    """Read the header that opens `data`; judge its own checksum, not its place."""
     if len(data) < HEADER_SIZE:
         return Flaw("entry header is cut short", HEADER_SIZE, len(data))
     fields = _FIELDS.unpack_from(data)

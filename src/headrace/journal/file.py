@@ -30,12 +30,12 @@ FORMAT: Final = 1
 BLOCK_SIZE: Final = 4096
 BLOCK_COUNT: Final = 2
 FIRST_POSITION: Final = BLOCK_SIZE * BLOCK_COUNT
-# Behind every entry there is room for one mark and the end frame, so that neither ever needs a
-# roll.
+# Room behind every entry for one mark and the end frame: neither ever needs a roll.
 TAIL_SIZE: Final = 2 * PREFIX_SIZE
 
 _FIELDS = struct.Struct("<16s8sHHIQ16sQ16sQ")
 _CHECKSUM_SIZE = 16
+_SIZE_MAX = 2**32  # far above any configured size; a larger number is not one of ours
 _NAME = re.compile(r"([0-9]{20})\.wal")
 
 
@@ -53,10 +53,7 @@ class FileHeader:
 
 @dataclass(slots=True)
 class JournalFile:
-    """An open file under a live name.
-
-    Frames up to `end` are whole; `holds` keep it from a new life.
-    """
+    """An open file under a live name, whole up to `end`; a hold keeps it from a new life."""
 
     storage: Storage
     header: FileHeader
@@ -116,7 +113,7 @@ def file_name(first_op: Op) -> str:
 def first_op_of(name: str) -> Op | None:
     """Return the op that a live name promises, or None if it is no such name."""
     match = _NAME.fullmatch(name)
-    return Op(int(match.group(1))) if match else None
+    return Op(int(match.group(1))) if match and int(match.group(1)) > 0 else None
 
 
 def size_for(frame_size: int, file_size: int) -> int:
@@ -159,6 +156,8 @@ def decode_block(data: Buffer, path: str) -> FileHeader | Flaw:
         raise UnsupportedFormat(
             "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
         )
+    if first_op < 1 or size % BLOCK_SIZE or not size_for(0, 0) <= size <= _SIZE_MAX:
+        return Flaw("first op and size", "numbers of a journal file", (first_op, size))
     return FileHeader(file_id, cluster, group, Op(first_op), parent, size)
 
 

@@ -1,9 +1,7 @@
-"""What a scan can find, as values.
-
-Each has one meaning, and the recovery one response to it.
-"""
+"""What a scan can find, as values: each means one thing and has one response."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace.journal.entry import Flaw
 from headrace.journal.file import FIRST_POSITION, FileHeader
@@ -20,8 +18,7 @@ class Candidate:
     bad_blocks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A whole entry frame."""
 
     op: Op
@@ -35,10 +32,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Faulty:
-    """An op that was durable and cannot be read.
-
-    Its checksum is known if a neighbour names it.
-    """
+    """An op that was durable and cannot be read; `checksum` if a neighbour names it."""
 
     op: Op
     checksum: bytes | None
@@ -60,10 +54,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Ops that must be in a file of their own, and that file is gone.
-
-    `last` is None if unknown.
-    """
+    """Ops that are gone with their file, or with its end; `last` is None if unknown."""
 
     first: Op
     last: Op | None
@@ -98,10 +89,7 @@ class TornTail:
 
 @dataclass(frozen=True, slots=True)
 class ShortFile:
-    """A file shorter than its header says.
-
-    No crash does that, so what was cut off is not known.
-    """
+    """A file shorter than its header says. No crash does that: what is gone is not known."""
 
     file: int
     path: str
@@ -122,10 +110,7 @@ class ScannedFile:
 
 @dataclass(slots=True)
 class Scan:
-    """What is there.
-
-    `entries` are the whole ones below any torn tail, in op order, gaps possible.
-    """
+    """What is there. `entries` are the whole ones below any torn tail, in op order."""
 
     files: list[ScannedFile]
     entries: list[Found] = field(default_factory=list)

@@ -79,10 +79,7 @@ def encode_prefix(prefix: Prefix, position: int) -> bytes:
 
 
 def decode_prefix(data: Buffer, file_id: int, position: int) -> Prefix | Flaw:
-    """Read a prefix from the first 64 bytes of `data`.
-
-    One of another file or life is a flaw.
-    """
+    """Read the prefix that opens `data`; one of another file, life or place is a flaw."""
     if len(data) < PREFIX_SIZE:
         return Flaw("frame prefix is cut short", PREFIX_SIZE, len(data))
     checksum, magic, code, size, found_id, durable, commit, op, tip = _FIELDS.unpack_from(data)

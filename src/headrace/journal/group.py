@@ -1,7 +1,4 @@
-"""One group that runs.
-
-Its machine, its journal, its checkpoints, and the order between them.
-"""
+"""One group that runs: its machine, its journal, its checkpoints, and their order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,17 +32,23 @@ class Group:
 
         A group that needs a roll may end half way: after Unavailable, see `journal.durable`.
         """
-        if self.halted is not None:
-            raise self.halted
-        if self.checkpoints.is_full:
-            raise CheckpointPending(len(self.checkpoints.pending))
-        if entries and entries[-1].header.operation != SEAL:
-            self._keep_room(entries[-1].op)
+        self._refuse_if_stuck()
+        ordinary = [entry.op for entry in entries if entry.header.operation != SEAL]
+        if ordinary:
+            self._keep_room(ordinary[-1])
         try:
             return self.journal.append(entries)
         finally:
             if self.journal.identity.is_solo:
                 self.journal.commit = self.journal.durable
+
+    def _refuse_if_stuck(self) -> None:
+        """A group that can never make a checkpoint again must not go on as if it could."""
+        failed = self.halted or self.superblock.poisoned or self.checkpoints.snapshots.poisoned
+        if failed is not None:
+            raise failed
+        if self.checkpoints.is_full:
+            raise CheckpointPending(len(self.checkpoints.pending))
 
     def _keep_room(self, op: Op) -> None:
         """Leave slots for the Seals that empty the ring: a full one could take none of them."""
@@ -54,14 +57,13 @@ class Group:
             raise RingFull(op, ring.watermark, ring.count - SEAL_SLOTS)
 
     def apply(self, entry: Entry) -> object:
-        """Run the next committed entry.
-
-        A Seal also captures the state. The same live and in replay.
-        """
+        """Run the next committed entry, live or in replay; a Seal also captures the state."""
         assert entry.op == self.applied + 1
         assert entry.op <= self.journal.commit
+        is_seal = entry.header.operation == SEAL
         try:
             result = self.machine.apply(entry)
+            state = self.machine.snapshot() if is_seal else None
         except Exception as error:
             self.halted = ApplyFailed(
                 f"op {entry.op}: {error!r}",
@@ -72,17 +74,17 @@ class Group:
             )
             raise self.halted from error
         self.applied = entry.op
-        if entry.header.operation == SEAL:
-            state = self.machine.snapshot()
+        if state is not None:
             self.checkpoints.capture(Captured(entry.op, entry.checksum, state))
         return result
 
     def idle(self) -> None:
-        """Leave evidence of the last commit group.
+        """Leave evidence of the last commit group, after one tick with nothing queued.
 
-        Called when nothing was queued for one tick.
+        Then have a spare for the next roll. DiskFull: the mark is there; try again after a pause.
         """
         self.journal.mark()
+        self.journal.prepare()
 
     def stop(self) -> None:
         """Stop cleanly: nothing is cut; a mark, then the clean head, then the descriptors."""

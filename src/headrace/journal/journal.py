@@ -23,6 +23,7 @@ from headrace.errors import (
     DiskFull,
     NotNext,
     RingFull,
+    Stopped,
     StorageFailed,
     WriteFailed,
 )
@@ -56,10 +57,7 @@ _ZEROS = bytes(1024 * 1024)
 
 @dataclass(slots=True)
 class Journal:
-    """Invariants.
-
-    Watermark <= marked <= durable; the ring holds the ops above the watermark.
-    """
+    """Invariants: watermark <= marked <= durable; the ring holds ops above the watermark."""
 
     identity: Identity
     directory: Directory
@@ -71,6 +69,7 @@ class Journal:
     commit: Op = Op(0)  # newest op known committed; stamped into frames as evidence
     marked: Op = Op(0)  # newest op of which a frame says that it was durable
     poisoned: StorageFailed | None = None
+    is_closed: bool = False
 
     @property
     def newest(self) -> JournalFile:
@@ -105,10 +104,7 @@ class Journal:
         return self.durable
 
     def mark(self) -> None:
-        """Leave evidence that everything up to `durable` is so.
-
-        Called when idle and at a clean stop.
-        """
+        """Leave evidence that all up to `durable` is so: when idle, and at a clean stop."""
         self.refuse_if_poisoned()
         if self.marked == self.durable:
             return
@@ -151,8 +147,19 @@ class Journal:
         while len(self.files) > 1 and self.files[1].header.first_op <= through + 1:
             self._retire(self.files.pop(0), "drain")
 
+    def prepare(self) -> None:
+        """Have a spare, so that the next roll neither waits for it nor finds the disk full."""
+        self.refuse_if_poisoned()
+        try:
+            self.spares.ensure()
+        except OSError as error:
+            raise self.poison(self.spares.directory.path, "spare", error) from error
+        except StorageFailed as failed:
+            raise self.poison(failed.path, failed.stage, failed.cause) from failed
+
     def close(self) -> None:
         """Release the descriptors. Nothing is written: see `Group.stop` for a clean stop."""
+        self.is_closed = True
         for file in self.files:
             if file.retire():
                 file.storage.close()
@@ -160,12 +167,11 @@ class Journal:
     def refuse_if_poisoned(self) -> None:
         if self.poisoned is not None:
             raise self.poisoned
+        if self.is_closed:
+            raise Stopped(self.directory.path)
 
     def poison(self, path: str, stage: str, cause: OSError) -> StorageFailed:
-        """Trust nothing here any more.
-
-        Returns the error that every later call raises as well.
-        """
+        """Trust nothing here any more; return the error that every later call raises."""
         self.poisoned = StorageFailed(
             path,
             stage,

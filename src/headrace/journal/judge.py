@@ -1,8 +1,7 @@
 """From what was found to what will be done: refuse by name, or a plan. Changes nothing.
 
-Each row of the table in docs/recovery.md is one rule here. `Refused` means that this group does
-not start; nothing on disk has been touched when it is raised, so that a human, or doctor, finds
-everything as it was.
+Each row of the table in docs/recovery.md is one rule here. What is raised refuses the start of
+this group; nothing on disk has been touched then, so that a human finds everything as it was.
 """
 
 from dataclasses import dataclass
@@ -24,10 +23,7 @@ from headrace.journal.superblock import Checkpoint
 from headrace.journal.survey import Survey
 from headrace.model.ids import OP_MAX, Identity, Op
 
-_SALVAGE = (
-    "Nothing was changed. Restore the file from a copy, "
-    "or save what is readable into a new directory"
-)
+_RESTORE = "Nothing was changed. Keep the directory as it is, and put the file back from a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +45,7 @@ class Plan:
     suspect: tuple[Op, Op] | None
     faulty: tuple[Faulty, ...]  # solo: all at or below the base
     needs_file: bool  # the newest file cannot be appended to
+    is_recovering: bool  # cluster only: no superblock, so what it promised is not known
     problem: Corrupt | None  # cluster only: why this replica must catch up before it votes
 
 
@@ -58,6 +55,7 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     Alone, whatever is missing refuses the start. In a cluster peers have it: single bad frames
     stay as faulty slots; of anything larger the proven prefix is kept and the rest is suspect.
     """
+    _check_intent(survey, path)
     snapshot, fell_back = _choose(survey, identity, path)
     base = snapshot.op if snapshot else Op(0)
     base_tip = snapshot.tip if snapshot else root(identity)
@@ -94,15 +92,30 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
         suspect=_suspect(survey, identity, cut_from, cut_last),
         faulty=tuple(survey.scan.faulty),
         needs_file=_needs_file(survey, head),
+        is_recovering=_is_recovering(survey, identity),
         problem=problem,
     )
 
 
-def _watermark(survey: Survey, previous_op: Op) -> Op:
-    """What must stay reachable.
+def _check_intent(survey: Survey, path: str) -> None:
+    """Refuse an intent to cut what was committed: no cut ever does that."""
+    block = survey.superblock
+    if block is None or block.cut_from is None:
+        return
+    known = [block.commit, block.checkpoint.op, block.clean_head or Op(0)]
+    known += [survey.scan.commit, *(snapshot.op for snapshot in survey.snapshots)]
+    if block.cut_from <= max(known):
+        raise CorruptFile(
+            f"it says that a cut from op {block.cut_from} was begun",
+            path=f"{path}/superblock.a",
+            expected=f"an op above {max(known)}, the newest known to be committed",
+            found=block.cut_from,
+            hint=_RESTORE,
+        )
 
-    From the previous checkpoint on, if the files go back so far.
-    """
+
+def _watermark(survey: Survey, previous_op: Op) -> Op:
+    """Keep everything from the previous checkpoint on, as far as the files reach back."""
     files = survey.scan.files
     first = files[0].candidate.header.first_op if files else Op(1)
     return Op(max(previous_op - 1, first - 1, 0))
@@ -120,10 +133,7 @@ def _last_lost(survey: Survey) -> Op:
 def _suspect(
     survey: Survey, identity: Identity, cut_from: Op | None, cut_last: Op | None
 ) -> tuple[Op, Op] | None:
-    """What is cut may have been acknowledged here.
-
-    Never say that this replica had none of it.
-    """
+    """What is cut may have been acknowledged here: never say that it was not."""
     known = survey.superblock.suspect if survey.superblock else None
     if identity.is_solo or cut_from is None:
         return known
@@ -155,7 +165,7 @@ def _choose(survey: Survey, identity: Identity, path: str) -> tuple[Snapshot | N
         path=path,
         expected=f"a snapshot at op {newest}",
         found=[snapshot.op for snapshot in survey.snapshots],
-        hint=_SALVAGE,
+        hint=_RESTORE,
     )
 
 
@@ -202,14 +212,14 @@ def _unreadable_above(survey: Survey, base: Op) -> Corrupt | None:
                 position=0,
                 expected=one.flaw.expected,
                 found=one.flaw.found,
-                hint=_SALVAGE,
+                hint=_RESTORE,
             )
     return None
 
 
 def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
     if not survey.scan.files:
-        return MissingFile("the journal has no file", path=f"{path}/journal", hint=_SALVAGE)
+        return MissingFile("the journal has no file", path=f"{path}/journal", hint=_RESTORE)
     first = survey.scan.files[0].candidate
     if first.header.first_op > base + 1:
         return MissingFile(
@@ -217,7 +227,7 @@ def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
             path=first.storage.path,
             expected=f"first op at most {base + 1}",
             found=first.header.first_op,
-            hint=_SALVAGE,
+            hint=_RESTORE,
         )
     for gap in survey.scan.gaps:
         if gap.last is not None and gap.last <= base:
@@ -225,13 +235,13 @@ def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
         if gap.is_file:
             until = "" if gap.last is None else f" to {gap.last}"
             message = f"the file after it is gone, with the ops from {gap.first}{until}"
-            return MissingFile(message, path=gap.path, hint=_SALVAGE)
+            return MissingFile(message, path=gap.path, hint=_RESTORE)
         return CorruptEntry(
             f"ops {gap.first} to {gap.last} were acknowledged and are gone from its end",
             path=gap.path,
             expected=f"head {gap.last}",
             found=gap.first - 1,
-            hint=_SALVAGE,
+            hint=_RESTORE,
         )
     return None
 
@@ -246,7 +256,7 @@ def _short(survey: Survey) -> Corrupt | None:
             position=short.found,
             expected=f"{short.expected} bytes",
             found=short.found,
-            hint=_SALVAGE,
+            hint=_RESTORE,
         )
     return None
 
@@ -260,7 +270,7 @@ def _break_above(survey: Survey, base: Op) -> Corrupt | None:
                 position=broken.position,
                 expected=broken.expected,
                 found=broken.found,
-                hint=_SALVAGE,
+                hint=_RESTORE,
             )
     return None
 
@@ -275,7 +285,7 @@ def _faulty_above(survey: Survey, base: Op, identity: Identity) -> Corrupt | Non
                 position=one.position,
                 expected=one.flaw.expected,
                 found=one.flaw.found,
-                hint=_SALVAGE,
+                hint=_RESTORE,
             )
     return None
 
@@ -291,15 +301,12 @@ def _check_chain(survey: Survey, base: Op, base_tip: bytes, head: Op) -> None:
             position=stray.position,
             expected=base_tip.hex(),
             found=stray.parent.hex(),
-            hint=_SALVAGE,
+            hint=_RESTORE,
         )
 
 
 def _pairing(survey: Survey, snapshot: Snapshot | None) -> tuple[Checkpoint, Op]:
-    """Return what the superblock is to say.
-
-    A snapshot newer than the pairing becomes the pair.
-    """
+    """Return what the superblock is to say: a snapshot newer than the pair becomes the pair."""
     superblock = survey.superblock
     known = superblock.checkpoint if superblock else Checkpoint()
     previous = superblock.previous_op if superblock else Op(0)
@@ -311,6 +318,11 @@ def _pairing(survey: Survey, snapshot: Snapshot | None) -> tuple[Checkpoint, Op]
     else:
         previous = known.op
     return Checkpoint(snapshot.op, snapshot.tip, snapshot.checksum), previous
+
+
+def _is_recovering(survey: Survey, identity: Identity) -> bool:
+    block = survey.superblock
+    return not identity.is_solo and (block is None or block.recovering)
 
 
 def _cut(survey: Survey) -> tuple[Op | None, Op | None]:

@@ -8,26 +8,17 @@ from headrace.journal.entry import Entry
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A machine's state as bytes.
-
-    Equal states have equal `replicated` bytes on every replica.
-    """
+    """A machine's state as bytes: `replicated` is equal on all replicas in an equal state."""
 
     replicated: bytes
     local: bytes = b""  # where this node keeps things; not covered by the digest
 
 
 class Machine(Protocol):
-    """State that is a function of the log.
-
-    It reads no clock and no chance, and opens no file.
-    """
+    """State that is a function of the log: it reads no clock, no chance and no file."""
 
     def apply(self, entry: Entry) -> object:
-        """Run one committed entry and return its result.
-
-        Never raises on a well-formed entry.
-        """
+        """Run one committed entry and return its result; never raise on a well-formed one."""
 
     def snapshot(self) -> State:
         """Return the state now. Called right after the apply of a Seal; must be cheap."""

@@ -5,7 +5,10 @@ zeros over what a durable intent has given up; a crash inside any of it leaves w
 understands.
 """
 
-from headrace.errors import NotNext
+import errno
+import os
+
+from headrace.errors import DiskFull, NotNext, StorageFailed
 from headrace.journal.entry import CHECKSUM_SIZE, Entry, Header, decode_header
 from headrace.journal.file import BLOCK_SIZE, FIRST_POSITION, JournalFile, encode_block
 from headrace.journal.findings import Faulty
@@ -31,11 +34,24 @@ def cut(
 ) -> None:
     """Remove every op from `first` on: intent → zeros and unlinks → intent cleared.
 
-    A crash before the intent leaves everything; after it, the next scan finishes the cut.
+    A crash before the intent leaves everything; after it, the next scan finishes the cut. If
+    the superblock cannot be written, one copy may hold the intent all the same: the journal is
+    poisoned, for an entry appended now would be cut at the next start.
     """
-    superblock.write(cut_from=first, suspect=suspect)
+    journal.refuse_if_poisoned()
+    _write_intent(journal, superblock, cut_from=first, suspect=suspect)
     _erase(journal, first)
-    superblock.write(cut_from=None)
+    _write_intent(journal, superblock, cut_from=None)
+
+
+def _write_intent(journal: Journal, superblock: SuperblockFile, **changes: object) -> None:
+    try:
+        superblock.write(**changes)
+    except DiskFull as full:
+        cause = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), full.path)
+        raise journal.poison(full.path, "cut", cause) from full
+    except StorageFailed as failed:
+        raise journal.poison(failed.path, "cut", failed.cause) from failed
 
 
 def _erase(journal: Journal, first: Op) -> None:
@@ -46,8 +62,9 @@ def _erase(journal: Journal, first: Op) -> None:
         return  # only a cluster cuts below its oldest file; recovery begins a new one
     file, before = journal.newest, journal.ring.get(Op(first - 1))
     position = _start_of(journal, file, first)
+    # First out of sight, then off the disk: a reader must not find zeros where an entry was.
+    journal.ring.forget_from(first)
     journal.zero(file, position, file.header.size, "cut")
-    journal.ring.forget_from(first, journal.durable)
     file.end = position
     if first <= journal.durable:
         journal.tip = file.header.parent if before is None else before.sealed[:CHECKSUM_SIZE]
@@ -124,10 +141,12 @@ def heal_size(journal: Journal, file: JournalFile, found: int) -> None:
 
 def repair(journal: Journal, faulty: Faulty, entry: Entry) -> None:
     """Write an entry that a peer sent over the faulty frame it was fetched for."""
-    assert faulty.position is not None
     if entry.op != faulty.op:
         raise NotNext("op", faulty.op, entry.op)
-    if faulty.checksum is not None and entry.checksum != faulty.checksum:
+    if faulty.position is None or faulty.checksum is None:
+        # Nobody knows how long the frame was: a longer one would run into the next.
+        raise NotNext("checksum of the faulty op", "known", "unknown")
+    if entry.checksum != faulty.checksum:
         raise NotNext("checksum", faulty.checksum.hex(), entry.checksum.hex())
     file = next(file for file in journal.files if file.path == faulty.path)
     size = entry_frame_size(len(entry.body))

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from headrace.errors import DiskFull, HeadraceError, MissingFile, StorageFailed
+from headrace.errors import ApplyFailed, DiskFull, HeadraceError, MissingFile, StorageFailed
 from headrace.journal import mend
 from headrace.journal.checkpoint import Captured, Checkpoints, as_captured
 from headrace.journal.entry import root
-from headrace.journal.file import JournalFile, size_for
+from headrace.journal.file import BLOCK_SIZE, JournalFile, size_for
 from headrace.journal.group import Group
 from headrace.journal.journal import Journal
 from headrace.journal.judge import Plan, judge
@@ -38,9 +38,11 @@ from headrace.storage.atomic import is_leftover
 from headrace.storage.full import is_full
 from headrace.storage.seam import Directory
 
+# Constants of a cluster: how far a log may run ahead of its previous checkpoint.
 SLOTS_SHARD = 2**17
-SLOTS_METADATA = 2**12
-FILE_SIZE = 64 * 1024 * 1024
+SLOTS_METADATA = 2**12  # its ops are few, and its snapshots small
+FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and a new file is still written full quickly
+SPARE_COUNT_MAX = 4  # the next rolls find a written file; more would only hold space
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Options:
 
     slots: int = SLOTS_SHARD
     file_size: int = FILE_SIZE
-    spare_count_max: int = 4
+    spare_count_max: int = SPARE_COUNT_MAX
     create: bool = True  # make the group if the directory is empty
     seal: Callable[[Captured], State] = as_captured
     new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
@@ -70,10 +72,7 @@ class _Rooms:
 def recover(
     directory: Directory, identity: Identity, machine: Machine, options: Options | None = None
 ) -> tuple[Group, RecoveryReport]:
-    """Bring the group in `directory` back, or make it.
-
-    The caller holds the lock of the data directory.
-    """
+    """Bring the group in `directory` back, or make it. The caller holds the lock."""
     options = options or Options()
     started = options.clock()
     try:
@@ -87,7 +86,8 @@ def recover(
     except OSError as error:
         if is_full(error):
             raise DiskFull(directory.path, "recovery") from error
-        raise StorageFailed(directory.path, "recovery", error) from error
+        path = str(error.filename or directory.path)
+        raise StorageFailed(path, "recovery", error) from error
     return group, replace(report, seconds=options.clock() - started)
 
 
@@ -135,10 +135,7 @@ def _room(parent: Directory, name: str, options: Options) -> Directory:
 def _make(
     rooms: _Rooms, identity: Identity, machine: Machine, options: Options
 ) -> tuple[Group, RecoveryReport]:
-    """Make a new group.
-
-    The first journal file, then the superblock that says it must be there.
-    """
+    """Make a new group: its first journal file, then the superblock that relies on it."""
     rooms.spares.tidy(set())
     size = size_for(0, options.file_size)
     first = rooms.spares.enlist(rooms.journal, identity, Op(1), root(identity), size)
@@ -184,7 +181,12 @@ class _Recovery:
         slots = self._slots()
         journal = self._journal(slots)
         known = found.superblock or Superblock(self.identity)
-        pairing = replace(known, checkpoint=plan.checkpoint, previous_op=plan.previous_op)
+        pairing = replace(
+            known,
+            checkpoint=plan.checkpoint,
+            previous_op=plan.previous_op,
+            recovering=plan.is_recovering,
+        )
         superblock = SuperblockFile(self.rooms.top, pairing)
         cut = self._cut(journal, superblock)
         self._note_superblock()
@@ -195,13 +197,14 @@ class _Recovery:
         self._open_file(journal)
         checkpoints = Checkpoints(journal, superblock, self.rooms.snapshots, self.options.seal)
         group = Group(self.machine, journal, superblock, checkpoints, plan.base)
-        self.machine.restore(plan.snapshot.state if plan.snapshot else None)
+        self._restore()
         replayed = self._replay(group, slots)
         superblock.write(
             cut_from=None,
             clean_head=None,
             suspect=plan.suspect,
             commit=max(superblock.current.commit, plan.commit),
+            recovering=plan.is_recovering,
         )
         self._finish(group)
         return group, RecoveryReport(
@@ -217,6 +220,7 @@ class _Recovery:
             faulty=plan.faulty,
             problem=None if plan.problem is None else plan.problem.args[0],
             superblock_rebuilt=found.superblock is None,
+            is_recovering=plan.is_recovering,
             notes=tuple(self.notes),
             quarantined=tuple(self.quarantined),
         )
@@ -235,11 +239,13 @@ class _Recovery:
             for one in scan.files
         ]
         self.files = files
-        return [
-            Slot(entry.op, files[entry.file], entry.position, entry.sealed)
-            for entry in scan.entries
-            if entry.op <= self.plan.head
-        ]
+        slots: dict[Op, Slot] = {}
+        for entry in scan.entries:
+            if entry.op <= self.plan.head:
+                # Where two files hold one op, the one that chains comes first.
+                slot = Slot(entry.op, files[entry.file], entry.position, entry.sealed)
+                slots.setdefault(entry.op, slot)
+        return [slots[op] for op in sorted(slots)]
 
     def _journal(self, slots: list[Slot]) -> Journal:
         """The journal as scanned. What only a replay from far back needs gets no slot."""
@@ -301,7 +307,9 @@ class _Recovery:
         for file, scanned in zip(list(journal.files), self.found.scan.files, strict=False):
             for block in scanned.candidate.bad_blocks:
                 mend.heal_header(journal, file, block)
-                self.notes.append(Note(file.path, block * 4096, "header block", mended=True))
+                self.notes.append(
+                    Note(file.path, block * BLOCK_SIZE, "header block", mended=True)
+                )
         for short in self.found.scan.shorts:
             if self.files[short.file] in journal.files:
                 mend.heal_size(journal, self.files[short.file], short.found)
@@ -346,6 +354,20 @@ class _Recovery:
             self.rooms.journal, self.identity, first_op, self.plan.tip, size
         )
         journal.files.append(file)
+
+    def _restore(self) -> None:
+        """Load the state. One that is whole and yet no state of this machine is named."""
+        snapshot = self.plan.snapshot
+        try:
+            self.machine.restore(snapshot.state if snapshot else None)
+        except Exception as error:
+            raise ApplyFailed(
+                f"the machine cannot restore the snapshot at op {self.plan.base}: {error!r}",
+                path=self.rooms.snapshots.directory.path,
+                expected="a state of this machine",
+                found=type(error).__name__,
+                hint="Was this directory written by another release?",
+            ) from error
 
     def _replay(self, group: Group, slots: list[Slot]) -> int:
         wanted = [slot for slot in slots if self.plan.base < slot.op <= self.plan.replay_to]

@@ -1,7 +1,4 @@
-"""What a recovery found and did, as one value.
-
-Tests assert on it, the log prints it, doctor shows it.
-"""
+"""What a recovery found and did, as one value: tests assert on it, and people read it."""
 
 from dataclasses import dataclass, field
 
@@ -11,10 +8,7 @@ from headrace.model.ids import OP_MAX, Op
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Ops removed from the end.
-
-    An unfinished commit group, or a cut that a crash had interrupted.
-    """
+    """Ops removed from the end: an unfinished commit group, or a cut that was begun before."""
 
     first: Op
     last: Op
@@ -42,16 +36,13 @@ class RecoveryReport:
     file_count: int = 0
     head: Op = Op(0)
     replayed: int = 0
-    rewritten: int = (
-        0  # frames above what was proven durable, written again before being trusted
-    )
+    rewritten: int = 0  # frames above what was proven, written again before being trusted
     cut: Cut | None = None
     suspect: tuple[Op, Op] | None = None
     faulty: tuple[Faulty, ...] = ()  # below the snapshot in use, or waiting for repair
-    problem: str | None = (
-        None  # cluster: what was lost; this replica catches up before it votes
-    )
+    problem: str | None = None  # cluster: what was lost; catch up before voting
     superblock_rebuilt: bool = False
+    is_recovering: bool = False  # cluster: its promises are not known; it votes for nothing yet
     notes: tuple[Note, ...] = ()
     quarantined: tuple[str, ...] = ()
     seconds: float = field(default=0.0, compare=False)

@@ -1,7 +1,4 @@
-"""Where each live op is.
-
-An array indexed by `op mod slots`, filled only with what is durable.
-"""
+"""Where each live op is: an array indexed by `op mod slots`, of durable entries only."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,10 +9,7 @@ from headrace.model.ids import Op
 
 
 class Slot(NamedTuple):
-    """One durable entry.
-
-    Replaced as a whole, so that a reading thread never sees half of one.
-    """
+    """One durable entry; replaced as a whole, so that no reading thread sees half of one."""
 
     op: Op
     file: JournalFile
@@ -49,21 +43,26 @@ class Ring:
 
     def between(self, first: Op, last: Op) -> Iterator[Slot]:
         """Yield the slots held of the ops from `first` to `last`, in order."""
-        for op in range(max(first, self.watermark + 1), last + 1):
+        for op in range(max(first, self.watermark + 1), min(last, self._last) + 1):
             slot = self.get(Op(op))
             if slot is not None:
                 yield slot
 
     def raise_watermark(self, op: Op) -> None:
         """Free every slot at or below `op`."""
-        for old in range(self.watermark + 1, op + 1):
+        for old in range(self.watermark + 1, min(op, self._last) + 1):
             self._forget(Op(old))
         self.watermark = max(self.watermark, op)
 
-    def forget_from(self, first: Op, last: Op) -> None:
+    def forget_from(self, first: Op) -> None:
         """Free the slots of a cut suffix."""
-        for op in range(first, last + 1):
+        for op in range(max(first, self.watermark + 1), self._last + 1):
             self._forget(Op(op))
+
+    @property
+    def _last(self) -> Op:
+        """The highest op that could have a slot: whoever asks for more gets no more."""
+        return Op(self.watermark + self.count)
 
     def _forget(self, op: Op) -> None:
         slot = self._slots[op % self.count]

@@ -9,8 +9,9 @@ durable and that is bad now is damage, never a torn tail.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from headrace.journal.entry import CHECKSUM_SIZE, Flaw, Header
+from headrace.journal.entry import CHECKSUM_SIZE, HEADER_SIZE, Flaw, Header
 from headrace.journal.file import FIRST_POSITION, FileHeader
 from headrace.journal.findings import (
     Break,
@@ -26,9 +27,12 @@ from headrace.journal.findings import (
     ShortFile,
     TornTail,
 )
-from headrace.journal.frame import Kind, Prefix, aligned
+from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, aligned
 from headrace.journal.walk import FileReader, traces
 from headrace.model.ids import Identity, Op
+
+# No entry takes less: what lies between two frames bounds how many others were there.
+_FRAME_SIZE_MIN: Final = PREFIX_SIZE + HEADER_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,7 @@ class _Scanner:
     durable: Op = Op(0)
     commit: Op = Op(0)
     highest: Op = Op(0)  # highest op of any readable header
-    has_trace: bool = (
-        False  # something of the newest file's life lies beyond the last whole frame
-    )
+    has_trace: bool = False  # this life of the file left something behind the last frame
 
     def run(self) -> Scan:
         for index, file in enumerate(self.files):
@@ -86,8 +88,7 @@ class _Scanner:
         path = self.files[index].candidate.storage.path
         if index > 0:
             before = self.files[index - 1]
-            # A file gets its name only after the one before it was synced, so its name is
-            # evidence.
+            # A file gets its name once the one before it is synced: the name is evidence.
             self.durable = max(self.durable, Op(header.first_op - 1))
             self._forgive_end(index - 1, before, header.first_op)
             if header.first_op > self.expected:
@@ -101,10 +102,7 @@ class _Scanner:
             self._name_last_bad(header.parent)
 
     def _forgive_end(self, index: int, before: ScannedFile, first_op: Op) -> None:
-        """All entries of the file before are there.
-
-        What is bad or absent behind them was its end.
-        """
+        """The file before has all its entries: what is bad or absent there was its end."""
         if before.has_end or first_op != self.expected:
             return
         flaw = Flaw("end frame", f"op {first_op - 1}", "nothing")
@@ -118,6 +116,9 @@ class _Scanner:
             self.gaps.append(Gap(self.expected, Op(first_op - 1), path, is_file=True))
             return
         flaw = Flaw("the frame is gone", f"op {self.expected}", "nothing of this file's life")
+        if first_op - self.expected > before.candidate.header.size // _FRAME_SIZE_MIN:
+            self.gaps.append(Gap(self.expected, Op(first_op - 1), path, is_file=True))
+            return  # more than ever fitted here: a number to believe, not to count up to
         known = self.bad[-1].op if self.bad else Op(0)
         for op in range(max(self.expected, known + 1), first_op):
             place = before.end if op == self.expected else None
@@ -143,10 +144,7 @@ class _Scanner:
             self._note_short(short, index == len(self.files) - 1)
 
     def _note_short(self, short: ShortFile, is_newest: bool) -> None:
-        """What an older file has lost, the next file's first op tells.
-
-        Of the newest nobody can know.
-        """
+        """The next file's first op tells what an older one lost; of the newest nobody knows."""
         if is_newest:
             self.shorts.append(short)
         else:
@@ -161,9 +159,13 @@ class _Scanner:
         prefix, header = frame.prefix, frame.header
         if isinstance(prefix, Prefix):
             if self._is_above_cut(prefix):
+                self._look_behind(reader, position)
                 return None
             self._note(prefix)
         flaw = frame.flaw or self._misplaced(prefix, header)
+        if flaw is not None and self._is_named(prefix):
+            assert isinstance(prefix, Prefix)
+            return self._lose_named(index, file, position, flaw, prefix)
         if flaw is not None:
             return self._resync(index, file, reader, position, flaw)
         assert isinstance(prefix, Prefix)
@@ -179,6 +181,12 @@ class _Scanner:
             self.tip = prefix.tip
         file.has_end = prefix.kind is Kind.END
         return None if file.has_end else file.end
+
+    def _is_named(self, prefix: Prefix | Flaw) -> bool:
+        """Only the entry is bad: its prefix is whole, and the one that should be here."""
+        if not isinstance(prefix, Prefix) or prefix.kind is not Kind.ENTRY:
+            return False
+        return prefix.op == self.expected
 
     def _is_above_cut(self, prefix: Prefix) -> bool:
         cut_from = self.evidence.cut_from
@@ -214,7 +222,7 @@ class _Scanner:
         return False
 
     def _look_behind(self, reader: FileReader, position: int) -> None:
-        """Behind a break nothing is kept, but what it testifies to was durable here."""
+        """Behind a break or a cut nothing is kept, but what it testifies to was so."""
         cluster, group = self.identity.cluster, self.identity.group
         for trace in traces(reader, position, cluster, group, self.expected):
             self.highest = max(self.highest, trace.op or Op(0))
@@ -252,16 +260,18 @@ class _Scanner:
         for trace in traces(reader, position, cluster, self.identity.group, self.expected):
             self.has_trace = True
             self.highest = max(self.highest, trace.op or Op(0))
-            if trace.prefix is None or self._is_above_cut(trace.prefix):
+            if trace.prefix is None:
+                continue
+            if self._is_above_cut(trace.prefix):
+                self.commit = max(self.commit, trace.prefix.commit)
                 continue
             self._note(trace.prefix)
             is_entry = trace.prefix.kind is Kind.ENTRY
             target = trace.prefix.op if is_entry else Op(trace.prefix.op + 1)
             if trace.position == position and is_entry and target == self.expected:
                 return self._lose_named(index, file, position, flaw, trace.prefix)
-            if target > self.expected or (
-                target == self.expected and trace.position > position
-            ):
+            room = (trace.position - position) // _FRAME_SIZE_MIN
+            if trace.position > position and self.expected <= target <= self.expected + room:
                 self._lose(index, position, flaw, target)
                 return trace.position
         if self.has_trace:

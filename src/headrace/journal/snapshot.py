@@ -27,7 +27,6 @@ from headrace.storage.seam import Directory
 
 MAGIC: Final = b"HRsnapsh"
 FORMAT: Final = 1
-KEPT: Final = 2  # generations: the newest, and the one the journal reaches back to
 
 _FIELDS = struct.Struct("<16s8sHHI16sQ16sQQ16s16s")
 _CHECKSUM_SIZE = 16
@@ -83,6 +82,8 @@ class SnapshotFiles:
             file = self.directory.open(snapshot_name(op))
         except FileNotFoundError:
             return Flaw("snapshot is missing", snapshot_name(op), "nothing")
+        except OSError as error:
+            return Flaw("snapshot cannot be opened", "a file", error.strerror or str(error))
         try:
             found = _decode(file.read(0, file.size()), self.identity, file.path)
         except OSError as error:

@@ -80,10 +80,7 @@ class Spares:
         return JournalFile(journal.open(live), header)
 
     def retire(self, journal: Directory, file: JournalFile) -> None:
-        """Take a file out of the journal, durably.
-
-        To be used again, or unlinked if held or not needed.
-        """
+        """Take a file out of the journal, durably: kept as a spare if free and wanted."""
         free = file.retire()
         wanted = file.header.size == self.file_size and len(self.names()) < self.count_max
         if free:
@@ -93,10 +90,7 @@ class Spares:
         _sync(journal, "sync of a drained name")
 
     def tidy(self, live_ids: set[int]) -> None:
-        """After a crash.
-
-        Drop leftovers, and spare names of a file whose live name survived as well.
-        """
+        """Drop what a crash left: unfinished files, and spare names of files that are live."""
         for name in self.directory.names():
             if is_leftover(name) or self._file_id(name) in live_ids:
                 self.directory.unlink(name)

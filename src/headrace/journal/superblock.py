@@ -23,7 +23,7 @@ from headrace.errors import (
     UnsupportedFormat,
 )
 from headrace.journal.entry import Flaw
-from headrace.model.ids import CLUSTER_ID_SIZE, GroupId, Identity, Op, ReplicaId, View
+from headrace.model.ids import CLUSTER_ID_SIZE, OP_MAX, GroupId, Identity, Op, ReplicaId, View
 from headrace.storage.atomic import atomic_replace
 from headrace.storage.full import is_full
 from headrace.storage.seam import Directory
@@ -35,6 +35,7 @@ _SIZE_MAX = 64 * 1024  # far above any real record; a larger file is not read
 
 _FIELDS = struct.Struct("<16s8sHHI")
 _CHECKSUM_SIZE = 16
+_MISSING = "superblock is missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Superblock:
     syncing_to: Op | None = None  # a state transfer that was begun
     clean_head: Op | None = None  # the last stop was clean, with this head
     peers: tuple[tuple[ReplicaId, int], ...] = ()  # highest sequence seen of each peer
+    recovering: bool = False  # what it once promised is not known: it must not vote yet
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -85,17 +87,20 @@ class _Record(msgspec.Struct, frozen=True):
     syncing_to: int | None
     clean_head: int | None
     peers: tuple[tuple[int, int], ...]
+    recovering: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """What was found.
-
-    The record to believe, and what is wrong with each copy (None: nothing).
-    """
+    """The record to believe, if any, and what is wrong with each copy (None: nothing)."""
 
     best: Superblock | None
     flaws: tuple[Flaw | None, ...]
+
+    @property
+    def are_missing(self) -> bool:
+        """There is not even a damaged copy."""
+        return all(flaw is not None and flaw.what == _MISSING for flaw in self.flaws)
 
 
 @dataclass(slots=True)
@@ -152,6 +157,7 @@ def encode(superblock: Superblock) -> bytes:
             syncing_to=superblock.syncing_to,
             clean_head=superblock.clean_head,
             peers=superblock.peers,
+            recovering=superblock.recovering,
         )
     )
     rest = _FIELDS.pack(bytes(_CHECKSUM_SIZE), MAGIC, FORMAT, FORMAT, len(record))
@@ -203,7 +209,9 @@ def _read(directory: Directory, name: str) -> Superblock | Flaw:
     try:
         file = directory.open(name)
     except FileNotFoundError:
-        return Flaw("superblock is missing", name, "nothing")
+        return Flaw(_MISSING, name, "nothing")
+    except OSError as error:
+        return Flaw("superblock cannot be opened", "a file", error.strerror or str(error))
     try:
         if file.size() > _SIZE_MAX:
             return Flaw("superblock size", f"at most {_SIZE_MAX}", file.size())
@@ -236,10 +244,13 @@ def _from_record(record: _Record) -> Superblock | Flaw:
     """Turn plain numbers into a record, or say which of them cannot be."""
     numbers = [record.group, record.replica, record.sequence, record.view, record.log_view]
     numbers += [record.commit, record.checkpoint_op, record.previous_op]
-    if min(numbers) < 0 or not record.replica < record.replica_count:
+    if min(numbers) < 0 or max(numbers) > OP_MAX or not record.replica < record.replica_count:
         return Flaw("superblock record", "numbers from 0", numbers)
     if len(record.cluster) != CLUSTER_ID_SIZE or sum(record.namespace_bits) > 64:
         return Flaw("superblock identity", f"{CLUSTER_ID_SIZE} bytes", len(record.cluster))
+    flaw = _flaw_of_ops(record)
+    if flaw is not None:
+        return flaw
     if record.log_view > record.view:
         return Flaw("superblock log view", f"at most {record.view}", record.log_view)
     identity = Identity(
@@ -265,7 +276,22 @@ def _from_record(record: _Record) -> Superblock | Flaw:
         syncing_to=_op(record.syncing_to),
         clean_head=_op(record.clean_head),
         peers=tuple((ReplicaId(peer), seen) for peer, seen in record.peers),
+        recovering=record.recovering,
     )
+
+
+def _flaw_of_ops(record: _Record) -> Flaw | None:
+    """Judge the ops against each other: what is acted on must make sense, whoever wrote it."""
+    optional = [record.cut_from, record.syncing_to, record.clean_head, *(record.suspect or ())]
+    known = [op for op in optional if op is not None]
+    if any(not 0 <= op <= OP_MAX for op in [*known, record.commit, record.checkpoint_op]):
+        return Flaw("superblock ops", f"0 to {OP_MAX}", known)
+    if record.previous_op > record.checkpoint_op or record.cut_from == 0:
+        return Flaw("superblock ops", "in order", (record.previous_op, record.checkpoint_op))
+    checksums = (record.checkpoint_tip, record.checkpoint_snapshot)
+    if any(len(checksum) != _CHECKSUM_SIZE for checksum in checksums):
+        return Flaw("superblock checksums", _CHECKSUM_SIZE, [len(one) for one in checksums])
+    return None
 
 
 def _op(number: int | None) -> Op | None:

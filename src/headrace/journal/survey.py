@@ -1,7 +1,4 @@
-"""Read everything a group has on disk, and change nothing.
-
-The first half of a recovery, and of a doctor.
-"""
+"""Read everything a group has on disk, and change nothing: the first half of a recovery."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -64,11 +61,7 @@ class Survey:
     def is_empty(self) -> bool:
         """Nothing was ever finished here: no superblock, no journal, no snapshot."""
         files = self.scan.files or self.unreadable or self.snapshots or self.bad_snapshots
-        missing = all(
-            flaw is not None and flaw.what == "superblock is missing"
-            for flaw in self.copies.flaws
-        )
-        return missing and not files
+        return self.copies.are_missing and not files
 
     @property
     def is_clean(self) -> bool:
@@ -119,15 +112,24 @@ def _candidates(
     named = [(name, first_op_of(name)) for name in journal.names()]
     live = [(name, op) for name, op in named if op is not None]
     for index, (name, first_op) in enumerate(live):
-        storage = journal.open(name)
-        found = _candidate(storage, first_op, identity)
+        found = _open(journal, name, first_op, identity)
         if isinstance(found, Candidate):
             candidates.append(found)
             continue
-        storage.close()
         last = Op(live[index + 1][1] - 1) if index + 1 < len(live) else None
-        unreadable.append(Unreadable(storage.path, name, first_op, last, found))
+        unreadable.append(Unreadable(f"{journal.path}/{name}", name, first_op, last, found))
     return candidates, unreadable
+
+
+def _open(journal: Directory, name: str, first_op: Op, identity: Identity) -> Candidate | Flaw:
+    try:
+        storage = journal.open(name)
+    except OSError as error:
+        return Flaw("cannot be opened", "a file", error.strerror or str(error))
+    found = _candidate(storage, first_op, identity)
+    if isinstance(found, Flaw):
+        storage.close()
+    return found
 
 
 def _candidate(storage: Storage, first_op: Op, identity: Identity) -> Candidate | Flaw:
@@ -155,10 +157,7 @@ def _block(storage: Storage, block: int) -> FileHeader | Flaw:
 
 
 def _drop_caches(candidates: list[Candidate]) -> None:
-    """Forget what only the page cache has.
-
-    Of the newest file, and on while a file holds no frame.
-    """
+    """Forget cached pages of the newest file, and of those before it up to one with a frame."""
     for candidate in reversed(candidates):
         with suppress(OSError):  # a hint to the kernel; the scan reads and judges what there is
             candidate.storage.drop_cache()

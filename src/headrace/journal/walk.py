@@ -1,7 +1,4 @@
-"""Read frames out of one journal file, whole or in ruins.
-
-Nothing here decides what a finding means.
-"""
+"""Read frames out of one journal file, whole or in ruins; decide nothing about them."""
 
 import struct
 from collections.abc import Iterator
@@ -129,10 +126,7 @@ def traces(
 
 
 def _read_around(storage: Storage, position: int, size: int) -> tuple[bytes, list[int]]:
-    """Read as much as can be read.
-
-    Return it with zeros for the sectors that cannot, and their places.
-    """
+    """Read what can be read, zeros for the sectors that cannot, and the places of those."""
     try:
         return storage.read(position, size), []
     except OSError:

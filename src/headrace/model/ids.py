@@ -22,9 +22,7 @@ class Identity:
     group: GroupId
     replica: ReplicaId
     replica_count: int
-    namespace_bits: tuple[
-        int, int, int
-    ]  # widths of stream, topic and partition ids in a namespace
+    namespace_bits: tuple[int, int, int]  # widths of stream, topic and partition ids
 
     def __post_init__(self) -> None:
         assert len(self.cluster) == CLUSTER_ID_SIZE

@@ -1,7 +1,4 @@
-"""A tiny real machine.
-
-Named counters. It drives groups in tests, in the matrix and in the demo.
-"""
+"""A tiny real machine, named counters, that drives groups in tests, harnesses and the demo."""
 
 import struct
 from dataclasses import dataclass, field
@@ -25,10 +22,7 @@ class CounterMachine:
     chain: bytes = bytes(16)
 
     def apply(self, entry: Entry) -> int | str:
-        """Add, and return the new value.
-
-        A body that makes no sense is a rejection, not an error.
-        """
+        """Add, and return the new value; a body without sense is rejected, not an error."""
         self.applied += 1
         self.chain = xxh3_128_digest(self.chain + entry.checksum)
         if entry.header.operation == SEAL:

@@ -99,10 +99,7 @@ def _forged(data: bytes, layout: Layout, op: Op) -> bytes:
 
 
 def every(scene: Scene) -> Iterator[Damage]:
-    """Yield every damage of every file.
-
-    All bits, all lengths, all sectors, all whole-file ones.
-    """
+    """Yield every damage of every file: all bits, all lengths, all sectors, the whole file."""
     for path in scene.disk.files():
         if path.startswith("journal/spare/"):
             yield from (Damage(path, kind) for kind in ("missing", "empty"))
@@ -125,10 +122,7 @@ def every(scene: Scene) -> Iterator[Damage]:
 
 
 def sample(scene: Scene, count: int, seed: int) -> list[Damage]:
-    """Return about `count` damages.
-
-    Everything but flips and cuts, and a fair share of those.
-    """
+    """Return about `count` damages: all but flips and cuts, and a fair share of those."""
     all_of_them = list(every(scene))
     few = [one for one in all_of_them if one.kind not in ("flip", "cut")]
     many = [one for one in all_of_them if one.kind in ("flip", "cut")]

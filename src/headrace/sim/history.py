@@ -24,12 +24,9 @@ class History:
     submitted: dict[bytes, Entry] = field(default_factory=dict)  # by checksum
     acknowledged: list[bytes] = field(default_factory=list)  # checksums, by op from 1
     refused: set[bytes] = field(default_factory=set)  # surely not appended
-    allowed_cut: Op | None = None  # a cut was asked for: ops from here on may go
 
     def copy(self) -> "History":
-        return History(
-            dict(self.submitted), list(self.acknowledged), set(self.refused), self.allowed_cut
-        )
+        return History(dict(self.submitted), list(self.acknowledged), set(self.refused))
 
     def submit(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -45,17 +42,13 @@ class History:
         self.refused.update(entry.checksum for entry in entries)
 
     def check(self, solo: Solo) -> None:
-        """Compare a recovered group with the history.
-
-        What it shows is acknowledged from now on.
-        """
+        """Compare a recovered group with the history; what it shows is acknowledged by that."""
         chain = self._chain(solo)
         self._check_acknowledged(chain)
         self._check_nothing_invented(chain)
         self._check_state(solo, chain)
         self._check_reach(solo)
         self.acknowledged = chain
-        self.allowed_cut = None
 
     def _chain(self, solo: Solo) -> list[bytes]:
         """The log as the group shows it; what is drained is taken from the history."""
@@ -72,14 +65,11 @@ class History:
         return chain
 
     def _check_acknowledged(self, chain: list[bytes]) -> None:
-        kept = self.acknowledged
-        if self.allowed_cut is not None and len(chain) < len(kept):
-            if len(chain) != self.allowed_cut - 1:
-                raise Broken(f"a cut from {self.allowed_cut} left the head at {len(chain)}")
-            kept = kept[: len(chain)]
-        if len(chain) < len(kept):
-            raise Broken(f"acknowledged up to op {len(kept)}, recovered up to {len(chain)}")
-        for number, (was, now) in enumerate(zip(kept, chain, strict=False), start=1):
+        count = len(self.acknowledged)
+        if len(chain) < count:
+            raise Broken(f"acknowledged up to op {count}, recovered up to {len(chain)}")
+        pairs = zip(self.acknowledged, chain, strict=False)
+        for number, (was, now) in enumerate(pairs, start=1):
             if was != now:
                 raise Broken(f"op {number} is not the entry that was acknowledged")
 

@@ -20,6 +20,7 @@ from headrace.journal.group import Group
 from headrace.journal.journal import Journal
 from headrace.journal.machine import State
 from headrace.journal.recovery import _Recovery
+from headrace.journal.ring import Slot
 from headrace.journal.scan import _Bad, _Scanner
 from headrace.journal.spare import Spares
 from headrace.journal.superblock import Checkpoint, SuperblockFile
@@ -230,13 +231,12 @@ def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _skip_one(self: _Recovery, running: Group) -> int:
-    running.applied = Op(min(self.plan.base + 1, self.plan.commit))
-    for op in range(self.plan.base + 2, self.plan.commit + 1):
-        entry = running.journal.read(Op(op))
-        assert entry is not None
-        running.apply(entry)
-    return 0
+def _skip_one(self: _Recovery, running: Group, slots: Sequence[Slot]) -> int:
+    wanted = [slot for slot in slots if self.plan.base < slot.op <= self.plan.replay_to]
+    running.applied = Op(min(self.plan.base + 1, self.plan.replay_to))
+    for slot in wanted[1:]:
+        running.apply(running.journal.read_slot(slot))
+    return len(wanted)
 
 
 MUTANTS = (

@@ -15,8 +15,7 @@ from headrace.sim.history import History
 from headrace.sim.solo import SOLO, Solo
 from headrace.storage.memory import MemoryDisk
 
-# Small files, so that a few dozen entries roll, drain and recycle; few slots, so that the ring
-# wraps.
+# Small files: a few dozen entries roll, drain and recycle. Few slots: the ring wraps.
 FILE_SIZE = 12 * 1024
 SLOTS = 64
 
@@ -66,13 +65,18 @@ class Actor:
         solo = self._running()
         self._patiently(solo.group.idle)
 
-    def cut(self, count: int) -> None:
-        """Discard the newest ops, as a view change does, and start again from disk."""
+    def cut(self, *sizes: int) -> None:
+        """Journal ops that never commit, discard them as a view change does, start again."""
         solo = self._running()
-        first = Op(solo.head - count + 1)
-        self.history.allowed_cut = first
         journal, superblock = solo.group.journal, solo.group.superblock
-        self._patiently(lambda: mend.cut(journal, superblock, first))
+        first = Op(solo.head + 1)
+        for size in sizes:
+            entries = solo.seal([add("never".ljust(size, "-"), 1)])
+            self.history.submit(entries)
+            with suppress(Unavailable):
+                journal.append(entries)
+        if journal.durable >= first:
+            mend.cut(journal, superblock, first)
         journal.close()
         self.history.check(self.open())
 
@@ -82,10 +86,7 @@ class Actor:
         self.history.check(self.open())
 
     def _submit(self, solo: Solo, bodies: list[bytes], operation: int) -> None:
-        """Append.
-
-        What is refused must never show up, so something else is appended in its place.
-        """
+        """Append; what is refused must never show up, so append something else in its place."""
         entries = self._append(solo, bodies, operation)
         if entries[-1].op > solo.head:
             left = [entry for entry in entries if entry.op > solo.head]
@@ -111,10 +112,7 @@ class Actor:
             solo.group.apply(entry)
 
     def _patiently(self, action: Callable[[], object]) -> None:
-        """Repeat once what a full disk or a failed write refused.
-
-        Nothing may have been lost by it.
-        """
+        """Repeat once what a full disk or a failed write refused: it may have lost nothing."""
         try:
             action()
         except Unavailable:
@@ -126,10 +124,7 @@ class Actor:
 
 
 def play(actor: Actor) -> None:
-    """Make a group and live.
-
-    Groups, marks, rolls, checkpoints, recycling, a cut, clean stops.
-    """
+    """Live a life: groups, marks, rolls, checkpoints, recycling, a cut, clean stops."""
     actor.open()
     actor.append(5000)  # does not fit the first file, which is still empty
     actor.append(20)
@@ -146,7 +141,7 @@ def play(actor: Actor) -> None:
     actor.checkpoint()
     actor.append(600, 600)
     actor.append(60)
-    actor.cut(2)
+    actor.cut(700, 40, 900, 300, 60)
     actor.append(4200, 50)
     actor.append(700, 700, 700)
     actor.checkpoint()

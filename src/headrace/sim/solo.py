@@ -1,7 +1,4 @@
-"""A group of one replica, driven by hand.
-
-What a test, the matrix and the demo need of a node.
-"""
+"""A group of one replica, driven by hand: what tests, harnesses and the demo need of a node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,10 +34,7 @@ class Solo:
         return self.group.journal.durable
 
     def append(self, bodies: Sequence[bytes], operation: int = ADD) -> Op:
-        """Append one commit group and apply it.
-
-        The op returned is acknowledged, with all before.
-        """
+        """Append one commit group and apply it; all up to the op returned is acknowledged."""
         entries = self.seal(bodies, operation)
         try:
             return self.group.append(entries)

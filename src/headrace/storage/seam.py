@@ -12,10 +12,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Storage(Protocol):
-    """One open file.
-
-    Positions are bytes from its start; one owner writes, any thread may read.
-    """
+    """One open file. Positions are bytes from its start; one owner writes, any may read."""
 
     @property
     def path(self) -> str: ...
@@ -63,10 +60,7 @@ class Directory(Protocol):
         """Make a new empty file; FileExistsError if the name is taken."""
 
     def open(self, name: str) -> Storage:
-        """Open an existing file to read and write.
-
-        FileNotFoundError if there is none. Never creates.
-        """
+        """Open an existing file to read and write; FileNotFoundError if none. Never creates."""
 
     def rename(self, name: str, new_name: str, into: "Directory | None" = None) -> None:
         """Give a file a new name here or in `into`, replacing what had that name."""
