@@ -11,6 +11,7 @@ from tests.journal.builders import (
     a_body,
     a_disk_with,
     a_group,
+    an_entry,
     bodies_of,
     checkpoint,
     contents,
@@ -41,6 +42,7 @@ from headrace.errors import (
 )
 from headrace.journal.entry import SEAL
 from headrace.journal.frame import PREFIX_SIZE
+from headrace.journal.group import SEAL_SLOTS
 from headrace.journal.recovery import recover
 from headrace.journal.report import Cut
 from headrace.journal.snapshot import SnapshotFiles
@@ -531,3 +533,57 @@ class TestThingsInTheWay:
         live.symlink_to("elsewhere")
         with pytest.raises(CorruptFile, match=live.name):
             Grown.open(root, some_options(), SOLO)
+
+
+class TestSizesThatLie:
+    def test_a_journal_file_longer_than_its_header_says_is_read_only_so_far(self):
+        disk, _ = a_disk_with(3)
+        size = len(disk.content(FILE_1))
+        frame = disk.content(FILE_1)[position_of(1) :][:FRAME_SIZE]
+        disk.put(FILE_1, disk.content(FILE_1) + frame + bytes(10_000))
+        again = a_group(disk)
+        assert again.head == 3
+        assert [(note.position, note.what) for note in again.report.notes] == [
+            (size, "file size")
+        ]
+
+    def test_a_snapshot_longer_than_its_header_says_is_not_read_at_all(self):
+        disk, group = a_disk_with(3)
+        checkpoint(group)
+        path = snapshot_path(4)
+        disk.put(path, disk.content(path) + bytes(10_000))
+        reads = []
+        disk.read_fault = lambda name, position, size: (
+            reads.append(size) if name == path else None
+        )
+        found = group.group.checkpoints.snapshots.load(Op(4))
+        assert found.what == "snapshot size"
+        assert sum(reads) < 1_000
+
+    def test_no_group_is_made_where_one_must_be(self):
+        disk = MemoryDisk()
+        for name in ("journal", "snapshots", "quarantine"):
+            disk.root.make_child(name)
+        disk.root.child("journal").make_child("spare")
+        with pytest.raises(MissingFile, match="no group here"):
+            a_group(disk, create=False)
+        assert disk.files() == []
+
+    def test_a_header_that_a_client_hid_in_a_body_stretches_nothing(self):
+        disk, group = a_disk_with(1, CLUSTER)
+        forged = an_entry(2**62, identity=CLUSTER).sealed
+        torn = torn_append(disk, group, [bytes(64) + forged + b"x" * 900], 800)
+        again = a_group(torn, CLUSTER)
+        assert again.report.suspect == (2, 2)
+
+    def test_a_ring_without_room_for_its_seals_is_refused(self):
+        with pytest.raises(TooFewSlots):
+            a_group(MemoryDisk(), slots=SEAL_SLOTS)
+
+    @pytest.mark.parametrize("file_size", [1, 8192, 12345])
+    def test_an_odd_file_size_is_rounded_up_so_that_spares_fit(self, file_size):
+        disk = MemoryDisk()
+        group = a_group(disk, file_size=file_size)
+        grow(group, 3)
+        sizes = {len(disk.content(path)) for path in disk.files() if path.endswith(".wal")}
+        assert sizes == {12288 if file_size < 12345 else 16384}

@@ -24,7 +24,8 @@ from headrace.sim.solo import SOLO
 
 def a_reader(disk, group):
     file = group.group.journal.newest
-    return FileReader(disk.root.child("journal").open(file.name), file.header.file_id)
+    storage = disk.root.child("journal").open(file.name)
+    return FileReader(storage, file.header.file_id, file.header.size)
 
 
 def found_traces(reader, start=FIRST_POSITION, lowest=1):

@@ -81,7 +81,7 @@ class Group:
     def idle(self) -> None:
         """Leave evidence of the last commit group, after one tick with nothing queued.
 
-        Then have a spare for the next roll. DiskFull: the mark is there; try again after a pause.
+        Then have a spare for the next roll. DiskFull: the mark is there; try again later.
         """
         self.journal.mark()
         self.journal.prepare()

@@ -18,12 +18,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from headrace.errors import ApplyFailed, DiskFull, HeadraceError, MissingFile, StorageFailed
+from headrace.errors import (
+    ApplyFailed,
+    DiskFull,
+    HeadraceError,
+    MissingFile,
+    StorageFailed,
+    TooFewSlots,
+)
 from headrace.journal import mend
 from headrace.journal.checkpoint import Captured, Checkpoints, as_captured
 from headrace.journal.entry import root
 from headrace.journal.file import BLOCK_SIZE, JournalFile, size_for
-from headrace.journal.group import Group
+from headrace.journal.frame import PREFIX_SIZE
+from headrace.journal.group import SEAL_SLOTS, Group
 from headrace.journal.journal import Journal
 from headrace.journal.judge import Plan, judge
 from headrace.journal.machine import Machine, State
@@ -74,10 +82,16 @@ def recover(
 ) -> tuple[Group, RecoveryReport]:
     """Bring the group in `directory` back, or make it. The caller holds the lock."""
     options = options or Options()
+    if options.slots <= SEAL_SLOTS:
+        raise TooFewSlots(directory.path, options.slots, SEAL_SLOTS + 1)
     started = options.clock()
     try:
         rooms = _rooms(directory, identity, options)
         found = survey(rooms.top, rooms.journal, rooms.snapshots)
+        if found.is_empty and not options.create:
+            raise MissingFile(
+                "there is no group here", path=directory.path, hint="Check the data directory"
+            )
         if found.is_empty:
             group, report = _make(rooms, identity, machine, options)
         else:
@@ -108,7 +122,7 @@ def _rooms(directory: Directory, identity: Identity, options: Options) -> _Rooms
         journal=journal,
         spares=Spares(
             _room(journal, "spare", options),
-            options.file_size,
+            size_for(0, options.file_size),
             options.spare_count_max,
             options.new_id,
         ),
@@ -239,6 +253,8 @@ class _Recovery:
             for one in scan.files
         ]
         self.files = files
+        if self.plan.problem is not None:
+            self._end_at_head()
         slots: dict[Op, Slot] = {}
         for entry in scan.entries:
             if entry.op <= self.plan.head:
@@ -246,6 +262,20 @@ class _Recovery:
                 slot = Slot(entry.op, files[entry.file], entry.position, entry.sealed)
                 slots.setdefault(entry.op, slot)
         return [slots[op] for op in sorted(slots)]
+
+    def _end_at_head(self) -> None:
+        """Let each file end where its first frame above the head begins, for the cut."""
+        scan, head = self.found.scan, self.plan.head
+        for file, scanned in zip(self.files, scan.files, strict=True):
+            if scanned.has_end:
+                file.end -= PREFIX_SIZE
+        places = [(self.files[one.file], one.position) for one in scan.entries if one.op > head]
+        for one in scan.faulty:
+            if one.op > head and one.position is not None:
+                named = next(file for file in self.files if file.path == one.path)
+                places.append((named, one.position))
+        for file, position in places:
+            file.end = min(file.end, position)
 
     def _journal(self, slots: list[Slot]) -> Journal:
         """The journal as scanned. What only a replay from far back needs gets no slot."""

@@ -30,6 +30,7 @@ from headrace.journal.findings import (
 from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, aligned
 from headrace.journal.walk import FileReader, traces
 from headrace.model.ids import Identity, Op
+from headrace.storage.seam import Storage
 
 # No entry takes less: what lies between two frames bounds how many others were there.
 _FRAME_SIZE_MIN: Final = PREFIX_SIZE + HEADER_SIZE
@@ -129,7 +130,8 @@ class _Scanner:
 
     def _walk(self, index: int, file: ScannedFile) -> None:
         storage = file.candidate.storage
-        reader = FileReader(storage, file.candidate.header.file_id)
+        header = file.candidate.header
+        reader = FileReader(storage, header.file_id, header.size)
         self.has_trace = False
         file.is_short = reader.size < file.candidate.header.size
         position = FIRST_POSITION
@@ -139,9 +141,15 @@ class _Scanner:
                 break
             position = after
         file.last_op = Op(self.expected - 1)
+        self._note_long(storage, header.size)
         if file.is_short:
             short = ShortFile(index, storage.path, file.candidate.header.size, reader.size)
             self._note_short(short, index == len(self.files) - 1)
+
+    def _note_long(self, storage: Storage, size: int) -> None:
+        if storage.size() > size:
+            flaw = Flaw("file size", size, storage.size())
+            self.rubble.append(Rubble(storage.path, size, flaw))
 
     def _note_short(self, short: ShortFile, is_newest: bool) -> None:
         """The next file's first op tells what an older one lost; of the newest nobody knows."""

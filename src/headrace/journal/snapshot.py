@@ -13,7 +13,7 @@ the journal must go on from there.
 import re
 import struct
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from xxhash import xxh3_128_digest
 
@@ -23,7 +23,7 @@ from headrace.journal.machine import State
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import atomic_replace
 from headrace.storage.full import is_full
-from headrace.storage.seam import Directory
+from headrace.storage.seam import Directory, Storage
 
 MAGIC: Final = b"HRsnapsh"
 FORMAT: Final = 1
@@ -85,7 +85,7 @@ class SnapshotFiles:
         except OSError as error:
             return Flaw("snapshot cannot be opened", "a file", error.strerror or str(error))
         try:
-            found = _decode(file.read(0, file.size()), self.identity, file.path)
+            found = _read(file, self.identity)
         except OSError as error:
             return Flaw("snapshot is unreadable", "bytes", error.strerror or str(error))
         finally:
@@ -136,7 +136,18 @@ def _encode(identity: Identity, op: Op, tip: bytes, state: State) -> tuple[bytes
     return checksum + fields[_CHECKSUM_SIZE:], Snapshot(op, tip, state, checksum)
 
 
-def _decode(data: bytes, identity: Identity, path: str) -> Snapshot | Flaw:
+def _read(file: Storage, identity: Identity) -> Snapshot | Flaw:
+    """Read the header, and the parts only if the file is as long as it says."""
+    fields = _decode_header(file.read(0, _FIELDS.size), identity, file.path)
+    if isinstance(fields, Flaw):
+        return fields
+    size = _FIELDS.size + fields[8] + fields[9]
+    if size != file.size():
+        return Flaw("snapshot size", size, file.size())
+    return _parts(file.read(0, size), fields)
+
+
+def _decode_header(data: bytes, identity: Identity, path: str) -> tuple[Any, ...] | Flaw:
     if len(data) < _FIELDS.size:
         return Flaw("snapshot is cut short", f"at least {_FIELDS.size} bytes", len(data))
     fields = _FIELDS.unpack_from(data)
@@ -151,17 +162,15 @@ def _decode(data: bytes, identity: Identity, path: str) -> Snapshot | Flaw:
         raise ForeignFile(path, "cluster", identity.cluster.hex(), fields[5].hex())
     if fields[4] != identity.group:
         raise ForeignFile(path, "group", identity.group, fields[4])
-    return _parts(data, fields)
+    return fields
 
 
-def _parts(data: bytes, fields: tuple[bytes, ...]) -> Snapshot | Flaw:
-    op, tip, replicated_size, local_size, replicated_checksum, local_checksum = fields[6:]
-    middle = _FIELDS.size + int(replicated_size)
-    if middle + int(local_size) != len(data):
-        return Flaw("snapshot size", middle + int(local_size), len(data))
+def _parts(data: bytes, fields: tuple[Any, ...]) -> Snapshot | Flaw:
+    op, tip, replicated_size, _, replicated_checksum, local_checksum = fields[6:]
+    middle = _FIELDS.size + replicated_size
     replicated, local = data[_FIELDS.size : middle], data[middle:]
     if xxh3_128_digest(replicated) != replicated_checksum:
         return Flaw("checksum of the replicated part", replicated_checksum.hex(), "another")
     if xxh3_128_digest(local) != local_checksum:
         return Flaw("checksum of the local part", local_checksum.hex(), "another")
-    return Snapshot(Op(int(op)), tip, State(replicated, local), data[:_CHECKSUM_SIZE])
+    return Snapshot(Op(op), tip, State(replicated, local), data[:_CHECKSUM_SIZE])

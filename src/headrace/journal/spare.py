@@ -42,7 +42,7 @@ class Spares:
 
     def ensure(self) -> None:
         """Have at least one spare, so that a roll finds its space on a full disk."""
-        if self.names():
+        if self._fitting(self.file_size) is not None:
             return
         try:
             self._make(self.file_size)

@@ -52,12 +52,13 @@ class FileReader:
 
     storage: Storage
     file_id: int
+    limit: int  # the size its header says: what lies beyond was never ours
     size: int = field(init=False)
     _start: int = 0
     _window: memoryview = field(default_factory=lambda: memoryview(b""))
 
     def __post_init__(self) -> None:
-        self.size = self.storage.size()
+        self.size = min(self.storage.size(), self.limit)
 
     def frame(self, position: int) -> Frame:
         """Read and check the frame at `position`: prefix, header, body."""
@@ -111,17 +112,19 @@ def traces(
     """Yield what this life of the file left at or behind `start`, in order of position.
 
     A prefix shows the file's id in clear, whole or not. An entry header shows no file id, but
-    those of an earlier life have ops below `lowest`. A sector that cannot be read counts: who
-    knows what is in it.
+    those of an earlier life have ops below `lowest`, and of those that a client may have hidden
+    in a body only ops count that fit into the rest of the file. A sector that cannot be read
+    counts too: who knows what is in it.
     """
     first = start // ALIGNMENT * ALIGNMENT
+    ops = range(lowest, lowest + (reader.size - first) // (PREFIX_SIZE + HEADER_SIZE) + 1)
     for position in range(first, reader.size, _SEARCH_SIZE):
         size = min(_SEARCH_SIZE, reader.size - position)
         # A header may begin in this piece and end in the next.
         data, unreadable = _read_around(reader.storage, position, size + HEADER_SIZE)
         found = [Trace(bad) for bad in unreadable if bad < position + size]
         found += _prefixes(data, position, size, reader.file_id)
-        found += _headers(data, position, size, cluster, group, lowest)
+        found += _headers(data, position, size, cluster, group, ops)
         yield from sorted(found, key=lambda trace: trace.position)
 
 
@@ -155,10 +158,10 @@ def _prefixes(data: bytes, base: int, size: int, file_id: int) -> Iterator[Trace
 
 
 def _headers(
-    data: bytes, base: int, size: int, cluster: bytes, group: GroupId, lowest: Op
+    data: bytes, base: int, size: int, cluster: bytes, group: GroupId, ops: range
 ) -> Iterator[Trace]:
     for at in _aligned_hits(data, cluster, CLUSTER_AT, size):
-        if len(data) - at < HEADER_SIZE or peek_op(data, at) < lowest:
+        if len(data) - at < HEADER_SIZE or peek_op(data, at) not in ops:
             continue
         header = decode_header(memoryview(data)[at:])
         if isinstance(header, Header) and header.group == group:

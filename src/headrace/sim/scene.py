@@ -201,7 +201,8 @@ def _layout(disk: MemoryDisk, path: str) -> Layout:
         for block in range(BLOCK_COUNT)
     ]
     directory, name = path.split("/")
-    reader = FileReader(disk.root.child(directory).open(name), header.file_id)
+    storage = disk.root.child(directory).open(name)
+    reader = FileReader(storage, header.file_id, header.size)
     position = FIRST_POSITION
     while isinstance(prefix := reader.frame(position).prefix, Prefix):
         kind = {Kind.ENTRY: "entry", Kind.MARK: "mark", Kind.END: "end"}[prefix.kind]
