@@ -91,17 +91,17 @@ class TestRefusals:
         assert group.head == 3
 
     def test_an_op_whose_slot_is_taken(self):
-        disk, group = a_disk_with(0, slots=5)
-        group.group.journal.append(group.seal([a_body()] * 5))
+        disk, group = a_disk_with(0, slots=8)
+        group.group.journal.append(group.seal([a_body()] * 8))
         error = refused(disk, group, group.seal([a_body()]), RingFull)
-        assert (error.op, error.watermark, error.slots) == (6, 0, 5)
-        assert sorted(bodies_of(group)) == [1, 2, 3, 4, 5]
+        assert (error.op, error.watermark, error.slots) == (9, 0, 8)
+        assert sorted(bodies_of(group)) == list(range(1, 9))
 
     def test_a_group_of_which_only_the_last_collides(self):
-        disk, group = a_disk_with(0, slots=5)
-        group.group.journal.append(group.seal([a_body()] * 3))
+        disk, group = a_disk_with(0, slots=8)
+        group.group.journal.append(group.seal([a_body()] * 6))
         refused(disk, group, group.seal([a_body()] * 3), RingFull)
-        assert group.group.journal.append(group.seal([a_body()] * 2)) == 5
+        assert group.group.journal.append(group.seal([a_body()] * 2)) == 8
 
 
 class TestLimits:

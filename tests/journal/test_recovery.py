@@ -578,7 +578,7 @@ class TestSizesThatLie:
 
     def test_a_ring_without_room_for_its_seals_is_refused(self):
         with pytest.raises(TooFewSlots):
-            a_group(MemoryDisk(), slots=SEAL_SLOTS)
+            a_group(MemoryDisk(), slots=SEAL_SLOTS + 2)
 
     @pytest.mark.parametrize("file_size", [1, 8192, 12345])
     def test_an_odd_file_size_is_rounded_up_so_that_spares_fit(self, file_size):

@@ -49,6 +49,7 @@ from headrace.storage.seam import Directory
 # Constants of a cluster: how far a log may run ahead of its previous checkpoint.
 SLOTS_SHARD = 2**17
 SLOTS_METADATA = 2**12  # its ops are few, and its snapshots small
+SLOTS_MIN = SEAL_SLOTS + 3  # two checkpoints, an entry between them, and room for Seals
 FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and a new file is still written full quickly
 SPARE_COUNT_MAX = 4  # the next rolls find a written file; more would only hold space
 
@@ -82,8 +83,8 @@ def recover(
 ) -> tuple[Group, RecoveryReport]:
     """Bring the group in `directory` back, or make it. The caller holds the lock."""
     options = options or Options()
-    if options.slots <= SEAL_SLOTS:
-        raise TooFewSlots(directory.path, options.slots, SEAL_SLOTS + 1)
+    if options.slots < SLOTS_MIN:
+        raise TooFewSlots(directory.path, options.slots, SLOTS_MIN)
     started = options.clock()
     try:
         rooms = _rooms(directory, identity, options)

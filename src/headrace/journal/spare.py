@@ -106,7 +106,10 @@ class Spares:
 
     def _fitting(self, size: int) -> str | None:
         for name in self.names():
-            storage = self.directory.open(name)
+            try:
+                storage = self.directory.open(name)
+            except OSError:
+                continue  # whatever it is, it is no spare
             try:
                 if storage.size() >= size and storage.size() % BLOCK_SIZE == 0:
                     return name
@@ -135,7 +138,10 @@ class Spares:
         return name
 
     def _file_id(self, name: str) -> int | None:
-        storage = self.directory.open(name)
+        try:
+            storage = self.directory.open(name)
+        except OSError:
+            return None
         try:
             header = decode_block(storage.read(0, BLOCK_SIZE), storage.path)
         except (OSError, UnsupportedFormat):
