@@ -1,0 +1,116 @@
+"""What changes metadata, as bytes: an operation in the entry's header, and a body.
+
+    body := [field, …]
+
+The body is one msgpack array with exactly the command's fields, in the order of this page. A
+command never changes: another field is another operation. All that depends on where a command
+came from (the shard, the life of the topic it is meant for) is a field, filled by the primary.
+"""
+
+from typing import ClassVar, Final, get_args
+
+import msgspec
+
+from headrace.metadata.results import Code, Refused, refuse
+from headrace.metadata.state import Retention, Value
+from headrace.model.ids import GroupId, Revision
+
+OPERATION_FIRST: Final = 16  # those below belong to the group itself, and are not commands
+
+
+class CreateStream(Value, frozen=True):
+    """Make an empty stream under the lowest free id."""
+
+    operation: ClassVar[int] = 16
+    name: str
+
+
+class DeleteStream(Value, frozen=True):
+    """Remove a stream; one with topics only if that was said."""
+
+    operation: ClassVar[int] = 17
+    name: str
+    with_topics: bool
+
+
+class CreateTopic(Value, frozen=True):
+    """Make a topic under the lowest free id, with its first schema and partitions."""
+
+    operation: ClassVar[int] = 18
+    stream: str
+    name: str
+    schema: bytes
+    partition_count: int
+    shard: GroupId
+    retention: Retention
+    options: tuple[tuple[str, str], ...]
+
+
+class AlterTopic(Value, frozen=True):
+    """Change what is named, keep the rest: two changes of different things do not collide."""
+
+    operation: ClassVar[int] = 19
+    stream: str
+    topic: str
+    created: Revision
+    retention: Retention | None  # None: as it is
+    options: tuple[tuple[str, str | None], ...]  # None: without this option
+
+
+class AddPartitions(Value, frozen=True):
+    """Add partitions `first` to `first + count - 1`; `first` makes a repeat harmless."""
+
+    operation: ClassVar[int] = 20
+    stream: str
+    topic: str
+    created: Revision
+    first: int
+    count: int
+
+
+class AddSchema(Value, frozen=True):
+    """Add schema `version`, which the primary has checked against `version - 1`.
+
+    `created` and `version` hold that check true until apply: a race or a repeat is refused.
+    """
+
+    operation: ClassVar[int] = 21
+    stream: str
+    topic: str
+    created: Revision
+    version: int
+    schema: bytes
+
+
+class DeleteTopic(Value, frozen=True):
+    """Remove a topic; `created` keeps a late repeat from removing its successor."""
+
+    operation: ClassVar[int] = 22
+    stream: str
+    topic: str
+    created: Revision
+
+
+TopicChange = AlterTopic | AddPartitions | AddSchema | DeleteTopic
+Command = CreateStream | DeleteStream | CreateTopic | TopicChange
+
+_DECODERS: Final = {kind.operation: msgspec.msgpack.Decoder(kind) for kind in get_args(Command)}
+assert sorted(_DECODERS) == list(range(OPERATION_FIRST, OPERATION_FIRST + 7))
+
+
+def encode(command: Command) -> bytes:
+    """Return the body of the entry whose operation is `command.operation`."""
+    return msgspec.msgpack.encode(command)
+
+
+def decode(operation: int, body: bytes | bytearray | memoryview) -> Command | Refused:
+    """Read a command from any bytes. The library's own words stay out of the result."""
+    decoder = _DECODERS.get(operation)
+    if decoder is None:
+        return refuse(Code.OPERATION_UNKNOWN, operation=operation)
+    try:
+        command: Command = decoder.decode(body)
+    # msgspec lets the error of a string that is not UTF-8 pass as it is.
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return refuse(Code.MALFORMED, operation=operation)
+    return command

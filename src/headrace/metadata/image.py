@@ -1,0 +1,124 @@
+"""The metadata machine's state as bytes, for snapshots and digests.
+
+    image := [format:int, revision:int, [stream, …], [topic, …],
+              [consumer group, …], [user, …], [permission, …]]
+
+One msgpack array; streams by id, topics by stream id and id, the last three empty in format 1.
+Equal states have equal bytes, whatever happened before. Full story in docs/formats/metadata.md.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.errors import CorruptFile, UnsupportedFormat
+from headrace.metadata.state import MetadataState, Stream, Topic, Value
+from headrace.model.ids import Revision
+from headrace.model.names import DEFAULT_STREAM
+from headrace.model.namespace import NamespaceLayout
+
+FORMAT: Final = 1
+_PLACE = "metadata image"  # it has no path of its own: a snapshot holds it
+
+
+class _Opening(msgspec.Struct, array_like=True):
+    """The first field of an image of any format; the rest is skipped."""
+
+    format: int
+
+
+class _Image(Value, frozen=True):
+    format: int
+    revision: Revision
+    streams: tuple[Stream, ...]
+    topics: tuple[Topic, ...]
+    consumer_groups: tuple[()]
+    users: tuple[()]
+    permissions: tuple[()]
+
+
+_OPENING_DECODER = msgspec.msgpack.Decoder(_Opening)
+_DECODER = msgspec.msgpack.Decoder(_Image)
+
+
+def genesis(layout: NamespaceLayout) -> MetadataState:
+    """Return the state before op 1: the default stream, so that plain names have a place."""
+    state = MetadataState(layout, Revision(0), {}, {})
+    state.add_stream(DEFAULT_STREAM, created_at=0)
+    return state
+
+
+def encode(state: MetadataState) -> bytes:
+    image = _Image(
+        FORMAT,
+        state.revision,
+        tuple(state.streams_in_order()),
+        tuple(state.topics_in_order()),
+        consumer_groups=(),
+        users=(),
+        permissions=(),
+    )
+    return msgspec.msgpack.encode(image)
+
+
+def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
+    """Read an image; raise Corrupt on one that `encode` does not write."""
+    image = _read(data)
+    flaw = _flaw(image, layout)
+    if flaw is not None:
+        raise CorruptFile(flaw, path=_PLACE)
+    state = MetadataState(
+        layout,
+        image.revision,
+        {stream.id: stream for stream in image.streams},
+        {topic.key: topic for topic in image.topics},
+    )
+    # Also finds ids that are there twice or out of order, and numbers in a wider form.
+    if encode(state) != data:
+        raise CorruptFile("not the one way to write this state", path=_PLACE)
+    return state
+
+
+def _read(data: bytes) -> _Image:
+    try:
+        found = _OPENING_DECODER.decode(data).format
+        if found != FORMAT:
+            raise UnsupportedFormat("format", path=_PLACE, expected=FORMAT, found=found)
+        return _DECODER.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptFile(f"cannot be read: {error}", path=_PLACE) from error
+
+
+def _flaw(image: _Image, layout: NamespaceLayout) -> str | None:
+    """Say what would break the indexes; everything else is a value that can be shown."""
+    stream_ids = {stream.id for stream in image.streams}
+    if len({stream.name for stream in image.streams}) != len(image.streams):
+        return "two streams have one name"
+    if len({(topic.stream_id, topic.name) for topic in image.topics}) != len(image.topics):
+        return "two topics of a stream have one name"
+    if not all(0 <= stream_id <= layout.stream_id_max for stream_id in stream_ids):
+        return "a stream id has too many bits for this cluster"
+    for topic in image.topics:
+        flaw = _topic_flaw(topic, layout)
+        if topic.stream_id not in stream_ids:
+            flaw = "its stream is not there"
+        if flaw is not None:
+            return f"topic {topic.name!r}: {flaw}"
+    return None
+
+
+def _topic_flaw(topic: Topic, layout: NamespaceLayout) -> str | None:
+    if not 0 <= topic.id <= layout.topic_id_max:
+        return "its id has too many bits for this cluster"
+    if not _dense([each.id for each in topic.partitions], first=0):
+        return "its partitions do not count from 0"
+    if topic.partitions[-1].id > layout.partition_id_max:
+        return "a partition id has too many bits for this cluster"
+    if not _dense([each.id for each in topic.schemas], first=1):
+        return "its schema versions do not count from 1"
+    return None
+
+
+def _dense(numbers: Sequence[int], *, first: int) -> bool:
+    return bool(numbers) and list(numbers) == list(range(first, first + len(numbers)))

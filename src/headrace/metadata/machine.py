@@ -1,0 +1,287 @@
+"""The metadata machine: runs commands in the order of group 0's log, on every replica alike.
+
+`revision` rises by one with each change of what shards must hold: a topic created or deleted, a
+stream deleted with topics, partitions added. A new schema version counts too: it decides which
+batches partitions accept, so it must reach the shards' logs, and reconcilers wake on
+`revision`. Empty streams, retention and options change nothing there and leave it as it is.
+"""
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import msgspec
+from xxhash import xxh3_128_digest
+
+from headrace.metadata import image, rules
+from headrace.metadata.commands import (
+    OPERATION_FIRST,
+    AddPartitions,
+    AddSchema,
+    AlterTopic,
+    CreateStream,
+    CreateTopic,
+    DeleteStream,
+    DeleteTopic,
+    TopicChange,
+    decode,
+)
+from headrace.metadata.results import (
+    Altered,
+    Code,
+    Created,
+    Deleted,
+    Refused,
+    Result,
+    Unchanged,
+    refuse,
+)
+from headrace.metadata.rules import Limits
+from headrace.metadata.state import MetadataState, Partition, SchemaVersion, Topic
+from headrace.model.ids import Revision
+from headrace.model.names import DEFAULT_STREAM
+from headrace.model.namespace import NamespaceLayout, PartitionId
+
+
+@dataclass(slots=True)
+class MetadataMachine:
+    """State as a function of the log. The node wraps it as the machine of group 0."""
+
+    layout: NamespaceLayout
+    state: MetadataState = field(init=False)
+    limits: Limits = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = image.genesis(self.layout)
+        self.limits = Limits.of(self.layout)
+
+    def apply(
+        self, operation: int, timestamp: int, body: bytes | bytearray | memoryview
+    ) -> Result:
+        """Run one committed entry; whatever the bytes, answer with a result.
+
+        `timestamp` is the entry's: the only time that this machine knows.
+        """
+        if operation < OPERATION_FIRST:
+            return Unchanged()
+        command = decode(operation, body)
+        result: Result
+        match command:
+            case CreateStream():
+                result = self._create_stream(command, timestamp)
+            case DeleteStream():
+                result = self._delete_stream(command)
+            case CreateTopic():
+                result = self._create_topic(command, timestamp)
+            case AlterTopic() | AddPartitions() | AddSchema() | DeleteTopic():
+                result = self._change_topic(command, timestamp)
+            case Refused():
+                result = command
+            case _:
+                assert_never(command)
+        return result
+
+    def snapshot(self) -> bytes:
+        """Return the state now, as an image."""
+        return image.encode(self.state)
+
+    def restore(self, data: bytes | None) -> None:
+        """Become an image's state; None is the state before op 1. Raise Corrupt, unchanged."""
+        self.state = (
+            image.genesis(self.layout) if data is None else image.decode(data, self.layout)
+        )
+
+    def digest(self) -> bytes:
+        """Return 16 bytes that are equal on replicas with equal state, and only there."""
+        return xxh3_128_digest(self.snapshot())
+
+    def _create_stream(self, command: CreateStream, timestamp: int) -> Result:
+        refused = rules.name("stream", command.name)
+        if refused is not None:
+            return refused
+        if self.state.stream(command.name) is not None:
+            return refuse(Code.STREAM_EXISTS, stream=command.name)
+        refused = self.limits.stream(len(self.state.streams))
+        if refused is not None:
+            return refused
+        stream = self.state.add_stream(command.name, timestamp)
+        return Created(self.state.revision, stream.id, None)
+
+    def _delete_stream(self, command: DeleteStream) -> Result:
+        stream = self.state.stream(command.name)
+        if stream is None:
+            return _stream_unknown(command.name)
+        if stream.name == DEFAULT_STREAM:
+            return refuse(Code.STREAM_PERMANENT, stream=stream.name)
+        topic_count = self.state.topic_count(stream.id)
+        if topic_count and not command.with_topics:
+            return refuse(Code.STREAM_NOT_EMPTY, stream=stream.name, topic_count=topic_count)
+        self.state.remove_stream(stream)
+        revision = self.state.rise() if topic_count else self.state.revision
+        return Deleted(revision, stream.id, None)
+
+    def _create_topic(self, command: CreateTopic, timestamp: int) -> Result:
+        stream = self.state.stream(command.stream)
+        if stream is None:
+            return _stream_unknown(command.stream)
+        refused = self._judge_new(command) or self.limits.topic(
+            self.state.topic_count(stream.id)
+        )
+        if refused is not None:
+            return refused
+        created = self.state.rise()
+        topic = Topic(
+            stream.id,
+            self.state.take_topic_id(stream.id),
+            command.name,
+            created,
+            timestamp,
+            command.shard,
+            command.retention,
+            tuple(sorted(command.options)),
+            (SchemaVersion(1, command.schema, created, timestamp),),
+            _partitions(0, command.partition_count, created),
+        )
+        self.state.put_topic(topic)
+        return Created(created, stream.id, topic.id)
+
+    def _judge_new(self, command: CreateTopic) -> Refused | None:
+        refused = rules.name("topic", command.name)
+        if refused is not None:
+            return refused
+        present = self.state.topic(command.stream, command.name)
+        if present is not None:
+            return refuse(
+                Code.TOPIC_EXISTS,
+                stream=command.stream,
+                topic=command.name,
+                created=present.created,
+            )
+        return (
+            rules.schema(command.schema)
+            or rules.shard(command.shard)
+            or rules.retention(command.retention)
+            or rules.options(command.options)
+            or rules.option_count(len(command.options))
+            or self.limits.partitions(
+                command.partition_count, present=0, everywhere=self.state.partition_count
+            )
+        )
+
+    def _change_topic(self, command: TopicChange, timestamp: int) -> Result:
+        topic = self._find(command)
+        if isinstance(topic, Refused):
+            return topic
+        result: Result
+        match command:
+            case AlterTopic():
+                result = self._alter(topic, command)
+            case AddPartitions():
+                result = self._add_partitions(topic, command)
+            case AddSchema():
+                result = self._add_schema(topic, command, timestamp)
+            case DeleteTopic():
+                self.state.remove_topic(topic)
+                result = Deleted(self.state.rise(), topic.stream_id, topic.id)
+            case _:
+                assert_never(command)
+        return result
+
+    def _find(self, command: TopicChange) -> Topic | Refused:
+        """Return the very topic that is meant, not another life of its name."""
+        if self.state.stream(command.stream) is None:
+            return _stream_unknown(command.stream)
+        topic = self.state.topic(command.stream, command.topic)
+        if topic is None:
+            return refuse(
+                Code.TOPIC_UNKNOWN, stream=command.stream, topic=rules.shown(command.topic)
+            )
+        if topic.created != command.created:
+            return refuse(
+                Code.RECREATED,
+                stream=command.stream,
+                topic=topic.name,
+                expected=command.created,
+                found=topic.created,
+            )
+        return topic
+
+    def _alter(self, topic: Topic, command: AlterTopic) -> Result:
+        retention = topic.retention if command.retention is None else command.retention
+        merged = dict(topic.options) | dict(command.options)
+        options = tuple(
+            sorted((key, value) for key, value in merged.items() if value is not None)
+        )
+        refused = (
+            rules.retention(retention)
+            or rules.options(command.options)
+            or rules.option_count(len(options))
+        )
+        if refused is not None:
+            return refused
+        return self._altered(
+            msgspec.structs.replace(topic, retention=retention, options=options)
+        )
+
+    def _add_partitions(self, topic: Topic, command: AddPartitions) -> Result:
+        present = len(topic.partitions)
+        if command.first != present:
+            return refuse(
+                Code.PARTITIONS_NOT_NEXT,
+                stream=command.stream,
+                topic=topic.name,
+                expected=command.first,
+                found=present,
+            )
+        refused = self.limits.partitions(
+            command.count, present=present, everywhere=self.state.partition_count
+        )
+        if refused is not None:
+            return refused
+        added = _partitions(present, command.count, self.state.rise())
+        return self._altered(
+            msgspec.structs.replace(topic, partitions=topic.partitions + added)
+        )
+
+    def _add_schema(self, topic: Topic, command: AddSchema, timestamp: int) -> Result:
+        refused = _judge_version(topic, command) or rules.schema(command.schema)
+        refused = refused or rules.schema_count(command.version)
+        if refused is not None:
+            return refused
+        version = SchemaVersion(command.version, command.schema, self.state.rise(), timestamp)
+        return self._altered(msgspec.structs.replace(topic, schemas=(*topic.schemas, version)))
+
+    def _altered(self, topic: Topic) -> Altered:
+        self.state.put_topic(topic)
+        return Altered(self.state.revision, topic.stream_id, topic.id)
+
+
+def _judge_version(topic: Topic, command: AddSchema) -> Refused | None:
+    """Refuse what is not the next version; a repeat of one that is there has its own name."""
+    known = len(topic.schemas)
+    if command.version == known + 1:
+        return None
+    is_known = 1 <= command.version <= known
+    if is_known and topic.schemas[command.version - 1].data == command.schema:
+        return refuse(
+            Code.SCHEMA_REPEATED,
+            stream=command.stream,
+            topic=topic.name,
+            version=command.version,
+        )
+    return refuse(
+        Code.SCHEMA_NOT_NEXT,
+        stream=command.stream,
+        topic=topic.name,
+        expected=command.version,
+        found=known + 1,
+    )
+
+
+def _partitions(first: int, count: int, created: Revision) -> tuple[Partition, ...]:
+    return tuple(
+        Partition(PartitionId(number), created) for number in range(first, first + count)
+    )
+
+
+def _stream_unknown(name: str) -> Refused:
+    return refuse(Code.STREAM_UNKNOWN, stream=rules.shown(name))

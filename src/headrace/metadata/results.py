@@ -1,0 +1,129 @@
+"""What became of a command: a closed list of values, equal on every replica.
+
+    result := [kind:str, field, …]
+
+A refusal is a result like any other: it commits, and it changes nothing. Its words are not part
+of it: replicas of two releases may word it differently and must still be equal.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from headrace.model.ids import Revision
+from headrace.model.namespace import StreamId, TopicId
+
+
+class Code(StrEnum):
+    """Why a command was refused. A name never changes its meaning, and none is used again."""
+
+    MALFORMED = "malformed"
+    OPERATION_UNKNOWN = "operation_unknown"
+    BAD_NAME = "bad_name"
+    BAD_SCHEMA = "bad_schema"
+    BAD_PARTITION_COUNT = "bad_partition_count"
+    BAD_SHARD = "bad_shard"
+    BAD_RETENTION = "bad_retention"
+    BAD_OPTION = "bad_option"
+    STREAM_EXISTS = "stream_exists"
+    STREAM_UNKNOWN = "stream_unknown"
+    STREAM_NOT_EMPTY = "stream_not_empty"
+    STREAM_PERMANENT = "stream_permanent"
+    TOPIC_EXISTS = "topic_exists"
+    TOPIC_UNKNOWN = "topic_unknown"
+    RECREATED = "recreated"
+    PARTITIONS_NOT_NEXT = "partitions_not_next"
+    SCHEMA_NOT_NEXT = "schema_not_next"
+    SCHEMA_REPEATED = "schema_repeated"
+    LIMIT_REACHED = "limit_reached"
+
+
+MESSAGES: dict[Code, str] = {
+    Code.MALFORMED: "the body of operation {operation} cannot be read",
+    Code.OPERATION_UNKNOWN: "the metadata machine knows no operation {operation}",
+    Code.BAD_NAME: "{name!r} is no name for a {what}",
+    Code.BAD_SCHEMA: "a schema has 1 to {max} bytes, this one {size}",
+    Code.BAD_PARTITION_COUNT: "{count} is no number of partitions",
+    Code.BAD_SHARD: "group {shard} carries no partitions",
+    Code.BAD_RETENTION: "{value} is no {what} to keep",
+    Code.BAD_OPTION: "option {name!r} {flaw}",
+    Code.STREAM_EXISTS: "stream {stream!r} is there already",
+    Code.STREAM_UNKNOWN: "there is no stream {stream!r}",
+    Code.STREAM_NOT_EMPTY: "stream {stream!r} still has {topic_count} topics",
+    Code.STREAM_PERMANENT: "stream {stream!r} is always there; delete its topics instead",
+    Code.TOPIC_EXISTS: "topic {topic!r} is there already, created at revision {created}",
+    Code.TOPIC_UNKNOWN: "there is no topic {topic!r} in stream {stream!r}",
+    Code.RECREATED: "topic {topic!r} was deleted and created again: "
+    "meant for revision {expected}, found {found}",
+    Code.PARTITIONS_NOT_NEXT: "the next partition of topic {topic!r} is {found}, "
+    "not {expected}",
+    Code.SCHEMA_NOT_NEXT: "the next schema version of topic {topic!r} is {found}, "
+    "not {expected}",
+    Code.SCHEMA_REPEATED: "topic {topic!r} has this very schema as version {version} already",
+    Code.LIMIT_REACHED: "there can be at most {max} {what}",
+}
+
+
+class _Result(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=str.lower
+):
+    pass
+
+
+class Created(_Result, frozen=True):
+    """A stream, or, with a topic id, a topic, whose `created` is `revision`."""
+
+    revision: Revision
+    stream_id: StreamId
+    topic_id: TopicId | None
+
+
+class Altered(_Result, frozen=True):
+    """A topic that has other settings, more partitions or one more schema version."""
+
+    revision: Revision
+    stream_id: StreamId
+    topic_id: TopicId
+
+
+class Deleted(_Result, frozen=True):
+    """A topic, or, without a topic id, a stream with all that it held."""
+
+    revision: Revision
+    stream_id: StreamId
+    topic_id: TopicId | None
+
+
+class Refused(_Result, frozen=True):
+    """Nothing changed, and repeating the command against this state changes nothing."""
+
+    code: Code
+    fields: dict[str, int | str]  # what the message of `code` names, in that order
+
+    @property
+    def message(self) -> str:
+        return MESSAGES[self.code].format_map(self.fields)
+
+
+class Unchanged(_Result, frozen=True):
+    """An operation of the group itself, such as a Seal: not for this machine to judge."""
+
+
+Result = Created | Altered | Deleted | Refused | Unchanged
+
+_DECODER = msgspec.msgpack.Decoder(Result)
+
+
+def refuse(code: Code, **fields: int | str) -> Refused:
+    return Refused(code, fields)
+
+
+def encode_result(result: Result) -> bytes:
+    """Return the bytes that a session keeps and answers a repeat with."""
+    return msgspec.msgpack.encode(result)
+
+
+def decode_result(data: bytes) -> Result:
+    """Read what `encode_result` wrote; the bytes come from our own checked snapshot."""
+    result: Result = _DECODER.decode(data)
+    return result

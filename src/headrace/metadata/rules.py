@@ -1,0 +1,127 @@
+"""What a command may say, and how much there may be: checks that answer None or a refusal.
+
+They look at values alone and change nothing. Equal on every replica: the limits come from the
+cluster's identity and from constants; what an operator configures, the primary checks before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.metadata.results import Code, Refused, refuse
+from headrace.metadata.state import Retention
+from headrace.model.names import NAME_SIZE_MAX, is_name
+from headrace.model.namespace import NamespaceLayout
+
+# Each node keeps a row for every stream, topic and partition in memory and in each image. These
+# are far above what was measured, and low enough that a runaway loop fills no memory.
+STREAMS_MAX: Final = 4_096
+TOPICS_PER_STREAM_MAX: Final = 65_536
+PARTITIONS_PER_TOPIC_MAX: Final = 16_384
+PARTITIONS_MAX: Final = 131_072
+# A schema version is in each image, and in its shard's log once for each partition.
+SCHEMA_SIZE_MAX: Final = 256 * 1024
+SCHEMAS_PER_TOPIC_MAX: Final = 1_024
+OPTIONS_PER_TOPIC_MAX: Final = 64
+OPTION_SIZE_MAX: Final = 1_024
+
+SHARD_MAX: Final = 2**32 - 1  # the group in an entry's header is a u32
+RETENTION_MAX: Final = 2**63 - 1  # whatever is added to it stays within a u64
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much there may be of what the namespace counts, and of all partitions together."""
+
+    streams_max: int
+    topics_per_stream_max: int
+    partitions_per_topic_max: int
+    partitions_max: int = PARTITIONS_MAX
+
+    @classmethod
+    def of(cls, layout: NamespaceLayout) -> "Limits":
+        """Return the lower of what has ids and what the constants allow."""
+        return cls(
+            min(STREAMS_MAX, layout.stream_id_max + 1),
+            min(TOPICS_PER_STREAM_MAX, layout.topic_id_max + 1),
+            min(PARTITIONS_PER_TOPIC_MAX, layout.partition_id_max + 1),
+        )
+
+    def stream(self, stream_count: int) -> Refused | None:
+        """Judge one more stream."""
+        return _at_most(self.streams_max, stream_count + 1, "streams")
+
+    def topic(self, topic_count: int) -> Refused | None:
+        """Judge one more topic in a stream."""
+        return _at_most(self.topics_per_stream_max, topic_count + 1, "topics in a stream")
+
+    def partitions(self, added: int, *, present: int, everywhere: int) -> Refused | None:
+        """Judge `added` more in a topic that has `present`, among all there are."""
+        if added < 1:
+            return refuse(Code.BAD_PARTITION_COUNT, count=added)
+        limit = self.partitions_per_topic_max
+        return _at_most(limit, present + added, "partitions in a topic") or _at_most(
+            self.partitions_max, everywhere + added, "partitions"
+        )
+
+
+def schema_count(count: int) -> Refused | None:
+    """Judge a topic with `count` schema versions."""
+    return _at_most(SCHEMAS_PER_TOPIC_MAX, count, "schema versions of a topic")
+
+
+def name(what: str, text: str) -> Refused | None:
+    return None if is_name(text) else refuse(Code.BAD_NAME, what=what, name=shown(text))
+
+
+def schema(data: bytes) -> Refused | None:
+    if 1 <= len(data) <= SCHEMA_SIZE_MAX:
+        return None
+    return refuse(Code.BAD_SCHEMA, max=SCHEMA_SIZE_MAX, size=len(data))
+
+
+def shard(number: int) -> Refused | None:
+    """Judge a group: 0 is the metadata group itself. Whether it exists, the primary knows."""
+    return None if 1 <= number <= SHARD_MAX else refuse(Code.BAD_SHARD, shard=number)
+
+
+def retention(wanted: Retention) -> Refused | None:
+    for what, value in (("age", wanted.age_ms), ("size", wanted.size)):
+        if value is not None and not 1 <= value <= RETENTION_MAX:
+            return refuse(Code.BAD_RETENTION, what=what, value=value)
+    return None
+
+
+def options(wanted: Sequence[tuple[str, str | None]]) -> Refused | None:
+    """Judge options in a command. What they mean, the node knows."""
+    seen: set[str] = set()
+    for key, value in wanted:
+        flaw = _option_flaw(key, value, seen)
+        if flaw is not None:
+            return refuse(Code.BAD_OPTION, name=shown(key), flaw=flaw)
+        seen.add(key)
+    return None
+
+
+def option_count(count: int) -> Refused | None:
+    """Judge a topic with `count` options."""
+    return _at_most(OPTIONS_PER_TOPIC_MAX, count, "options of a topic")
+
+
+def shown(text: str) -> str:
+    """Return as much of a name from anywhere as a result may carry."""
+    return text[:NAME_SIZE_MAX]
+
+
+def _option_flaw(key: str, value: str | None, seen: set[str]) -> str | None:
+    if not is_name(key):
+        return "has no proper name"
+    if key in seen:
+        return "is there twice"
+    if value is not None and len(value.encode()) > OPTION_SIZE_MAX:
+        return f"has over {OPTION_SIZE_MAX} bytes"
+    return None
+
+
+def _at_most(limit: int, count: int, what: str) -> Refused | None:
+    return None if count <= limit else refuse(Code.LIMIT_REACHED, max=limit, what=what)

@@ -1,0 +1,236 @@
+"""What the metadata machine knows: streams and topics, as frozen values and their indexes.
+
+The values are arrays in the image, field by field in this order: docs/formats/metadata.md.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import msgspec
+
+from headrace.model.ids import GroupId, Revision
+from headrace.model.namespace import (
+    Namespace,
+    NamespaceLayout,
+    PartitionId,
+    StreamId,
+    TopicId,
+)
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A value that is an array of its fields in bytes; one with more or fewer is not it."""
+
+
+class Retention(Value, frozen=True):
+    """How long and how much of each partition is kept; None: without end."""
+
+    age_ms: int | None
+    size: int | None  # bytes of one partition
+
+
+FOREVER = Retention(None, None)
+
+
+class SchemaVersion(Value, frozen=True):
+    """One version of a topic's schema. The bytes are Arrow's, and opaque here."""
+
+    id: int  # dense from 1 within its topic: 0 in an entry means no schema
+    data: bytes  # an Arrow schema message, as IPC
+    revision: Revision  # at which it came
+    added_at: int  # microseconds
+
+
+class Partition(Value, frozen=True):
+    """One partition of a topic. (namespace, created) is never reused."""
+
+    id: PartitionId
+    created: Revision
+
+
+class Stream(Value, frozen=True):
+    """A tenant's folder of topics."""
+
+    id: StreamId
+    name: str
+    created_at: int  # microseconds; 0 for the default stream, which was always there
+
+
+class Topic(Value, frozen=True):
+    """A user's log. All its partitions are in one shard; they are added, never removed."""
+
+    stream_id: StreamId
+    id: TopicId
+    name: str
+    created: Revision  # of the topic itself; partitions added later have their own
+    created_at: int  # microseconds
+    shard: GroupId
+    retention: Retention
+    options: tuple[tuple[str, str], ...]  # sorted by name, each name once
+    schemas: tuple[SchemaVersion, ...]  # by id, at least one
+    partitions: tuple[Partition, ...]  # by id, at least one
+
+    @property
+    def key(self) -> tuple[StreamId, TopicId]:
+        return self.stream_id, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What committed metadata wants of one partition: all that a reconciler compares."""
+
+    created: Revision
+    topic_created: Revision
+    shard: GroupId
+    schemas: tuple[SchemaVersion, ...]
+
+
+@dataclass(slots=True)
+class FreeIds:
+    """Hands out the lowest id that is not in use. A function of the ids in use alone."""
+
+    next: int = 0  # no id from here on is in use
+    _gaps: list[int] = field(default_factory=list)  # a heap of the free ids below `next`
+
+    @classmethod
+    def around(cls, used: Iterable[int]) -> "FreeIds":
+        taken = set(used)
+        end = max(taken, default=-1) + 1
+        # A sorted list is a heap.
+        return cls(end, [number for number in range(end) if number not in taken])
+
+    def take(self) -> int:
+        if self._gaps:
+            return heappop(self._gaps)
+        self.next += 1
+        return self.next - 1
+
+    def give_back(self, number: int) -> None:
+        assert 0 <= number < self.next
+        heappush(self._gaps, number)
+
+
+@dataclass(slots=True)
+class _Folder:
+    """What a stream holds, by name."""
+
+    topic_ids: dict[str, TopicId] = field(default_factory=dict)
+    free: FreeIds = field(default_factory=FreeIds)
+
+
+@dataclass(slots=True)
+class MetadataState:
+    """Every stream and topic, and how to find them. Queries change nothing."""
+
+    layout: NamespaceLayout
+    revision: Revision
+    streams: dict[StreamId, Stream]
+    topics: dict[tuple[StreamId, TopicId], Topic]
+    partition_count: int = field(default=0, init=False, compare=False)
+    _stream_ids: dict[str, StreamId] = field(default_factory=dict, init=False, compare=False)
+    _folders: dict[StreamId, _Folder] = field(default_factory=dict, init=False, compare=False)
+    _free: FreeIds = field(default_factory=FreeIds, init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Index what is there. No two have one name, and each topic's stream is there."""
+        self._free = FreeIds.around(self.streams)
+        for stream in self.streams.values():
+            self._stream_ids[stream.name] = stream.id
+            self._folders[stream.id] = _Folder()
+        for topic in self.topics.values():
+            self._folders[topic.stream_id].topic_ids[topic.name] = topic.id
+            self.partition_count += len(topic.partitions)
+        for folder in self._folders.values():
+            folder.free = FreeIds.around(folder.topic_ids.values())
+
+    def stream(self, name: str) -> Stream | None:
+        stream_id = self._stream_ids.get(name)
+        return None if stream_id is None else self.streams[stream_id]
+
+    def topic(self, stream: str, name: str) -> Topic | None:
+        stream_id = self._stream_ids.get(stream)
+        if stream_id is None:
+            return None
+        topic_id = self._folders[stream_id].topic_ids.get(name)
+        return None if topic_id is None else self.topics[stream_id, topic_id]
+
+    def topic_by_id(self, stream_id: StreamId, topic_id: TopicId) -> Topic | None:
+        return self.topics.get((stream_id, topic_id))
+
+    def topics_of(self, stream_id: StreamId) -> list[Topic]:
+        """Return a stream's topics by id."""
+        topic_ids = sorted(self._folders[stream_id].topic_ids.values())
+        return [self.topics[stream_id, topic_id] for topic_id in topic_ids]
+
+    def topic_count(self, stream_id: StreamId) -> int:
+        return len(self._folders[stream_id].topic_ids)
+
+    def partition_at(self, namespace: int) -> Target | None:
+        """Return what is wanted at `namespace`, which may be any number from anywhere."""
+        if not self.layout.holds(namespace):
+            return None
+        stream_id, topic_id, partition_id = self.layout.unpack(Namespace(namespace))
+        topic = self.topics.get((stream_id, topic_id))
+        if topic is None or partition_id >= len(topic.partitions):
+            return None
+        return _target(topic, topic.partitions[partition_id])
+
+    def target(self) -> dict[Namespace, Target]:
+        """Return what is wanted at every namespace, in their order.
+
+        A function of `revision` within one log: it changes when, and only when, that rises.
+        """
+        return {
+            self.layout.pack(topic.stream_id, topic.id, partition.id): _target(topic, partition)
+            for topic in self.topics_in_order()
+            for partition in topic.partitions
+        }
+
+    def streams_in_order(self) -> Iterator[Stream]:
+        return (self.streams[stream_id] for stream_id in sorted(self.streams))
+
+    def topics_in_order(self) -> Iterator[Topic]:
+        return (self.topics[key] for key in sorted(self.topics))
+
+    def rise(self) -> Revision:
+        """Count one more change of `target`, and return its number."""
+        self.revision = Revision(self.revision + 1)
+        return self.revision
+
+    def add_stream(self, name: str, created_at: int) -> Stream:
+        assert name not in self._stream_ids
+        stream = Stream(StreamId(self._free.take()), name, created_at)
+        self.streams[stream.id] = stream
+        self._stream_ids[name] = stream.id
+        self._folders[stream.id] = _Folder()
+        return stream
+
+    def remove_stream(self, stream: Stream) -> None:
+        """Forget a stream and all it holds."""
+        for topic in self.topics_of(stream.id):
+            self.remove_topic(topic)
+        del self.streams[stream.id], self._stream_ids[stream.name], self._folders[stream.id]
+        self._free.give_back(stream.id)
+
+    def take_topic_id(self, stream_id: StreamId) -> TopicId:
+        """Reserve the id of a topic that `put_topic` brings next."""
+        return TopicId(self._folders[stream_id].free.take())
+
+    def put_topic(self, topic: Topic) -> None:
+        """Keep a topic, new or changed. Its name never changes."""
+        before = self.topics.get(topic.key)
+        assert before is None or before.name == topic.name
+        self.partition_count += len(topic.partitions) - len(before.partitions if before else ())
+        self.topics[topic.key] = topic
+        self._folders[topic.stream_id].topic_ids[topic.name] = topic.id
+
+    def remove_topic(self, topic: Topic) -> None:
+        folder = self._folders[topic.stream_id]
+        del self.topics[topic.key], folder.topic_ids[topic.name]
+        folder.free.give_back(topic.id)
+        self.partition_count -= len(topic.partitions)
+
+
+def _target(topic: Topic, partition: Partition) -> Target:
+    return Target(partition.created, topic.created, topic.shard, topic.schemas)

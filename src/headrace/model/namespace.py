@@ -1,0 +1,80 @@
+"""A partition's name as one number: stream, topic and partition ids packed into a u64.
+
+    namespace := zeros  stream_id:stream_bits  topic_id:topic_bits  partition_id:partition_bits
+
+The highest bits come first. The widths are part of the cluster's identity and never change.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple, NewType
+
+StreamId = NewType("StreamId", int)  # from 0; reused after a deletion
+TopicId = NewType("TopicId", int)  # from 0 within its stream; reused after a deletion
+PartitionId = NewType("PartitionId", int)  # dense from 0 within its topic
+# Says where, not when: ids are reused, so only (namespace, created) is never the same again.
+Namespace = NewType("Namespace", int)
+
+NAMESPACE_BITS: Final = 64  # the field of an entry's header
+
+
+class PartitionKey(NamedTuple):
+    """The three ids behind a namespace. They sort as their namespaces do."""
+
+    stream_id: StreamId
+    topic_id: TopicId
+    partition_id: PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceLayout:
+    """How many bits each id has. Ids are checked against the maxima before they come here."""
+
+    stream_bits: int
+    topic_bits: int
+    partition_bits: int
+
+    def __post_init__(self) -> None:
+        assert self.stream_bits >= 1
+        assert self.topic_bits >= 1
+        assert self.partition_bits >= 1
+        assert self.bits <= NAMESPACE_BITS
+
+    @property
+    def bits(self) -> int:
+        return self.stream_bits + self.topic_bits + self.partition_bits
+
+    @property
+    def stream_id_max(self) -> StreamId:
+        return StreamId((1 << self.stream_bits) - 1)
+
+    @property
+    def topic_id_max(self) -> TopicId:
+        return TopicId((1 << self.topic_bits) - 1)
+
+    @property
+    def partition_id_max(self) -> PartitionId:
+        return PartitionId((1 << self.partition_bits) - 1)
+
+    def pack(
+        self, stream_id: StreamId, topic_id: TopicId, partition_id: PartitionId
+    ) -> Namespace:
+        """Return the namespace of one partition."""
+        assert 0 <= stream_id <= self.stream_id_max
+        assert 0 <= topic_id <= self.topic_id_max
+        assert 0 <= partition_id <= self.partition_id_max
+        topic = stream_id << self.topic_bits | topic_id
+        return Namespace(topic << self.partition_bits | partition_id)
+
+    def holds(self, number: int) -> bool:
+        """Say whether `number`, from anywhere, has only bits that a namespace has here."""
+        return 0 <= number < 1 << self.bits
+
+    def unpack(self, namespace: Namespace) -> PartitionKey:
+        """Return the ids that `pack` was given."""
+        assert self.holds(namespace)
+        topic = namespace >> self.partition_bits
+        return PartitionKey(
+            StreamId(topic >> self.topic_bits),
+            TopicId(topic & self.topic_id_max),
+            PartitionId(namespace & self.partition_id_max),
+        )

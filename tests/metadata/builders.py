@@ -1,0 +1,127 @@
+"""Small machines and commands for the tests of the metadata room."""
+
+from headrace.metadata import commands
+from headrace.metadata.commands import (
+    AddPartitions,
+    AddSchema,
+    AlterTopic,
+    Command,
+    CreateStream,
+    CreateTopic,
+    DeleteStream,
+    DeleteTopic,
+)
+from headrace.metadata.machine import MetadataMachine
+from headrace.metadata.results import Code, Refused, Result
+from headrace.metadata.state import FOREVER, Retention, Topic
+from headrace.model.ids import GroupId, Revision
+from headrace.model.namespace import NamespaceLayout
+
+WIDE = NamespaceLayout(16, 24, 24)
+NARROW = NamespaceLayout(2, 2, 3)  # 4 streams, 4 topics in each, 8 partitions in each
+NOW = 1_700_000_000_000_000
+SCHEMA = b"schema one"
+
+
+def a_machine(layout: NamespaceLayout = WIDE) -> MetadataMachine:
+    return MetadataMachine(layout)
+
+
+def run(machine: MetadataMachine, command: Command, timestamp: int = NOW) -> Result:
+    """Apply a command as it comes from the log."""
+    return machine.apply(command.operation, timestamp, commands.encode(command))
+
+
+def done(machine: MetadataMachine, command: Command, timestamp: int = NOW) -> Result:
+    """Apply a command that must not be refused."""
+    result = run(machine, command, timestamp)
+    assert not isinstance(result, Refused), result.message
+    return result
+
+
+def refusal(machine: MetadataMachine, command: Command) -> Code:
+    """Apply a command that must be refused, in words, with nothing changed."""
+    before = machine.digest()
+    result = run(machine, command)
+    assert isinstance(result, Refused)
+    assert result.message
+    assert machine.digest() == before
+    return result.code
+
+
+def create_topic(
+    name: str = "orders",
+    *,
+    stream: str = "default",
+    schema: bytes = SCHEMA,
+    partitions: int = 1,
+    shard: int = 1,
+    retention: Retention = FOREVER,
+    options: tuple[tuple[str, str], ...] = (),
+) -> CreateTopic:
+    return CreateTopic(stream, name, schema, partitions, GroupId(shard), retention, options)
+
+
+def alter_topic(
+    topic: Topic,
+    *,
+    stream: str = "default",
+    retention: Retention | None = None,
+    options: tuple[tuple[str, str | None], ...] = (),
+) -> AlterTopic:
+    return AlterTopic(stream, topic.name, topic.created, retention, options)
+
+
+def add_partitions(
+    topic: Topic, count: int, *, first: int | None = None, stream: str = "default"
+) -> AddPartitions:
+    first = len(topic.partitions) if first is None else first
+    return AddPartitions(stream, topic.name, topic.created, first, count)
+
+
+def add_schema(
+    topic: Topic, data: bytes, *, version: int | None = None, stream: str = "default"
+) -> AddSchema:
+    version = len(topic.schemas) + 1 if version is None else version
+    return AddSchema(stream, topic.name, topic.created, version, data)
+
+
+def delete_topic(topic: Topic, *, stream: str = "default") -> DeleteTopic:
+    return DeleteTopic(stream, topic.name, topic.created)
+
+
+def a_topic(machine: MetadataMachine, name: str = "orders", **wanted) -> Topic:
+    """Create a topic and return it."""
+    done(machine, create_topic(name, **wanted))
+    return the_topic(machine, name, wanted.get("stream", "default"))
+
+
+def the_topic(machine: MetadataMachine, name: str = "orders", stream: str = "default") -> Topic:
+    topic = machine.state.topic(stream, name)
+    assert topic is not None
+    return topic
+
+
+ONE_OF_EACH: tuple[Command, ...] = (
+    CreateStream("shop"),
+    DeleteStream("shop", True),
+    CreateTopic(
+        "shop",
+        "orders",
+        b"schema",
+        300,
+        GroupId(2),
+        Retention(86_400_000, None),
+        (("batch.size", "64"), ("codec", "zstd")),
+    ),
+    AlterTopic(
+        "shop",
+        "orders",
+        Revision(4),
+        Retention(None, 2**40),
+        (("batch.size", None), ("codec", "lz4")),
+    ),
+    AddPartitions("shop", "orders", Revision(4), 300, 2),
+    AddSchema("shop", "orders", Revision(4), 2, b"schema 2"),
+    DeleteTopic("shop", "orders", Revision(4)),
+)

@@ -1,0 +1,102 @@
+"""Golden bytes of commands, results and the image; their page is checked with all others."""
+
+import re
+
+import pytest
+from tests.formats.test_golden import PAGES, golden
+from tests.metadata.builders import NOW, ONE_OF_EACH, WIDE, a_machine, run
+
+from headrace.metadata import commands, image, rules
+from headrace.metadata.commands import CreateStream
+from headrace.metadata.machine import MetadataMachine
+from headrace.metadata.results import (
+    Altered,
+    Code,
+    Created,
+    Deleted,
+    Unchanged,
+    decode_result,
+    encode_result,
+    refuse,
+)
+from headrace.model.ids import Revision
+from headrace.model.namespace import StreamId, TopicId
+
+COMMANDS = dict(
+    zip(
+        (
+            "create-stream",
+            "delete-stream",
+            "create-topic",
+            "alter-topic",
+            "add-partitions",
+            "add-schema",
+            "delete-topic",
+        ),
+        ONE_OF_EACH,
+        strict=True,
+    )
+)
+RESULTS = {
+    "created": Created(Revision(4), StreamId(1), TopicId(0)),
+    "altered": Altered(Revision(5), StreamId(1), TopicId(0)),
+    "deleted": Deleted(Revision(6), StreamId(1), None),
+    "refused": refuse(Code.LIMIT_REACHED, max=4096, what="streams"),
+    "unchanged": Unchanged(),
+}
+
+
+def the_machine() -> MetadataMachine:
+    """A stream, and a topic with two partitions, one more of them, and a second schema."""
+    machine = a_machine()
+    run(machine, CreateStream("shop"), NOW)
+    topic = commands.CreateTopic(
+        "shop", "orders", b"schema", 2, 1, ONE_OF_EACH[2].retention, (("codec", "zstd"),)
+    )
+    run(machine, topic, NOW + 1)
+    run(machine, commands.AddPartitions("shop", "orders", Revision(1), 2, 1), NOW + 2)
+    run(machine, commands.AddSchema("shop", "orders", Revision(1), 2, b"schema 2"), NOW + 3)
+    return machine
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command(name):
+    command = COMMANDS[name]
+    assert commands.encode(command) == golden(f"metadata-{name}")
+    assert commands.decode(command.operation, golden(f"metadata-{name}")) == command
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_result(name):
+    assert encode_result(RESULTS[name]) == golden(f"metadata-result-{name}")
+    assert decode_result(golden(f"metadata-result-{name}")) == RESULTS[name]
+
+
+def test_image():
+    assert the_machine().snapshot() == golden("metadata-image")
+    assert image.decode(golden("metadata-image"), WIDE) == the_machine().state
+
+
+def test_digest():
+    assert the_machine().digest().hex() == "84a6ed2c2aab6c72e4789a588a7910cf"
+
+
+def test_the_page_names_every_operation_code_and_limit():
+    page = (PAGES / "metadata.md").read_text()
+    for command in ONE_OF_EACH:
+        fields = ", ".join(command.__struct_fields__)
+        row = f"| {command.operation} | {type(command).__name__} | "
+        (line,) = [each for each in page.splitlines() if each.startswith(row)]
+        shown = line.removeprefix(row).removesuffix(" |").replace(" or nil", "")
+        assert re.sub(r":\w+", "", shown) == fields
+    for code in Code:
+        assert f"\n| `{code}` | " in page
+    for limit in (
+        rules.STREAMS_MAX,
+        rules.TOPICS_PER_STREAM_MAX,
+        rules.PARTITIONS_PER_TOPIC_MAX,
+        rules.PARTITIONS_MAX,
+        rules.SCHEMAS_PER_TOPIC_MAX,
+        rules.OPTIONS_PER_TOPIC_MAX,
+    ):
+        assert f" | {limit:,}" in page

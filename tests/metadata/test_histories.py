@@ -1,0 +1,170 @@
+"""Any history of commands equals a model of plain dicts, on every replica alike."""
+
+from hypothesis import assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.metadata.builders import NARROW, a_machine, run
+from tests.metadata.plain import Plain
+
+from headrace.metadata.commands import (
+    OPERATION_FIRST,
+    AddPartitions,
+    AddSchema,
+    AlterTopic,
+    Command,
+    CreateStream,
+    CreateTopic,
+    DeleteStream,
+    DeleteTopic,
+    decode,
+)
+from headrace.metadata.results import Refused, Unchanged
+from headrace.metadata.state import Retention
+
+# Few names, so that they meet again; one more of each than there is room for.
+streams = st.sampled_from(["default", "default", "a", "b", "c", "d"])
+topics = st.sampled_from(["p", "q", "r", "s", "t"])
+schemas = st.sampled_from([b"one", b"two"])
+retentions = st.builds(Retention, st.none() | st.integers(1, 2), st.none() | st.integers(1, 2))
+keys = st.sampled_from(["x", "y", "z"])
+options = st.dictionaries(keys, st.text(max_size=2)).map(lambda each: tuple(each.items()))
+changes = st.dictionaries(keys, st.none() | st.text(max_size=2)).map(
+    lambda each: tuple(each.items())
+)
+# How far a command is from what is there: mostly right.
+slips = st.sampled_from([0, 0, 0, 0, -1, 1])
+
+
+class Histories(RuleBasedStateMachine):
+    """Two replicas: one is never stopped, the other restores now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = a_machine(NARROW)
+        self.twin = a_machine(NARROW)
+        self.plain = Plain()
+        self.now = 0
+        self.target = {}
+        self.revision = 0
+        self.lives = set()  # every (namespace, created) there ever was
+
+    @rule(name=streams)
+    def create_stream(self, name):
+        self.run(CreateStream(name))
+
+    @rule(name=streams, with_topics=st.booleans())
+    def delete_stream(self, name, with_topics):
+        self.run(DeleteStream(name, with_topics))
+
+    @rule(
+        stream=streams,
+        name=topics,
+        schema=schemas,
+        partitions=st.integers(1, 9),
+        shard=st.integers(1, 3),
+        retention=retentions,
+        options=options,
+    )
+    def create_topic(self, stream, name, schema, partitions, shard, retention, options):
+        self.run(CreateTopic(stream, name, schema, partitions, shard, retention, options))
+
+    @precondition(lambda self: self.machine.state.topics)
+    @rule(data=st.data(), slip=slips)
+    def delete_topic(self, data, slip):
+        stream, topic = self.some_topic(data)
+        self.run(DeleteTopic(stream, topic.name, topic.created + slip))
+
+    @precondition(lambda self: self.machine.state.topics)
+    @rule(data=st.data(), slip=slips, retention=st.none() | retentions, changes=changes)
+    def alter_topic(self, data, slip, retention, changes):
+        stream, topic = self.some_topic(data)
+        self.run(AlterTopic(stream, topic.name, topic.created + slip, retention, changes))
+
+    @precondition(lambda self: self.machine.state.topics)
+    @rule(data=st.data(), slip=slips, count=st.integers(1, 4))
+    def add_partitions(self, data, slip, count):
+        stream, topic = self.some_topic(data)
+        first = len(topic.partitions) + slip
+        self.run(AddPartitions(stream, topic.name, topic.created, first, count))
+
+    @precondition(lambda self: self.machine.state.topics)
+    @rule(data=st.data(), slip=slips, schema=schemas)
+    def add_schema(self, data, slip, schema):
+        stream, topic = self.some_topic(data)
+        version = len(topic.schemas) + 1 + slip
+        self.run(AddSchema(stream, topic.name, topic.created, version, schema))
+
+    @rule(stream=streams, name=topics, created=st.integers(0, 9))
+    def delete_a_topic_that_may_not_be_there(self, stream, name, created):
+        self.run(DeleteTopic(stream, name, created))
+
+    @rule()
+    def restore_the_twin(self):
+        self.twin.restore(self.twin.snapshot())
+
+    @rule(operation=st.integers(0, 30), body=st.binary(max_size=12))
+    def apply_noise(self, operation, body):
+        assume(operation < OPERATION_FIRST or isinstance(decode(operation, body), Refused))
+        for machine in (self.machine, self.twin):
+            assert isinstance(machine.apply(operation, self.now, body), Refused | Unchanged)
+
+    def some_topic(self, data):
+        topic = data.draw(st.sampled_from(list(self.machine.state.topics_in_order())))
+        return self.machine.state.streams[topic.stream_id].name, topic
+
+    def run(self, command: Command) -> None:
+        self.now += 1
+        before = self.machine.digest()
+        result = run(self.machine, command, self.now)
+        assert run(self.twin, command, self.now) == result
+        expected = self.plain.run(command)
+        assert (result.code if isinstance(result, Refused) else "done") == expected
+        if isinstance(result, Refused):
+            assert self.machine.digest() == before
+        self.check_revision(self.machine.state.target())
+
+    def check_revision(self, target) -> None:
+        """The revision rises exactly when the target changes, and no life comes twice."""
+        old = {(namespace, each.created) for namespace, each in self.target.items()}
+        new = {(namespace, each.created) for namespace, each in target.items()} - old
+        assert not new & self.lives
+        self.lives |= new
+        assert (target != self.target) == (self.plain.revision > self.revision)
+        self.target = target
+        self.revision = self.plain.revision
+
+    @invariant()
+    def replicas_are_equal(self):
+        assert self.machine.digest() == self.twin.digest()
+        assert self.machine.state == self.twin.state
+
+    @invariant()
+    def the_machine_equals_the_model(self):
+        state = self.machine.state
+        assert state.revision == self.plain.revision
+        found = {
+            stream.name: {
+                "id": stream.id,
+                "topics": {topic.name: as_plain(topic) for topic in state.topics_of(stream.id)},
+            }
+            for stream in state.streams_in_order()
+        }
+        assert found == self.plain.streams
+
+
+def as_plain(topic) -> dict:
+    assert [each.id for each in topic.partitions] == list(range(len(topic.partitions)))
+    assert [each.id for each in topic.schemas] == list(range(1, len(topic.schemas) + 1))
+    return {
+        "id": topic.id,
+        "created": topic.created,
+        "shard": topic.shard,
+        "retention": (topic.retention.age_ms, topic.retention.size),
+        "options": dict(topic.options),
+        "schemas": [each.data for each in topic.schemas],
+        "partitions": [each.created for each in topic.partitions],
+    }
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
