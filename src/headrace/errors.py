@@ -6,17 +6,27 @@
     │   ├── NotNext              an entry that is not head + 1, or does not chain to the head
     │   ├── TooFewSlots          the ring is smaller than the ops that must be kept
     │   ├── ForeignFile          a file or directory of another cluster, group or replica
-    │   └── BadName              a stream or topic that may not be called so
+    │   ├── BadName              a stream or topic that may not be called so
+    │   ├── BadSchema            a column that cannot be kept, or that breaks the old schema
+    │   ├── BadBatch             a batch that is not what its schema and its header say
+    │   ├── BadRequest           a read that asks for something which cannot be
+    │   ├── Expired              rows below the first one retained
+    │   └── Recreated            meant for an earlier life of the partition
     ├── Unavailable          wait, then repeat
     │   ├── DirectoryHeld        another process holds the data directory
     │   ├── RingFull             no free slot until the next checkpoint
     │   ├── DiskFull             no space; nothing was written
     │   ├── WriteFailed          a write failed and was undone; nothing was written
     │   ├── Stopped              this group was stopped here; it may run again elsewhere
-    │   └── CheckpointPending    two checkpoints wait already
+    │   ├── CheckpointPending    two checkpoints wait already
+    │   ├── PartitionUnknown     no such partition here, or not yet
+    │   ├── Behind               rows that are not committed here yet
+    │   └── SealFailed           a segment could not be written now; nothing was skipped
     ├── Corrupt              stop, and tell a human
     │   ├── CorruptEntry         an acknowledged entry cannot be read
     │   ├── CorruptFile          a file of ours whose bytes are not what was written
+    │   ├── CorruptSegment       a segment, or some row group of it, is not what was sealed
+    │   ├── Diverged             a cursor beyond the end: rows that were acknowledged are gone
     │   ├── CorruptSnapshot      no snapshot can be used, and the journal does not reach back
     │   ├── MissingFile          a file that must be there is gone
     │   ├── ChainBroken          whole entries that do not follow one another
@@ -157,6 +167,53 @@ class BadName(Rejected):
         self.name = name
 
 
+class BadSchema(Rejected):
+    """A schema that cannot be kept. `column` is a path, such as `items[].price`."""
+
+    def __init__(self, column: str, flaw: str, *, hint: str = "") -> None:
+        super().__init__(f"column {column!r}: {flaw}" if column else flaw, hint=hint)
+        self.column = column
+
+
+class BadBatch(Rejected):
+    """A batch that is not what its schema and its header say. `column` may be empty."""
+
+    def __init__(self, flaw: str, *, column: str = "", hint: str = "") -> None:
+        super().__init__(f"column {column!r}: {flaw}" if column else flaw, hint=hint)
+        self.column = column
+
+
+class BadRequest(Rejected):
+    """A read that asks for something which cannot be, whatever the log holds."""
+
+
+class Expired(Rejected):
+    """Rows below the first one retained. Nothing is given instead of them."""
+
+    def __init__(self, partition: str, offset: int, first: int) -> None:
+        super().__init__(
+            f"partition {partition}: offset {offset} is gone, the first retained is {first}",
+            hint=f"Read from {first}, and count what lies before as lost to this reader",
+        )
+        self.partition = partition
+        self.offset = offset
+        self.first = first
+
+
+class Recreated(Rejected):
+    """The partition was deleted and made again: its offsets count other rows now."""
+
+    def __init__(self, partition: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"partition {partition} was deleted and created again: "
+            f"meant for revision {expected}, found {found}",
+            hint="Look the topic up again and decide where to begin",
+        )
+        self.partition = partition
+        self.expected = expected
+        self.found = found
+
+
 class DirectoryHeld(Unavailable):
     """Another process holds the data directory."""
 
@@ -227,6 +284,41 @@ class CheckpointPending(Unavailable):
         self.pending = pending
 
 
+class PartitionUnknown(Unavailable):
+    """No such partition here: it was never made, is being made, or is gone."""
+
+    def __init__(self, partition: str) -> None:
+        super().__init__(
+            f"there is no partition {partition} here",
+            hint="If it was made just now, try again; otherwise check the topic's name",
+        )
+        self.partition = partition
+
+
+class Behind(Unavailable):
+    """Rows that are not committed here yet. A bounded read is whole or an error."""
+
+    def __init__(self, partition: str, end: int, committed: int) -> None:
+        super().__init__(
+            f"partition {partition}: asked for up to {end}, committed up to {committed}",
+            hint="Wait and repeat, or ask for less",
+        )
+        self.partition = partition
+        self.end = end
+        self.committed = committed
+
+
+class SealFailed(Unavailable):
+    """A segment could not be written now. The same rows are sealed at the next try."""
+
+    def __init__(self, path: str, flaw: str) -> None:
+        super().__init__(
+            f"{path}: the segment was not written: {flaw}",
+            hint="The same rows are sealed at the next try; nothing is lost",
+        )
+        self.path = path
+
+
 class CorruptEntry(Corrupt):
     """An entry that was acknowledged cannot be read."""
 
@@ -235,6 +327,29 @@ class CorruptEntry(Corrupt):
 
 class CorruptFile(Corrupt):
     """A file of ours whose bytes are not what was written."""
+
+
+class CorruptSegment(Corrupt):
+    """A segment, or one row group of it, that is not what was sealed."""
+
+    hint = "Other ranges are served; put the file back from a copy or from a replica"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str,
+        row_group: int | None = None,
+        expected: object = None,
+        found: object = None,
+    ) -> None:
+        text = message if row_group is None else f"row group {row_group}: {message}"
+        super().__init__(text, path=path, expected=expected, found=found)
+        self.row_group = row_group
+
+
+class Diverged(Corrupt):
+    """A cursor beyond the end of its partition. Clamping it would hide the loss."""
 
 
 class CorruptSnapshot(Corrupt):

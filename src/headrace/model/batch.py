@@ -1,0 +1,145 @@
+"""A batch as the body of an entry: one Arrow record batch message, its schema known by id.
+
+`encode` makes a body, `admit` judges one that came from a client, `decode` reads one that was
+admitted before. Compressed bodies are taken; `encode` makes none. The bytes are those of
+message.py.
+"""
+
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from headrace.errors import BadBatch
+from headrace.model.message import HINT, parse
+
+# A body of nothing but one int64 column has as many rows as this. More are possible only with
+# narrow columns, and would grow far beyond their body: every row gets an offset, a timestamp
+# and a partition when it is sealed.
+ROW_COUNT_MAX: Final = 8 * 1024 * 1024
+
+_FIXED_TYPES = (
+    *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    *(pa.date32(), pa.timestamp("us", tz="UTC"), pa.decimal128(1)),
+)
+# Validity, and values; strings have offsets between them.
+_LEAF_BUFFERS: Final = {kind.id: 2 for kind in _FIXED_TYPES} | {
+    kind.id: 3 for kind in (pa.string(), pa.binary())
+}
+
+Body = bytes | bytearray | memoryview  # or a pa.Buffer
+
+
+def encode(batch: pa.RecordBatch) -> pa.Buffer:
+    """Return the body for `batch`: uncompressed, and of a slice only its own rows."""
+    _layout(batch.schema)
+    try:
+        return (_compacted(batch) if _may_be_slice(batch) else batch).serialize()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise BadBatch(f"the batch cannot be encoded: {_first_line(error)}") from error
+
+
+def decode(body: Body, schema: pa.Schema, row_count: int) -> pa.RecordBatch:
+    """Return the batch in `body`, without a copy unless compressed; judge no values."""
+    node_count, buffer_count = _layout(schema)
+    view = memoryview(body)
+    message = parse(view, node_count=node_count, buffer_count=buffer_count)
+    if message.row_count != row_count:
+        raise BadBatch(
+            f"the header says {row_count} rows, the batch has {message.row_count}", hint=HINT
+        )
+    try:
+        return pa.ipc.read_record_batch(pa.py_buffer(view), schema)
+    except pa.ArrowMemoryError:
+        raise  # the sizes were checked: this node is out of memory, the batch is not at fault
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise BadBatch(f"Arrow cannot read it: {_first_line(error)}", hint=HINT) from error
+
+
+def admit(body: Body, schema: pa.Schema, row_count: int) -> pa.RecordBatch:
+    """Return the batch in a client's `body`, every value of it judged."""
+    if row_count == 0:
+        raise BadBatch("the batch has no rows", hint="There is nothing to append: leave it out")
+    if row_count > ROW_COUNT_MAX:
+        raise BadBatch(
+            f"the batch has {row_count} rows, at most {ROW_COUNT_MAX} are taken",
+            hint="Send its rows in more than one batch",
+        )
+    batch = decode(body, schema, row_count)
+    for field, column in zip(schema, batch.columns, strict=True):
+        _validate(field.name, column)
+        _refuse_null(field.name, field, column, 0)
+    return batch
+
+
+def map_as_list(array: pa.Array) -> pa.Array:
+    """Return the same memory as lists of structs: kernels take no maps, `view` not all."""
+    return pa.Array.from_buffers(
+        pa.list_(array.type.field(0)),
+        len(array),
+        array.buffers()[:2],
+        null_count=array.null_count,
+        offset=array.offset,
+        children=[array.values],
+    )
+
+
+def _layout(schema: pa.Schema) -> tuple[int, int]:
+    """Return how many nodes and buffers a message of `schema` has."""
+    counts = [_counts(field.name, field.type) for field in schema]
+    return sum(nodes for nodes, _ in counts), sum(buffers for _, buffers in counts)
+
+
+def _counts(path: str, kind: pa.DataType) -> tuple[int, int]:
+    if (buffers := _LEAF_BUFFERS.get(kind.id)) is not None:
+        return 1, buffers
+    if types.is_struct(kind):
+        inner = [_counts(f"{path}.{field.name}", field.type) for field in kind]
+        return 1 + sum(one[0] for one in inner), 1 + sum(one[1] for one in inner)
+    if types.is_list(kind) or types.is_map(kind):
+        nodes, buffers = _counts(f"{path}[]", kind.field(0).type)
+        return 1 + nodes, 2 + buffers
+    raise BadBatch(f"values of type {kind} are not kept", column=path)
+
+
+def _may_be_slice(batch: pa.RecordBatch) -> bool:
+    """Tell whether there may be more in its buffers than its rows. Spare bits do not show."""
+    if batch.get_total_buffer_size() != batch.nbytes:
+        return True
+    return all(types.is_boolean(kind) for kind in batch.schema.types)
+
+
+def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Copy the rows into buffers of their own. `serialize` alone leaves padding of others."""
+    columns = [pa.concat_arrays([column]) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _validate(name: str, column: pa.Array) -> None:
+    try:
+        column.validate(full=True)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise BadBatch(_first_line(error), column=name, hint=HINT) from error
+
+
+def _refuse_null(path: str, field: pa.Field, array: pa.Array, absent: int) -> None:
+    """Refuse a null where the schema allows none; `absent` slots are null with their parent."""
+    if not field.nullable and array.null_count > absent:
+        raise BadBatch(
+            f"{array.null_count - absent} nulls in a column that may have none",
+            column=path,
+            hint="Fill them in, or let the schema allow nulls",
+        )
+    kind = field.type
+    if types.is_struct(kind):
+        for index, part in enumerate(array.flatten()):
+            child = kind.field(index)
+            _refuse_null(f"{path}.{child.name}", child, part, array.null_count)
+    elif types.is_list(kind):
+        _refuse_null(f"{path}[]", kind.field(0), array.flatten(), 0)
+    elif types.is_map(kind):
+        _refuse_null(f"{path}[]", kind.field(0), map_as_list(array).flatten(), 0)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

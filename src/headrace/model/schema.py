@@ -1,0 +1,240 @@
+"""What schemas topics may have, how batches come to fit them, and how schemas may change.
+
+schema := an Arrow IPC schema message, canonical: no metadata, kept types only
+"""
+
+from decimal import Decimal
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import BadBatch, BadSchema
+from headrace.model.types import TIMESTAMP, Walk, said
+from headrace.model.values import cast, check_names, check_nulls, exact, names_of
+
+# In front of a user's columns in every segment and every answer.
+SYSTEM_FIELDS: Final[tuple[pa.Field, ...]] = (
+    pa.field("_partition", pa.int32(), nullable=False),
+    pa.field("_offset", pa.int64(), nullable=False),
+    pa.field("_timestamp", TIMESTAMP, nullable=False),
+)
+RESERVED: Final = "_"  # names that begin so are ours, today's and later ones
+
+SCHEMA_SIZE_MAX: Final = 256 * 1024  # what the metadata machine takes
+
+_WIDENING = (
+    (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    (pa.float32(), pa.float64()),
+)
+_NEW_TOPIC = (
+    "A topic may gain nullable columns at its end and wider numbers; else make a new one"
+)
+
+
+def canonical(schema: pa.Schema) -> pa.Schema:
+    """Return `schema` as it is kept: no metadata, and each type as the one it becomes.
+
+    Raise BadSchema, with the column's path, for what cannot be kept.
+    """
+    if not len(schema):
+        raise BadSchema("", "the schema has no columns", hint="Give it at least one")
+    fields = Walk().fields(schema)
+    for field in fields:
+        if field.name.startswith(RESERVED):
+            flaw = f"names that begin with {RESERVED!r} are reserved"
+            raise BadSchema(field.name, flaw, hint="Give it another name")
+    return pa.schema(fields)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return `batch` with exactly the columns and types of `schema`, which is canonical.
+
+    Whoever decoded the batch has validated it. Columns may come in any order, and as any type
+    that becomes the schema's without a changed value; nothing is copied where types are equal.
+    Raise BadBatch, with the column's path, for everything else.
+    """
+    fitted = batch if batch.schema.equals(schema) else _fitted(batch, schema)
+    for place, field in enumerate(schema):
+        check_nulls(fitted.column(place), field, field.name)
+    if fitted.schema.equals(schema, check_metadata=True):
+        return fitted
+    return pa.RecordBatch.from_arrays(fitted.columns, schema=schema)
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    names = names_of(batch.schema)
+    check_names(names, schema.names)
+    columns = dict(zip(names, batch.columns, strict=True))
+    return pa.RecordBatch.from_arrays(
+        [exact(columns[field.name], field.type, field.name) for field in schema], schema=schema
+    )
+
+
+def check_evolution(old: pa.Schema, new: pa.Schema) -> None:
+    """Raise BadSchema unless `new` may follow `old`. Both are canonical."""
+    if new.equals(old):
+        raise BadSchema("", "nothing changes", hint="The topic has this very schema already")
+    _check_places(old, new)
+    for before, after in zip(old, new, strict=False):
+        _check_change(before, after)
+    for added in list(new)[len(old) :]:
+        if not added.nullable:
+            flaw = (
+                "it is new and not nullable, and the rows that are there have no value for it"
+            )
+            raise BadSchema(added.name, flaw, hint=f"Make it nullable. {_NEW_TOPIC}")
+
+
+def upgrade(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of an older version of `schema` as one of `schema`.
+
+    Columns that it lacks are null, numbers are widened, and the rest is not copied.
+    """
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    found = dict(zip(names_of(batch.schema), batch.columns, strict=True))
+    check_names([*found, *(each for each in schema.names if each not in found)], schema.names)
+    columns = [_upgraded(found.get(each.name), each, batch.num_rows) for each in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def encode_schema(schema: pa.Schema) -> bytes:
+    """Return a canonical schema as bytes; the same ones for the same schema."""
+    _check_canonical(schema)
+    data: bytes = schema.serialize().to_pybytes()
+    if len(data) > SCHEMA_SIZE_MAX:
+        flaw = f"the schema has {len(data)} bytes, and at most {SCHEMA_SIZE_MAX} are kept"
+        raise BadSchema("", flaw, hint="Use fewer columns or shorter names")
+    return data
+
+
+def decode_schema(data: bytes) -> pa.Schema:
+    """Return the schema that `encode_schema` was given, or raise BadSchema."""
+    if len(data) > SCHEMA_SIZE_MAX:
+        raise BadSchema("", f"{len(data)} bytes are no schema: {SCHEMA_SIZE_MAX} at most")
+    reader = pa.BufferReader(data)
+    try:
+        schema = pa.ipc.read_schema(reader)
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        raise BadSchema("", f"these bytes are no schema: {said(error)}") from error
+    if (rest := len(data) - reader.tell()) != 0:
+        raise BadSchema("", f"{rest} bytes follow the schema")
+    _check_canonical(schema)
+    return schema
+
+
+def check_sealable(schema: pa.Schema) -> None:
+    """Raise BadSchema unless rows of `schema` come back from Parquet as they were.
+
+    Tried without rows and with few: values, nulls and empty lists wherever they may stand.
+    """
+    samples = pa.table([_samples(field) for field in schema], schema=schema)
+    for table in (samples.slice(0, 0), samples):
+        if not (flaw := _parquet_flaw(table)):
+            continue
+        flaws = ((name, _parquet_flaw(table.select([name]))) for name in schema.names)
+        column, flaw = next((each for each in flaws if each[1]), ("", flaw))
+        raise BadSchema(column, flaw, hint="Use another type for it")
+
+
+def _check_canonical(schema: pa.Schema) -> None:
+    # Also other names of list elements, and another byte order, which types do not show.
+    if not canonical(schema).equals(schema, check_metadata=True):
+        raise BadSchema("", "the schema is not as it is kept", hint="Make it canonical first")
+
+
+def _check_places(old: pa.Schema, new: pa.Schema) -> None:
+    names = frozenset(new.names)
+    for name in old.names:
+        if name not in names:
+            raise BadSchema(name, "it is gone", hint=_NEW_TOPIC)
+    for before, after in zip(old.names, new.names, strict=False):
+        if before != after:
+            flaw = f"it stands where {before!r} stood"
+            raise BadSchema(after, flaw, hint=_NEW_TOPIC)
+
+
+def _check_change(before: pa.Field, after: pa.Field) -> None:
+    if before.type != after.type and not _is_widened(before.type, after.type):
+        flaw = f"{said(before.type)} cannot become {said(after.type)}"
+        raise BadSchema(before.name, flaw, hint=_NEW_TOPIC)
+    if before.nullable and not after.nullable:
+        raise BadSchema(before.name, "it was nullable and cannot cease to be", hint=_NEW_TOPIC)
+
+
+def _is_widened(before: pa.DataType, after: pa.DataType) -> bool:
+    if pa.types.is_decimal128(before) and pa.types.is_decimal128(after):
+        return bool(before.scale == after.scale and before.precision < after.precision)
+    return any(
+        before in kinds and after in kinds and kinds.index(before) < kinds.index(after)
+        for kinds in _WIDENING
+    )
+
+
+def _upgraded(column: pa.Array | None, field: pa.Field, row_count: int) -> pa.Array:
+    if column is None:
+        column = pa.nulls(row_count, field.type)
+    elif column.type != field.type:
+        if not _is_widened(column.type, field.type):
+            flaw = f"{said(column.type)} is of no older version, the schema says {field.type}"
+            raise BadBatch(flaw, column=field.name)
+        column = cast(column, field.type, field.name)
+    check_nulls(column, field, field.name)
+    return column
+
+
+def _samples(field: pa.Field) -> pa.Array:
+    """Return three values: a full one, one with as little as may be, and a null if allowed."""
+    full = _full(field.type)
+    last = None if field.nullable else full
+    try:
+        return pa.array([full, _least(field.type), last], field.type)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise BadSchema(field.name, f"no value can be made for it: {said(error)}") from error
+
+
+def _full(kind: pa.DataType) -> object:
+    if pa.types.is_struct(kind):
+        return {child.name: _full(child.type) for child in kind}
+    if pa.types.is_list(kind):
+        return [_full(kind.value_type), *([None] if kind.value_field.nullable else [])]
+    if pa.types.is_map(kind):
+        return [(_full(kind.key_type), _full(kind.item_type))]
+    if pa.types.is_decimal128(kind):
+        return Decimal((1, (9,) * kind.precision, -kind.scale))
+    return _FULL.get(kind, 1)
+
+
+def _least(kind: pa.DataType) -> object:
+    if pa.types.is_struct(kind):
+        return {each.name: None if each.nullable else _least(each.type) for each in kind}
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return []
+    return _full(kind)
+
+
+# Of the leaves, those for which 1 is no value.
+_FULL: dict[pa.DataType, object] = {
+    pa.bool_(): True,
+    pa.float32(): -0.5,
+    pa.float64(): -0.5,
+    pa.string(): "\N{SNOWMAN}\0",
+    pa.binary(): b"\xff\0",
+}
+
+
+def _parquet_flaw(table: pa.Table) -> str:
+    sink = pa.BufferOutputStream()
+    try:
+        # Without Arrow's own schema inside: other readers see no more than this.
+        pq.write_table(
+            table, sink, compression="zstd", write_page_checksum=True, store_schema=False
+        )
+        source = pa.BufferReader(sink.getvalue())
+        found = pq.ParquetFile(source, page_checksum_verification=True).read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        return f"Parquet does not take it: {said(error)}"
+    if not found.schema.equals(table.schema):
+        return f"it comes back from Parquet as {said(found.schema)}"
+    return "" if found.equals(table) else "it comes back from Parquet with other values"

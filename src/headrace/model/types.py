@@ -1,0 +1,216 @@
+"""Which Arrow types a column may have, what other types become, and what columns may be called.
+
+The kept types are those that Spark takes without a cast and that Parquet gives back as they
+were. Another type is turned into a kept one if its values always fit, or fit unless they say
+more than the kept type can (`date64` with hours, `timestamp[ns]`): then the batch is judged.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.errors import BadSchema
+
+# Nested columns count too. Each costs some 60 bytes of a schema, which is in every image.
+COLUMN_COUNT_MAX: Final = 2_000
+COLUMN_NAME_SIZE_MAX: Final = 255  # bytes as UTF-8; what catalogs of tables take
+# Types within types. Far below what Arrow's own readers refuse, and no one reads deeper.
+NESTING_MAX: Final = 16
+DECIMAL_PRECISION_MAX: Final = 38  # of a decimal128, and of Spark
+
+TIMESTAMP: Final = pa.timestamp("us", "UTC")
+# What Parquet calls them: under other names a schema would not come back equal.
+_ELEMENT, _KEY, _VALUE = "element", "key", "value"
+
+_KEPT = (
+    pa.bool_(),
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    *(pa.float32(), pa.float64()),
+    *(pa.string(), pa.binary(), pa.date32(), TIMESTAMP),
+)
+_BECOMES: dict[pa.DataType, pa.DataType] = {
+    **{kept: kept for kept in _KEPT},
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+}
+_UTC = frozenset({"UTC", "Etc/UTC", "+00:00", "Z"})
+
+# The first that holds gives the hint.
+_INSTEAD: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (pa.types.is_null, "Give the column a type: string, if nothing better is known"),
+    (pa.types.is_time, "Use int64, with the unit in the column's name"),
+    (pa.types.is_duration, "Use int64, with the unit in the column's name"),
+    (pa.types.is_interval, "Use int64 columns, with the units in their names"),
+    (pa.types.is_timestamp, "Use timestamp[us, tz=UTC]: cast another zone, assume one if none"),
+    (pa.types.is_decimal, "Use decimal128 of 1 to 38 digits, 0 to all of them after the point"),
+    (pa.types.is_union, "Use a struct with a nullable field for each kind"),
+    (pa.types.is_run_end_encoded, "Use the type of its values"),
+    (pa.types.is_struct, "Give the struct a field, or leave the column out"),
+    (lambda kind: isinstance(kind, pa.BaseExtensionType), "Use the type it is stored as"),
+)
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # these never change; "printable" does
+_SAID_MAX = 200  # characters of a name or type within a message
+
+
+def list_of(element: pa.DataType, *, nullable: bool) -> pa.ListType:
+    """Return the list type that is kept."""
+    return pa.list_(pa.field(_ELEMENT, element, nullable))
+
+
+def map_of(key: pa.DataType, value: pa.DataType, *, nullable: bool) -> pa.MapType:
+    """Return the map type that is kept; `nullable` is about the values."""
+    return pa.map_(pa.field(_KEY, key, nullable=False), pa.field(_VALUE, value, nullable))
+
+
+def is_any_list(kind: pa.DataType) -> bool:
+    """Say whether the values are lists, in any layout."""
+    tests = pa.types
+    return bool(
+        tests.is_list(kind)
+        or tests.is_large_list(kind)
+        or tests.is_fixed_size_list(kind)
+        or tests.is_list_view(kind)
+        or tests.is_large_list_view(kind)
+    )
+
+
+def said(thing: object) -> str:
+    """Return a name or a type as it is put into a message."""
+    text = str(thing)
+    return text if len(text) <= _SAID_MAX else f"{text[:_SAID_MAX]}..."
+
+
+def inside(path: str, name: str) -> str:
+    """Return the path of field `name` of the struct at `path`; of a column, if it is empty."""
+    return f"{path}.{name}" if path else name
+
+
+@dataclass(slots=True)
+class Walk:
+    """One way through a schema, and how many columns it has met."""
+
+    column_count: int = 0
+
+    def fields(
+        self, fields: Iterable[pa.Field], path: str = "", depth: int = 1
+    ) -> list[pa.Field]:
+        """Return fields of a schema, or of the struct at `path`, as they are kept."""
+        kept: dict[str, pa.Field] = {}
+        for place, field in enumerate(fields):
+            name = _checked_name(field, path, place)
+            column = inside(path, name)
+            if other := kept.get(_folded(name)):
+                raise BadSchema(
+                    column,
+                    f"{other.name!r} is there already, and Spark does not tell case",
+                    hint="Give one of them another name",
+                )
+            kind = self.kind(field.type, column, depth)
+            kept[_folded(name)] = pa.field(name, kind, field.nullable)
+        return list(kept.values())
+
+    def kind(self, kind: pa.DataType, path: str, depth: int = 1) -> pa.DataType:
+        """Return the type that `kind` is kept as, or raise BadSchema."""
+        self._meet(path, depth)
+        if not kind.num_fields and (leaf := _BECOMES.get(kind)):
+            return leaf
+        for is_one, rule in _RULES:
+            if is_one(kind) and (kept := rule(self, kind, path, depth)):
+                return kept
+        raise BadSchema(path, f"{said(kind)} cannot be kept", hint=_instead(kind))
+
+    def _meet(self, path: str, depth: int) -> None:
+        self.column_count += 1
+        if self.column_count > COLUMN_COUNT_MAX:
+            raise BadSchema(
+                said(path),
+                f"there are more than {COLUMN_COUNT_MAX} columns, nested ones included",
+                hint="Spread them over several topics, or use a map",
+            )
+        if depth > NESTING_MAX:
+            raise BadSchema(
+                said(path),
+                f"types are nested more than {NESTING_MAX} deep",
+                hint="Flatten them, or keep the inner part as string or binary",
+            )
+
+    def _timestamp(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType | None:
+        try:
+            return TIMESTAMP if kind.tz in _UTC else None
+        except UnicodeDecodeError:
+            return None
+
+    def _decimal(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType | None:
+        precision, scale = kind.precision, kind.scale
+        if not 0 <= scale <= precision <= DECIMAL_PRECISION_MAX:
+            return None
+        return pa.decimal128(precision, scale)
+
+    def _fixed_size_binary(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType:
+        return pa.binary()
+
+    def _dictionary(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType:
+        return self.kind(kind.value_type, path, depth + 1)
+
+    def _list(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType:
+        element = self.kind(kind.value_type, f"{path}[]", depth + 1)
+        return list_of(element, nullable=kind.value_field.nullable)
+
+    def _struct(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType | None:
+        return pa.struct(self.fields(kind, path, depth + 1)) if kind.num_fields else None
+
+    def _map(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType:
+        key = self.kind(kind.key_type, f"{path}{{key}}", depth + 1)
+        value = self.kind(kind.item_type, f"{path}{{value}}", depth + 1)
+        return map_of(key, value, nullable=kind.item_field.nullable)
+
+
+_Rule = Callable[[Walk, pa.DataType, str, int], pa.DataType | None]
+_RULES: tuple[tuple[Callable[[pa.DataType], bool], _Rule], ...] = (
+    (pa.types.is_timestamp, Walk._timestamp),
+    (pa.types.is_decimal, Walk._decimal),
+    (pa.types.is_fixed_size_binary, Walk._fixed_size_binary),
+    (pa.types.is_dictionary, Walk._dictionary),
+    (is_any_list, Walk._list),
+    (pa.types.is_struct, Walk._struct),
+    (pa.types.is_map, Walk._map),
+)
+
+
+def _instead(kind: pa.DataType) -> str:
+    hints = (hint for is_one, hint in _INSTEAD if is_one(kind))
+    return next(hints, "Use a type that Spark has")
+
+
+def _checked_name(field: pa.Field, path: str, place: int) -> str:
+    here = inside(path, f"#{place}")
+    try:
+        name = str(field.name)
+    except UnicodeDecodeError:
+        raise BadSchema(here, "its name is not UTF-8", hint="Give it another name") from None
+    if not name:
+        raise BadSchema(here, "it has no name", hint="Give it one")
+    if len(name.encode()) > COLUMN_NAME_SIZE_MAX:
+        flaw = f"its name is over {COLUMN_NAME_SIZE_MAX} bytes"
+        raise BadSchema(inside(path, said(name)), flaw, hint="Give it a shorter one")
+    if _NO_NAME.search(name):
+        flaw = "there is a control character in its name"
+        raise BadSchema(inside(path, name), flaw, hint="Give it another name")
+    return name
+
+
+def _folded(name: str) -> str:
+    """Return what names that Spark takes for the same have in common."""
+    # Java compares letter by letter, upper case and then lower: both Turkish i are an i to it.
+    return name.replace("\u0130", "i").upper().casefold()
