@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from headrace.errors import StorageFailed
-from headrace.storage.atomic import atomic_replace, is_leftover
+from headrace.errors import CorruptEntry, StorageFailed
+from headrace.storage.atomic import atomic_replace, atomic_write, is_leftover
 from headrace.storage.faults import Crash, CrashAfter, Crashed, Fail, LoseSync, choices
 from headrace.storage.file import FileDirectory
 from headrace.storage.memory import MemoryDisk
@@ -25,6 +25,12 @@ def a_disk():
 
 def replace(disk):
     atomic_replace(disk.root.child("d"), "name", [NEW[:700], NEW[700:]])
+
+
+def fill(file):
+    """Write the new file in two writes."""
+    file.write(0, [NEW[:700]])
+    file.write(700, [NEW[700:]])
 
 
 def failed(disk, kind, fault):
@@ -180,3 +186,76 @@ def test_only_temporary_names_are_leftovers():
     assert is_leftover("superblock.a.tmp")
     assert not is_leftover("superblock.a")
     assert not is_leftover("tmp")
+
+
+class TestFilledByItsWriter:
+    def test_the_file_is_what_was_filled_in_and_survives_a_power_cut(self):
+        disk = a_disk()
+        atomic_write(disk.root.child("d"), "name", fill)
+        assert disk.pending() == []
+        assert disk.power_cut().content("d/name") == NEW
+        assert disk.files() == ["d/name"]
+
+    def test_the_old_file_is_read_until_the_new_one_is_whole(self):
+        disk = a_disk()
+
+        def looking(file):
+            fill(file)
+            assert disk.content("d/name") == OLD
+
+        atomic_write(disk.root.child("d"), "name", looking)
+        assert disk.content("d/name") == NEW
+
+    @pytest.mark.parametrize("fault", [Crash(), Crash(done=100), CrashAfter()])
+    @pytest.mark.parametrize("number", range(1, 7))
+    def test_a_power_cut_at_any_effect_leaves_the_old_file_or_the_new(self, number, fault):
+        disk = a_disk()
+        disk.hook = lambda effect: fault if effect.number == number else None
+        with pytest.raises(Crashed):
+            atomic_write(disk.root.child("d"), "name", fill)
+        for kept in choices(disk.pending(), Random(7), bound=6):
+            assert disk.power_cut(kept).content("d/name") in (OLD, NEW)
+
+    def test_any_write_of_it_that_fails_is_of_the_write_stage(self):
+        for number in (2, 3):
+            disk = a_disk()
+            fault = Fail(errno.ENOSPC, done=9)
+            disk.hook = lambda effect, at=number, fault=fault: (
+                fault if effect.number == at else None
+            )
+            with pytest.raises(StorageFailed) as caught:
+                atomic_write(disk.root.child("d"), "name", fill)
+            assert (caught.value.path, caught.value.stage) == ("d/name", "write")
+            assert caught.value.cause.errno == errno.ENOSPC
+            assert disk.files() == ["d/name"]
+            assert disk.content("d/name") == OLD
+
+    @pytest.mark.parametrize(
+        "error",
+        [CorruptEntry("rotten", path="j"), StorageFailed("j", "sync-dir", OSError(errno.EIO))],
+        ids=["corrupt", "storage"],
+    )
+    def test_an_error_with_a_name_comes_out_unchanged_and_leaves_no_leftover(self, error):
+        disk = a_disk()
+
+        def raising(file):
+            file.write(0, [NEW])
+            raise error
+
+        with pytest.raises(type(error)) as caught:
+            atomic_write(disk.root.child("d"), "name", raising)
+        assert caught.value is error
+        assert caught.value.__cause__ is None
+        assert disk.files() == ["d/name"]
+        assert disk.content("d/name") == OLD
+
+    def test_a_file_that_was_not_filled_is_closed(self, tmp_path):
+        def raising(file):
+            raise CorruptEntry("rotten", path="j")
+
+        with FileDirectory.open_root(str(tmp_path), create=False) as directory:
+            before = len(list(Path("/proc/self/fd").iterdir()))
+            with pytest.raises(CorruptEntry):
+                atomic_write(directory, "name", raising)
+            assert len(list(Path("/proc/self/fd").iterdir())) == before
+            assert directory.names() == []

@@ -1,11 +1,11 @@
-"""Replacing a small file as a whole: after a crash it is the old one or the new one."""
+"""Replacing a file as a whole: after a crash it is the old one or the new one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from headrace.errors import StorageFailed
+from headrace.errors import HeadraceError, StorageFailed
 from headrace.storage.names import joined
-from headrace.storage.seam import Buffer, Directory
+from headrace.storage.seam import Buffer, Directory, Storage
 
 LEFTOVER_SUFFIX = ".tmp"
 
@@ -18,7 +18,16 @@ def is_leftover(name: str) -> bool:
 def atomic_replace(directory: Directory, name: str, pieces: Sequence[Buffer]) -> None:
     """Return only once the file `name`, made of `pieces`, survives a power cut.
 
-    On StorageFailed, `stage` tells what is on disk:
+    Fails as `atomic_write` does.
+    """
+    atomic_write(directory, name, lambda file: file.write(0, pieces))
+
+
+def atomic_write(directory: Directory, name: str, fill: Callable[[Storage], None]) -> None:
+    """Return only once the file `name`, written by `fill`, survives a power cut.
+
+    `fill` gets an empty file; a HeadraceError of its own comes out unchanged, and then the old
+    file stands. On StorageFailed, `stage` tells what is on disk:
     write     the old file stands; the temporary file is gone or garbage; may be retried
     sync      as write; a retry writes a new temporary file and never syncs the failed one again
     rename    the old file stands; the temporary file is whole and durable; may be retried
@@ -27,7 +36,7 @@ def atomic_replace(directory: Directory, name: str, pieces: Sequence[Buffer]) ->
     assert not is_leftover(name)
     path = joined(directory.path, name)
     temporary = name + LEFTOVER_SUFFIX
-    _write_temporary(directory, path, temporary, pieces)
+    _write_temporary(directory, path, temporary, fill)
     with _stage(path, "rename"):
         directory.rename(temporary, name)
     with _stage(path, "sync-dir"):
@@ -35,7 +44,7 @@ def atomic_replace(directory: Directory, name: str, pieces: Sequence[Buffer]) ->
 
 
 def _write_temporary(
-    directory: Directory, path: str, temporary: str, pieces: Sequence[Buffer]
+    directory: Directory, path: str, temporary: str, fill: Callable[[Storage], None]
 ) -> None:
     with _stage(path, "write"):
         # A new inode each time: a file whose sync failed once is not to be trusted again.
@@ -44,10 +53,10 @@ def _write_temporary(
         file = directory.create(temporary)
     try:
         with _stage(path, "write"):
-            file.write(0, pieces)
+            fill(file)
         with _stage(path, "sync"):
             file.sync()
-    except StorageFailed:
+    except HeadraceError:
         # The failure being reported matters more than the leftover, which the next try unlinks.
         with suppress(OSError):
             directory.unlink(temporary)
