@@ -31,23 +31,26 @@ from tests.journal.builders import (
     superblock_of,
     torn_append,
 )
+from xxhash import xxh3_128_digest
 
 from headrace.errors import (
     ApplyFailed,
     CorruptEntry,
     CorruptFile,
     CorruptSnapshot,
+    DiskFull,
     MissingFile,
     TooFewSlots,
 )
-from headrace.journal.entry import SEAL
-from headrace.journal.frame import PREFIX_SIZE
+from headrace.journal.checkpoint import NoFiles
+from headrace.journal.entry import HEADER_SIZE, SEAL
+from headrace.journal.frame import PREFIX_SIZE, entry_frame_size
 from headrace.journal.group import SEAL_SLOTS
 from headrace.journal.recovery import recover
 from headrace.journal.report import Cut
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Op
-from headrace.sim.counter import CounterMachine
+from headrace.sim.counter import ADD, CounterMachine
 from headrace.sim.solo import SOLO
 from headrace.storage.faults import CrashAfter, LoseSync
 from headrace.storage.file import FileDirectory
@@ -590,3 +593,118 @@ class TestSizesThatLie:
         grow(group, 3)
         sizes = {len(disk.content(path)) for path in disk.files() if path.endswith(".wal")}
         assert sizes == {12288 if file_size < 12345 else 16384}
+
+
+class Headers(CounterMachine):
+    """Counts entries by their headers: it has no use for the body of an ADD."""
+
+    def __init__(self, bodiless):
+        super().__init__()
+        self.bodiless = bodiless
+        self.bodies = []
+
+    def apply(self, entry):
+        self.bodies.append(bytes(entry.body))
+        assert len(entry.sealed) == HEADER_SIZE
+        assert entry.header.operation in (ADD, SEAL)
+        self.applied += 1
+        self.chain = xxh3_128_digest(self.chain + entry.checksum)
+        return self.applied
+
+
+class TestBodiless:
+    """What a machine says that it does not look at is not read again by a replay."""
+
+    def replayed(self, disk, bodiless):
+        """Return the machine after a replay, and the reads of whole frames that it took."""
+        machine = Headers(bodiless)
+        whole = []
+        disk.read_fault = lambda path, at, size: whole.append(size)
+        recover(disk.root, SOLO, machine, some_options())
+        disk.read_fault = None
+        return machine, whole.count(entry_frame_size(100))
+
+    def test_a_replay_reads_no_body_of_them(self):
+        disk, group = a_disk_with(0)
+        grow(group, 20, 100)
+        group.group.stop()
+        with_bodies, reads = self.replayed(disk.clone(), frozenset())
+        without, fewer = self.replayed(disk.clone(), frozenset({ADD}))
+        assert reads - fewer == 20
+        assert fewer == 0
+        assert with_bodies.bodies == [a_body(100)] * 20
+        assert without.bodies == [b""] * 20
+        assert without.digest() == with_bodies.digest()
+
+    def test_other_operations_come_with_their_bodies(self):
+        disk, group = a_disk_with(3)
+        grow_together(group, [b"of a seal"], SEAL)
+        disk = disk.kill()
+        machine, _ = self.replayed(disk, frozenset({ADD}))
+        assert machine.bodies == [b"", b"", b"", b"of a seal"]
+
+    def test_damage_is_found_though_no_replay_reads_it(self):
+        disk, group = a_disk_with(5)
+        place = frame_of(group, 3)
+        disk = disk.kill()
+        rot_body(disk, place)
+        with pytest.raises(CorruptEntry, match="op 3"):
+            recover(disk.root, SOLO, Headers(frozenset({ADD})), some_options())
+
+
+class TestFar:
+    """A replay from far below the ring: what it passed stays in reach until the next drain."""
+
+    def far_group(self):
+        """Checkpoints at ops 25, 50 and 75, all snapshots lost, one file with all entries."""
+        disk = MemoryDisk()
+        group = a_group(disk, file_size=64 * 1024)
+        for _ in range(3):
+            grow(group, 24)
+            checkpoint(group)
+        grow(group, 2)
+        disk = disk.kill()
+        for op in (50, 75):
+            disk.remove(snapshot_path(op))
+        return disk, group
+
+    def test_more_is_replayed_than_the_ring_holds(self):
+        disk, group = self.far_group()
+        again = a_group(disk, file_size=64 * 1024)
+        assert (again.report.snapshot_op, again.report.replayed) == (0, 77)
+        assert again.machine.digest() == group.machine.digest()
+
+    def test_they_are_there_when_the_checkpoint_is_made_again_and_gone_after_its_drain(self):
+        disk, _ = self.far_group()
+        found = {}
+
+        class Reading(NoFiles):
+            def seal(self, captured, journal):
+                found[captured.op] = [journal.read(Op(op)) for op in range(1, captured.op)]
+                return captured.state
+
+        again = a_group(disk, file_size=64 * 1024, keeper=Reading())
+        assert list(found) == [75]
+        assert [entry.op for entry in found[75]] == list(range(1, 75))
+        # The pair is made again, and the journal reaches back to the previous one.
+        assert again.group.journal.far == {}
+        assert again.group.journal.read(Op(49)) is None
+        assert again.group.journal.read(Op(50)).op == 50
+        superblock = superblock_of(disk)
+        assert (superblock.checkpoint.op, superblock.previous_op) == (75, 50)
+
+    def test_a_checkpoint_that_cannot_be_made_keeps_them_in_reach(self):
+        disk, _ = self.far_group()
+
+        class Full(NoFiles):
+            def seal(self, captured, journal):
+                raise DiskFull("segments", "seal")
+
+        again = a_group(disk, file_size=64 * 1024, keeper=Full())
+        journal = again.group.journal
+        assert set(journal.far) == set(range(1, 50))
+        assert [journal.read(Op(op)).op for op in range(1, 78)] == list(range(1, 78))
+        # A second start, with the same entries and a willing disk, makes it good.
+        last = a_group(disk.kill(), file_size=64 * 1024)
+        assert last.group.journal.far == {}
+        assert last.machine.digest() == again.machine.digest()

@@ -5,6 +5,7 @@
     persisted   the snapshot is durable                 a crash: a newer one, accepted
     paired      the superblock names it                 a crash: old files are still there
     pruned      snapshots below the previous are gone   a crash: pruned again
+    collected   files that no kept snapshot names go    a crash: collected later
     drained     the journal begins at the previous      a crash: drained again
 
 One at a time, oldest first. A step that fails is tried again for the same op, and nothing
@@ -12,9 +13,9 @@ behind it is skipped.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from headrace.journal.journal import Journal
 from headrace.journal.machine import State
@@ -34,9 +35,30 @@ class Captured:
     state: State
 
 
-def as_captured(captured: Captured) -> State:
-    """Seal nothing: for machines whose state names no files."""
-    return captured.state
+class Keeper(Protocol):
+    """Keeps the files that a machine's state names. Owned here, met by the machine's room."""
+
+    def restore(self, state: State | None) -> None:
+        """Look at the files that a state names. Recovery calls this before it replays."""
+
+    def seal(self, captured: Captured, journal: Journal) -> State:
+        """Make durable what the state names, and return it with its local part."""
+
+    def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op]) -> None:
+        """Unlink what none of the kept snapshots names. The newest comes first in `kept`."""
+
+
+class NoFiles:
+    """The keeper of machines whose state names no files."""
+
+    def restore(self, state: State | None) -> None:
+        return
+
+    def seal(self, captured: Captured, journal: Journal) -> State:
+        return captured.state
+
+    def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op]) -> None:
+        return
 
 
 @dataclass(slots=True)
@@ -46,7 +68,7 @@ class Checkpoints:
     journal: Journal
     superblock: SuperblockFile
     snapshots: SnapshotFiles
-    seal: Callable[[Captured], State] = as_captured  # makes durable what the state names
+    keeper: Keeper = field(default_factory=NoFiles)
     pending: deque[Captured] = field(default_factory=deque)
 
     @property
@@ -67,18 +89,30 @@ class Checkpoints:
         """
         if not self.pending:
             return None
+        return self.settle(self.persist())
+
+    def persist(self) -> Checkpoint:
+        """Seal and write the oldest pending one; may run beside appends, in one thread."""
         captured = self.pending[0]
-        state = self.seal(captured)
+        state = self.keeper.seal(captured, self.journal)
         snapshot = self.snapshots.persist(captured.op, captured.tip, state)
-        self._pair(Checkpoint(captured.op, captured.tip, snapshot.checksum))
+        return Checkpoint(captured.op, captured.tip, snapshot.checksum)
+
+    def settle(self, checkpoint: Checkpoint) -> Op:
+        """Pair and clear up behind it. The thread that appends calls this."""
+        assert checkpoint.op == self.pending[0].op
+        self._pair(checkpoint)
         self.finish()
         self.pending.popleft()
-        return captured.op
+        return checkpoint.op
 
     def finish(self) -> None:
-        """Prune and drain behind the pair that the superblock names. Recovery calls it too."""
-        previous = self.superblock.current.previous_op
+        """Clear up behind the pair that the superblock names. Recovery calls it too."""
+        current = self.superblock.current
+        previous = current.previous_op
         self.snapshots.prune(previous)
+        kept = [op for op in (current.checkpoint.op, previous) if op > 0]
+        self.keeper.collect(self.snapshots, kept)
         if previous > 0:
             self.journal.drain(Op(min(previous, self.journal.durable) - 1))
 

@@ -15,7 +15,7 @@ What is on disk after a crash, step by step:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors import (
     BodyTooLarge,
@@ -68,6 +68,7 @@ class Journal:
     tip: bytes  # its checksum
     commit: Op = Op(0)  # newest op known committed; stamped into frames as evidence
     marked: Op = Op(0)  # newest op of which a frame says that it was durable
+    far: dict[Op, Slot] = field(default_factory=dict)  # below the ring, until the next drain
     poisoned: StorageFailed | None = None
     is_closed: bool = False
 
@@ -114,12 +115,16 @@ class Journal:
     def read(self, op: Op) -> Entry | None:
         """Return a durable entry, every byte checked; None if it is drained or not here."""
         self.refuse_if_poisoned()
-        slot = self.ring.get(op)
+        slot = self.slot(op)
         found = self._look(slot) if slot is not None else None
         if isinstance(found, Flaw):  # the file may have begun a new life meanwhile: look again
-            slot = self.ring.get(op)
+            slot = self.slot(op)
             return None if slot is None else self.read_slot(slot)
         return found
+
+    def slot(self, op: Op) -> Slot | None:
+        """Return where a durable entry is; None if it is drained or not here."""
+        return self.ring.get(op) or self.far.get(op)
 
     def read_slot(self, slot: Slot) -> Entry:
         """Return the entry of a slot, every byte checked."""
@@ -144,6 +149,7 @@ class Journal:
         self.refuse_if_poisoned()
         assert through <= self.durable
         self.ring.raise_watermark(through)
+        self.far = {op: slot for op, slot in self.far.items() if op > through}
         while len(self.files) > 1 and self.files[1].header.first_op <= through + 1:
             self._retire(self.files.pop(0), "drain")
 

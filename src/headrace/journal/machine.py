@@ -17,6 +17,10 @@ class State:
 class Machine(Protocol):
     """State that is a function of the log: it reads no clock, no chance and no file."""
 
+    @property
+    def bodiless(self) -> frozenset[int]:
+        """The operations whose apply looks at the header alone: a replay reads no body."""
+
     def apply(self, entry: Entry) -> object:
         """Run one committed entry and return its result; never raise on a well-formed one."""
 

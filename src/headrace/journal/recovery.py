@@ -14,27 +14,27 @@ same:
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import count
 
 from headrace.errors import (
     ApplyFailed,
     DiskFull,
     HeadraceError,
     MissingFile,
+    SealFailed,
     StorageFailed,
     TooFewSlots,
 )
 from headrace.journal import mend
-from headrace.journal.checkpoint import Captured, Checkpoints, as_captured
-from headrace.journal.entry import root
+from headrace.journal.checkpoint import Checkpoints, Keeper, NoFiles
+from headrace.journal.entry import Entry, Header, decode_header, root
 from headrace.journal.file import BLOCK_SIZE, JournalFile, size_for
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.group import SEAL_SLOTS, Group
 from headrace.journal.journal import Journal
 from headrace.journal.judge import Plan, judge
-from headrace.journal.machine import Machine, State
+from headrace.journal.machine import Machine
 from headrace.journal.report import Cut, Note, RecoveryReport
 from headrace.journal.ring import Ring, Slot
 from headrace.journal.snapshot import SnapshotFiles, snapshot_name
@@ -44,6 +44,7 @@ from headrace.journal.survey import Survey, survey
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import is_leftover
 from headrace.storage.full import is_full
+from headrace.storage.quarantine import set_aside
 from headrace.storage.seam import Directory
 
 # Constants of a cluster: how far a log may run ahead of its previous checkpoint.
@@ -62,7 +63,7 @@ class Options:
     file_size: int = FILE_SIZE
     spare_count_max: int = SPARE_COUNT_MAX
     create: bool = True  # make the group if the directory is empty
-    seal: Callable[[Captured], State] = as_captured
+    keeper: Keeper = field(default_factory=NoFiles)
     new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
     clock: Callable[[], float] = time.monotonic
 
@@ -167,15 +168,10 @@ def _make(
     superblock.write()
     rooms.spares.ensure()
     machine.restore(None)
-    checkpoints = Checkpoints(journal, superblock, rooms.snapshots, options.seal)
+    options.keeper.restore(None)
+    checkpoints = Checkpoints(journal, superblock, rooms.snapshots, options.keeper)
     group = Group(machine, journal, superblock, checkpoints, Op(0))
     return group, RecoveryReport(is_new=True, file_count=1)
-
-
-def _numbered(name: str) -> Iterator[str]:
-    """Yield `name`, `name.1`, `name.2` ...: nothing in quarantine is ever replaced."""
-    yield name
-    yield from (f"{name}.{number}" for number in count(1))
 
 
 @dataclass(slots=True)
@@ -210,7 +206,9 @@ class _Recovery:
         rewritten = 0 if found.is_clean else mend.rewrite(journal, found.scan.proven)
         self._set_aside()
         self._open_file(journal)
-        checkpoints = Checkpoints(journal, superblock, self.rooms.snapshots, self.options.seal)
+        checkpoints = Checkpoints(
+            journal, superblock, self.rooms.snapshots, self.options.keeper
+        )
         group = Group(self.machine, journal, superblock, checkpoints, plan.base)
         self._restore()
         replayed = self._replay(group, slots)
@@ -279,12 +277,15 @@ class _Recovery:
             file.end = min(file.end, position)
 
     def _journal(self, slots: list[Slot]) -> Journal:
-        """The journal as scanned. What only a replay from far back needs gets no slot."""
+        """The journal as scanned. What only a replay from far back needs is not in the ring."""
         scan, plan = self.found.scan, self.plan
         ring = Ring(self.options.slots, plan.watermark)
+        far: dict[Op, Slot] = {}
         for slot in slots:
             if slot.op > plan.watermark:
                 ring.put(slot)
+            elif slot.op > plan.base:
+                far[slot.op] = slot
         return Journal(
             identity=self.identity,
             directory=self.rooms.journal,
@@ -295,6 +296,7 @@ class _Recovery:
             tip=plan.tip,
             commit=plan.commit,
             marked=min(scan.marked, plan.head),
+            far=far,
         )
 
     def _cut(self, journal: Journal, superblock: SuperblockFile) -> Cut | None:
@@ -368,12 +370,7 @@ class _Recovery:
         self.rooms.spares.tidy(live)
 
     def _quarantine(self, room: Directory, name: str) -> None:
-        taken = set(self.rooms.quarantine.names())
-        free = next(one for one in _numbered(name) if one not in taken)
-        room.rename(name, free, into=self.rooms.quarantine)
-        self.rooms.quarantine.sync()
-        room.sync()
-        self.quarantined.append(f"{room.path}/{name}")
+        self.quarantined.append(set_aside(room, name, self.rooms.quarantine))
 
     def _open_file(self, journal: Journal) -> None:
         """Begin a new file where the newest one ends in damage that the snapshot covers."""
@@ -399,13 +396,22 @@ class _Recovery:
                 found=type(error).__name__,
                 hint="Was this directory written by another release?",
             ) from error
+        self.options.keeper.restore(snapshot.state if snapshot else None)
 
     def _replay(self, group: Group, slots: list[Slot]) -> int:
         wanted = [slot for slot in slots if self.plan.base < slot.op <= self.plan.replay_to]
         for slot in wanted:
-            group.apply(group.journal.read_slot(slot))
+            group.apply(self._entry(group.journal, slot))
         assert group.applied == self.plan.replay_to
         return len(wanted)
+
+    def _entry(self, journal: Journal, slot: Slot) -> Entry:
+        """The entry of a slot; without its body if the machine does not look at it."""
+        header = decode_header(slot.sealed)
+        assert isinstance(header, Header)
+        if header.operation in self.machine.bodiless:
+            return Entry(header, slot.sealed, b"")
+        return journal.read_slot(slot)
 
     def _finish(self, group: Group) -> None:
         try:
@@ -413,5 +419,6 @@ class _Recovery:
                 pass
             group.checkpoints.finish()
             self.rooms.spares.ensure()
-        except DiskFull as error:  # what is pending stays so, and appends wait for it
+        except (DiskFull, SealFailed) as error:
+            # What is pending stays so, and appends wait for it.
             self.notes.append(Note(error.path, None, str(error), mended=False))

@@ -20,6 +20,7 @@ class CounterMachine:
     counters: dict[str, int] = field(default_factory=dict)
     applied: int = 0
     chain: bytes = bytes(16)
+    bodiless: frozenset[int] = frozenset()  # an amount is in the body
 
     def apply(self, entry: Entry) -> int | str:
         """Add, and return the new value; a body without sense is rejected, not an error."""
