@@ -1,0 +1,105 @@
+"""The process that writes segments: jobs come in on standard input, outcomes leave on output.
+
+    message := size:u32  msgpack
+
+It is started anew, holds no lock and no descriptor of its parent, touches nothing but the files
+that a job names, and ends when its input closes: a fault in C++ cannot take the node down.
+"""
+
+import os
+import select
+import struct
+import sys
+import threading
+from typing import BinaryIO
+
+import msgspec
+
+from headrace.errors import CorruptEntry
+from headrace.journal.entry import Entry, decode
+from headrace.partition.sealing import (
+    DISK,
+    JOB_DECODER,
+    Failed,
+    Part,
+    encode,
+    seal_file,
+)
+from headrace.storage.file import FileDirectory
+
+SIZE = struct.Struct("<I")
+NICENESS = 5  # those who append come first
+
+
+def main() -> int:
+    """Serve jobs until the input ends."""
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    os.nice(NICENESS)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    files = _Files()
+    while (message := receive(source)) is not None:
+        try:
+            job = JOB_DECODER.decode(message)
+            with FileDirectory.open_root(job.directory, create=False) as directory:
+                outcome = seal_file(job, directory, files.read)
+        except (OSError, msgspec.DecodeError) as error:
+            outcome = Failed(DISK, str(error))
+        files.close()
+        try:
+            send(sink, encode(outcome))
+        except BrokenPipeError:  # the parent died before the thread above noticed
+            os._exit(0)
+    return 0
+
+
+def _end_with_parent() -> None:
+    """End in the middle of a job, too, when the other end of the input closes."""
+    watch = select.poll()
+    watch.register(sys.stdin.fileno(), 0)  # no bytes are waited for, only the end
+    watch.poll()
+    os._exit(0)
+
+
+def send(sink: BinaryIO, message: bytes) -> None:
+    """Write one message."""
+    sink.write(SIZE.pack(len(message)) + message)
+    sink.flush()
+
+
+def receive(source: BinaryIO) -> bytes | None:
+    """Read one message; None at the end of the input."""
+    size = source.read(SIZE.size)
+    if len(size) < SIZE.size:
+        return None
+    wanted = SIZE.unpack(size)[0]
+    message = source.read(wanted)
+    return message if len(message) == wanted else None
+
+
+class _Files:
+    """The files that a job reads, each opened once."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def read(self, part: Part) -> Entry:
+        """Return one entry, every byte checked."""
+        descriptor = self._open.get(part.path)
+        if descriptor is None:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(part.path, flags)
+            self._open[part.path] = descriptor
+        found = decode(os.pread(descriptor, part.size, part.position))
+        if isinstance(found, Entry) and found.checksum == part.checksum:
+            return found
+        flaw = "another entry" if isinstance(found, Entry) else found.what
+        raise CorruptEntry(f"op {part.op}: {flaw}", path=part.path, position=part.position)
+
+    def close(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

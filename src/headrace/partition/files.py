@@ -1,0 +1,278 @@
+"""The segments and carry files of one shard: which are there, which are named, which may go."""
+
+import threading
+from bisect import bisect_left
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.errors import CorruptSegment, HeadraceError, StorageFailed
+from headrace.journal.entry import Flaw
+from headrace.journal.snapshot import Snapshot, SnapshotFiles
+from headrace.model.ids import Identity, Op
+from headrace.model.namespace import Namespace
+from headrace.partition import local as local_part
+from headrace.partition.carry import CarryFile, carry_name, op_of, open_carry
+from headrace.partition.local import Carried, Local
+from headrace.partition.segment import Digests, SegmentInfo, parse_name, segment_name
+from headrace.partition.segment_reader import SegmentFile, open_segment
+from headrace.partition.state import PartitionsState, Placed
+from headrace.storage.atomic import is_leftover
+from headrace.storage.names import joined
+from headrace.storage.quarantine import set_aside
+from headrace.storage.seam import Directory
+
+OPEN_COUNT_MAX: Final = 128  # verified segments that stay open: a descriptor and a footer each
+_TAIL_SIZE: Final = 256 * 1024  # where the footer of a Parquet file is
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A file that is not as it should be. What it costs is said by `what`."""
+
+    path: str
+    what: str
+
+
+@dataclass(slots=True)
+class ShardFiles:
+    """The one place that unlinks segments and carry files."""
+
+    identity: Identity
+    segments: Directory
+    carries: Directory
+    quarantine: Directory
+    there: set[str] = field(default_factory=set)  # segments on disk
+    found: set[str] = field(default_factory=set)  # of them, those that were there at the start
+    carry: dict[Op, CarryFile] = field(default_factory=dict)  # whole ones
+    carry_ops: list[Op] = field(default_factory=list)  # their keys, ascending
+    lost_carries: dict[Op, tuple[Carried, Flaw]] = field(default_factory=dict)
+    named: dict[Op, frozenset[str]] = field(default_factory=dict)  # by the snapshot at an op
+    restored: Op = Op(0)  # the snapshot that this process began with
+    holds: Counter[str] = field(default_factory=Counter)  # readers of a segment's name
+    open: OrderedDict[str, SegmentFile] = field(default_factory=OrderedDict)
+    findings: list[Finding] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of `holds`
+
+    def report(self, finding: Finding) -> None:
+        """Note what is wrong with a file, once."""
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+    def restore(self, known: Local, op: Op) -> None:
+        """Look at what is there, unlink leftovers, open what the snapshot at `op` names."""
+        self.restored = op
+        for room in (self.segments, self.carries):
+            for name in filter(is_leftover, room.names()):
+                room.unlink(name)
+        self.there = {name for name in self.segments.names() if parse_name(name)}
+        self.found = set(self.there)
+        self.findings.clear()
+        for one in known.placed:
+            name = segment_name(one.namespace, one.created, one.first, one.end)
+            if name not in self.there:
+                what = f"segment is gone: offsets {one.first} to {one.end} cannot be read"
+                self.report(Finding(joined(self.segments.path, name), what))
+        for carried in known.carried:
+            self._open_carry(carried)
+
+    def _open_carry(self, known: Carried) -> None:
+        found = open_carry(self.carries, self.identity, known.op)
+        if isinstance(found, CarryFile) and found.checksum != known.checksum:
+            found.close()
+            found = Flaw("another carry file", known.checksum.hex(), found.checksum.hex())
+        if isinstance(found, Flaw):
+            self.lost_carries[known.op] = (known, found)
+            path = joined(self.carries.path, carry_name(known.op))
+            self.report(Finding(path, f"carry file: {found.what}"))
+        else:
+            self.add_carry(found)
+
+    def add(self, name: str) -> None:
+        """Note a segment that was written under its name just now."""
+        self.there.add(name)
+        self.found.discard(name)
+        self._forget_open(name)
+
+    def add_carry(self, file: CarryFile) -> None:
+        # One that is replaced closes when its last reader lets go of it.
+        self.carry[file.op] = file
+        self.carry_ops = sorted(self.carry)
+
+    def carry_of(self, op: Op) -> CarryFile | None:
+        """Return the carry file that holds `op`: the first whose Seal came at or after it."""
+        ops = self.carry_ops
+        for index in range(bisect_left(ops, op), len(ops)):
+            file = self.carry.get(ops[index])
+            if file is not None and op in file:
+                return file
+        return None
+
+    def lost_carries_for(self, op: Op) -> dict[Op, Carried]:
+        """Return the carry files that are gone or bad and might have held `op`."""
+        return {key: known for key, (known, _) in self.lost_carries.items() if key >= op}
+
+    def carry_flaws(self) -> str:
+        """Say in words which carry files are bad."""
+        flaws = [
+            f"{carry_name(op)}: {flaw.what}" for op, (_, flaw) in self.lost_carries.items()
+        ]
+        return f" ({'; '.join(flaws)})" if flaws else ""
+
+    def name(self, op: Op, names: frozenset[str]) -> None:
+        """Note what the snapshot at `op` names."""
+        self.named[op] = names
+
+    def collect(
+        self, snapshots: SnapshotFiles, kept: Sequence[Op], state: PartitionsState
+    ) -> None:
+        """Unlink what no kept snapshot names. If one of them cannot be read, nothing goes."""
+        named: set[str] = set()
+        for op in kept:
+            names = self._names_at(snapshots, op)
+            if names is None:
+                return
+            named |= names
+        if not kept:
+            return
+        # A checkpoint that is on its way is named by no snapshot yet.
+        named.update(*(names for op, names in self.named.items() if op > kept[0]))
+        self.named = {op: names for op, names in self.named.items() if op >= kept[-1]}
+        kept_back = set() if kept[0] > self.restored else self.found
+        self._collect_segments(named | kept_back, state)
+        self._collect_carries(named, kept[0])
+
+    def _names_at(self, snapshots: SnapshotFiles, op: Op) -> frozenset[str] | None:
+        if op not in self.named:
+            found = snapshots.load(op)
+            if not isinstance(found, Snapshot):
+                return None
+            try:
+                self.named[op] = local_part.decode(found.state.local).names
+            except HeadraceError:
+                return None
+        return self.named[op]
+
+    def _collect_segments(self, named: set[str], state: PartitionsState) -> None:
+        gone = 0
+        for name in sorted(self.there - named):
+            if self.holds[name]:
+                continue
+            if name in self.found and not self._is_covered(name, state):
+                where = set_aside(self.segments, name, self.quarantine)
+                what = "segment of no row that this log knows: moved to quarantine"
+                self.report(Finding(where, what))
+            else:
+                self._forget_open(name)
+                self.segments.unlink(name)
+                gone += 1
+            self.there.discard(name)
+            self.found.discard(name)
+        if gone:
+            self.segments.sync()
+
+    def _is_covered(self, name: str, state: PartitionsState) -> bool:
+        """Say whether the log knows all rows of a segment that no snapshot names."""
+        parsed = parse_name(name)
+        assert parsed is not None
+        namespace, created, _, end = Namespace(parsed[0]), *parsed[1:]
+        partition = state.partitions.get(namespace)
+        known = partition is not None and partition.created == created and end <= partition.end
+        ended = state.closed.get(namespace)
+        known = known or (ended is not None and created <= ended)
+        return known and self._is_ours(name)
+
+    def _is_ours(self, name: str) -> bool:
+        """Find this cluster's id in the footer, without parsing what may be rotten."""
+        try:
+            file = self.segments.open(name)
+        except OSError:
+            return False
+        try:
+            size = file.size()
+            tail = file.read(max(0, size - _TAIL_SIZE), _TAIL_SIZE)
+        except OSError:
+            return False
+        finally:
+            file.close()
+        return self.identity.cluster.hex().encode() in tail
+
+    def _collect_carries(self, named: set[str], newest: Op) -> None:
+        gone = 0
+        for name in self.carries.names():
+            op = op_of(name)
+            if op is None or op > newest or name in named:
+                continue
+            self.carry.pop(op, None)
+            self.carry_ops = sorted(self.carry)
+            self.carries.unlink(name)
+            gone += 1
+        for op in [op for op in self.lost_carries if carry_name(op) not in named]:
+            del self.lost_carries[op]
+        if gone:
+            self.carries.sync()
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        """Keep a segment's file from being unlinked."""
+        with self._lock:
+            self.holds[name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.holds[name] -= 1
+                if not self.holds[name]:
+                    del self.holds[name]
+
+    def segment(self, info: SegmentInfo, place: Placed) -> SegmentFile:
+        """Return a segment that was checked whole, once, since it was opened."""
+        name = info.name
+        known = self.open.get(name)
+        if known is not None:
+            with suppress(KeyError):  # another thread may have let it go just now
+                self.open.move_to_end(name)
+            return known
+        try:
+            storage = self.segments.open(name)
+        except OSError as error:
+            raise CorruptSegment(
+                "segment cannot be opened",
+                path=joined(self.segments.path, name),
+                expected="a file",
+                found=error.strerror,
+            ) from error
+        try:
+            file = open_segment(storage, info, Digests(place.rows, place.file, place.size))
+        except HeadraceError:
+            storage.close()
+            raise
+        self.open[name] = file
+        while len(self.open) > OPEN_COUNT_MAX:
+            self.open.popitem(last=False)  # a reader in the middle of it still holds it open
+        return file
+
+    def _forget_open(self, name: str) -> None:
+        self.open.pop(name, None)
+
+    def quarantine_segment(self, name: str, what: str) -> None:
+        """Move a bad segment out of the way. Its place stays known: a copy can be put back."""
+        self._forget_open(name)
+        try:
+            where = set_aside(self.segments, name, self.quarantine)
+        except OSError as error:
+            raise StorageFailed(self.segments.path, "quarantine", error) from error
+        self.there.discard(name)
+        self.report(Finding(where, what))
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for file in self.carry.values():
+            file.close()
+        self.carry.clear()
+        self.carry_ops = []
+        with suppress(KeyError):
+            while True:
+                self.open.popitem()[1].close()

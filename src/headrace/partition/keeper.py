@@ -1,0 +1,347 @@
+"""Keeps the files that a shard's snapshots name: segments and carry files.
+
+A checkpoint at a Seal, step by step, and what a crash after each leaves:
+
+    written    each due segment, under a temporary name    leftovers, unlinked at the next start
+    renamed    the directory synced once for all           unnamed segments, set aside, written
+                                                           again by the replay of the same Seal
+    carried    what is in no segment, in one new file      an unnamed carry file, likewise
+    named      by the snapshot                             a newer snapshot, accepted
+    collected  what no kept snapshot names                 collected later
+
+A segment counts as placed only once its name is durable. A step that fails is tried again for
+the same Seal, and nothing behind it is skipped.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.errors import CorruptEntry, DiskFull, SealFailed, StorageFailed
+from headrace.journal.checkpoint import Captured
+from headrace.journal.entry import HEADER_SIZE, Entry, Header, decode_header
+from headrace.journal.frame import PREFIX_SIZE
+from headrace.journal.journal import Journal
+from headrace.journal.machine import State
+from headrace.journal.snapshot import SnapshotFiles
+from headrace.model.ids import Identity, Op
+from headrace.partition import local as local_part
+from headrace.partition.carry import Item, write_carry
+from headrace.partition.files import Finding, ShardFiles
+from headrace.partition.local import Carried, Local, PlacedHere, UnplacedHere
+from headrace.partition.machine import Capture, PartitionsMachine
+from headrace.partition.operations import Schema
+from headrace.partition.sealer import Sealer
+from headrace.partition.sealing import (
+    DAMAGED,
+    FULL,
+    UNSEALABLE,
+    Done,
+    Failed,
+    Outcome,
+    Part,
+    SealJob,
+)
+from headrace.partition.segment import SegmentInfo
+from headrace.partition.state import Piece, Placed, Segment, Unplaced
+from headrace.storage.atomic import LEFTOVER_SUFFIX
+from headrace.storage.names import joined
+from headrace.storage.stream import whole_digest
+
+
+@dataclass(slots=True)
+class ShardKeeper:
+    """See `journal.checkpoint.Keeper`. One thread at a time calls it."""
+
+    machine: PartitionsMachine
+    identity: Identity
+    files: ShardFiles
+    sealer: Sealer
+    new_id: Callable[[], int]
+    poisoned: StorageFailed | None = None  # a sync of a directory failed: never sync it again
+
+    def restore(self, state: State | None) -> None:
+        """Find the files that a state names, and give its segments their places."""
+        known = local_part.NOTHING if state is None else local_part.decode(state.local)
+        self.files.restore(known, self.machine.state.sealed_op)
+        places: dict[tuple[int, int, int, int], Placed | Unplaced] = {}
+        for placed in known.placed:
+            key = (placed.namespace, placed.created, placed.first, placed.end)
+            places[key] = Placed(placed.rows, placed.file, placed.size)
+        for one in known.unplaced:
+            key = (one.namespace, one.created, one.first, one.end)
+            places[key] = Unplaced(one.pieces, one.flaw)
+        for partition in self.machine.state.partitions.values():
+            for segment in partition.segments:
+                key = (segment.namespace, segment.created, segment.first, segment.end)
+                segment.place = places.get(key, Unplaced((), "no snapshot says where it is"))
+
+    def seal(self, captured: Captured, journal: Journal) -> State:
+        """Write what the Seal decided, and carry the rest."""
+        self._refuse_if_poisoned()
+        capture = self.machine.captures[captured.op]
+        self._write_segments(capture, journal)
+        self._carry(capture, journal)
+        known = self._local(capture)
+        self.files.name(capture.op, known.names)
+        # This one stays: its snapshot may fail, and then all is done again.
+        for op in list(self.machine.captures):  # a copy: another thread may add to them
+            if op < capture.op:
+                del self.machine.captures[op]
+        return State(captured.state.replicated, local_part.encode(known))
+
+    def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op]) -> None:
+        """Unlink what no kept snapshot names, and what was found and is covered by them."""
+        self._refuse_if_poisoned()
+        try:
+            self.files.collect(snapshots, kept, self.machine.state)
+        except OSError as error:
+            self.poisoned = StorageFailed(self.files.segments.path, "collect", error)
+            raise self.poisoned from error
+
+    def read(self, op: Op, journal: Journal) -> Entry:
+        """Return one live entry, every byte checked: from the journal, or from its carry file.
+
+        A drain between two looks moves an entry from one to the other, never away.
+        """
+        for _ in range(2):
+            entry = journal.read(op)
+            if entry is not None:
+                return entry
+            carry = self.files.carry_of(op)
+            if carry is not None:
+                found = carry.read(op)
+                if isinstance(found, Entry):
+                    return found
+                raise CorruptEntry(
+                    f"op {op}: {found.what}",
+                    path=carry.path,
+                    expected=found.expected,
+                    found=found.found,
+                )
+        flaws = self.files.carry_flaws()
+        raise CorruptEntry(
+            f"op {op} is neither in the journal nor in a carry file{flaws}",
+            path=self.files.carries.path,
+        )
+
+    def unsealed(self) -> list[Finding]:
+        """Say which segments could not be written yet, and why. Their rows are carried."""
+        room = self.files.segments.path
+        return [
+            Finding(joined(room, self.info(segment).name), f"unsealed: {segment.place.flaw}")
+            for partition in list(self.machine.state.partitions.values())
+            for segment in partition.segments
+            if isinstance(segment.place, Unplaced) and segment.place.flaw
+        ]
+
+    def _refuse_if_poisoned(self) -> None:
+        if self.poisoned is not None:
+            raise self.poisoned
+
+    def _write_segments(self, capture: Capture, journal: Journal) -> None:
+        due = [
+            segment
+            for segments in capture.segments
+            for segment in segments
+            if isinstance(segment.place, Unplaced) and segment.place.pieces
+        ]
+        jobs: list[SealJob] = []
+        chosen: list[Segment] = []
+        for segment in due:
+            job = self._job(segment, capture.schemas, journal)
+            if isinstance(job, SealJob):
+                jobs.append(job)
+                chosen.append(segment)
+            else:
+                segment.place = Unplaced(_pieces(segment), job)
+        outcomes = self.sealer.seal(
+            jobs, self.files.segments, lambda part: self.read(part.op, journal)
+        )
+        try:
+            self._publish(jobs, chosen, outcomes)
+        finally:
+            self._clear(jobs)
+        for segment, outcome in zip(chosen, outcomes, strict=True):
+            if isinstance(outcome, Failed):
+                self._answer(segment, outcome, journal)
+
+    def _clear(self, jobs: list[SealJob]) -> None:
+        """Unlink what got no name: a child that dies cannot, and the next try has another."""
+        for job in jobs:
+            with suppress(OSError):
+                self.files.segments.unlink(job.temporary)
+
+    def _publish(
+        self, jobs: list[SealJob], segments: list[Segment], outcomes: list[Outcome]
+    ) -> None:
+        """Give the written files their names, sync them all, and only then count on them."""
+        room = self.files.segments
+        placed: list[tuple[Segment, Placed]] = []
+        for job, segment, outcome in zip(jobs, segments, outcomes, strict=True):
+            if not isinstance(outcome, Done):
+                continue
+            digests = outcome.digests
+            self._verify(job, digests.file, digests.size)
+            try:
+                room.rename(job.temporary, job.info.name)
+            except OSError as error:
+                raise SealFailed(room.path, str(error)) from error
+            self.files.add(job.info.name)
+            placed.append((segment, Placed(digests.rows, digests.file, digests.size)))
+        if not placed:
+            return
+        try:
+            room.sync()
+        except OSError as error:
+            self.poisoned = StorageFailed(room.path, "sync-dir", error)
+            raise self.poisoned from error
+        for segment, place in placed:
+            segment.place = place
+
+    def _verify(self, job: SealJob, digest: bytes, size: int) -> None:
+        """Look at the file oneself: the child's word for it is not enough."""
+        room = self.files.segments
+        try:
+            file = room.open(job.temporary)
+            try:
+                found = (whole_digest(file), file.size())
+            finally:
+                file.close()
+        except OSError as error:
+            raise SealFailed(room.path, str(error)) from error
+        if found != (digest, size):
+            raise SealFailed(room.path, "the file is not what the child says that it wrote")
+
+    def _answer(self, segment: Segment, outcome: Failed, journal: Journal) -> None:
+        """Decide what a failure means: later, never by this release, or damage."""
+        path = self.files.segments.path
+        if outcome.kind == FULL:
+            raise DiskFull(path, "seal")
+        if outcome.kind == DAMAGED:
+            for piece in _pieces(segment):
+                journal.read(piece.op)  # damage in the journal is not to be drained: it raises
+        if outcome.kind not in (DAMAGED, UNSEALABLE):
+            raise SealFailed(path, outcome.flaw)
+        segment.place = Unplaced(_pieces(segment), outcome.flaw)
+
+    def _job(
+        self, segment: Segment, schemas: dict[int, tuple[Schema, ...]], journal: Journal
+    ) -> SealJob | str:
+        """Return what is needed to write a segment, or why it cannot be written."""
+        parts: list[Part] = []
+        for piece in _pieces(segment):
+            part = self._part(piece, journal)
+            if part is None:
+                return f"op {piece.op} is neither in the journal nor in a carry file"
+            parts.append(part)
+        number = self.machine.state.topic_number(segment.namespace)
+        return SealJob(
+            info=self.info(segment),
+            partition_id=self.machine.state.partition_id(segment.namespace),
+            schemas={one.version: one.schema for one in schemas[number]},
+            parts=tuple(parts),
+            directory=self.files.segments.path,
+            temporary=f"{self.new_id():016x}{LEFTOVER_SUFFIX}",
+        )
+
+    def info(self, segment: Segment) -> SegmentInfo:
+        """Return what the file of a segment says of itself."""
+        return SegmentInfo(
+            cluster=self.identity.cluster,
+            group=self.identity.group,
+            namespace=segment.namespace,
+            created=segment.created,
+            first=segment.first,
+            end=segment.end,
+            first_op=segment.first_op,
+            seal_op=segment.seal_op,
+            tip=segment.tip,
+            schema_id=segment.version,
+        )
+
+    def _part(self, piece: Piece, journal: Journal) -> Part | None:
+        slot = journal.slot(piece.op)
+        if slot is not None:
+            header = decode_header(slot.sealed)
+            assert isinstance(header, Header)
+            path, position = slot.file.path, slot.position + PREFIX_SIZE
+            size, checksum = HEADER_SIZE + header.body_size, header.checksum
+        else:
+            carry = self.files.carry_of(piece.op)
+            if carry is None:
+                return None
+            path, checksum = carry.path, carry.item(piece.op).checksum
+            position, size = carry.place(piece.op)
+        return Part(piece.op, path, position, size, checksum, piece.first, piece.timestamp)
+
+    def _carry(self, capture: Capture, journal: Journal) -> None:
+        """Write the live entries that are in no carry file yet into one of this Seal's own."""
+        items: list[Item] = []
+        for op in sorted(_needed(capture)):
+            if self.files.carry_of(op) is not None:
+                continue
+            slot = journal.slot(op)
+            if slot is None:
+                continue  # its carry file is lost: reads of it say so
+            header = decode_header(slot.sealed)
+            assert isinstance(header, Header)
+            items.append(Item(op, HEADER_SIZE + header.body_size, header.checksum))
+        if not items:
+            return
+        try:
+            carry = write_carry(
+                self.files.carries,
+                self.identity,
+                capture.op,
+                items,
+                lambda op: self.read(op, journal),
+            )
+        except StorageFailed as failed:
+            if failed.stage == "sync-dir":
+                self.poisoned = failed
+            raise
+        self.files.add_carry(carry)
+
+    def _local(self, capture: Capture) -> Local:
+        """Say where everything is that the captured state names."""
+        carried = {}
+        for op in _needed(capture):
+            carry = self.files.carry_of(op)
+            if carry is not None:
+                carried[carry.op] = Carried(carry.op, carry.checksum, carry.size)
+            else:
+                # A file that is gone stays named: putting it back must bring its rows back.
+                carried.update(self.files.lost_carries_for(op))
+        placed: list[PlacedHere] = []
+        unplaced: list[UnplacedHere] = []
+        for one in (segment for segments in capture.segments for segment in segments):
+            key = (one.namespace, one.created, one.first, one.end)
+            if isinstance(one.place, Placed):
+                place = one.place
+                placed.append(PlacedHere(*key, place.rows, place.file, place.size))
+            else:
+                unplaced.append(UnplacedHere(*key, one.place.pieces, one.place.flaw))
+        return Local(
+            local_part.FORMAT,
+            tuple(carried[op] for op in sorted(carried)),
+            tuple(placed),
+            tuple(unplaced),
+        )
+
+
+def _needed(capture: Capture) -> Iterable[Op]:
+    """Return the ops whose entries must be in some carry file, each once."""
+    unplaced = (
+        piece.op
+        for segments in capture.segments
+        for segment in segments
+        if isinstance(segment.place, Unplaced)
+        for piece in segment.place.pieces
+    )
+    return {*capture.live, *unplaced}
+
+
+def _pieces(segment: Segment) -> tuple[Piece, ...]:
+    assert isinstance(segment.place, Unplaced)
+    return segment.place.pieces

@@ -1,0 +1,190 @@
+"""What changes partitions, as bytes: an operation in the entry's header, and a body.
+
+    append := batch                                        namespace, created, writer, version,
+    stage  := stage_id:16s  number:u32  zeros:44  batch    schema_id and row_count in the header
+    others := [field, …]
+
+A batch is one Arrow record batch message. The other bodies are one msgpack array with exactly
+the command's fields, in the order of this page. Commands of a whole topic (SetSchema, Publish,
+Discard) carry the namespace of its partition 0 and the topic's `created`. A command never
+changes: another field is another operation. Full story in docs/formats/operations.md.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import ClassVar, Final, get_args
+
+import msgspec
+
+from headrace.model.ids import Offset, Revision
+from headrace.storage.seam import Buffer
+
+# Numbers of their own, so that an entry shown alone says which machine it is for.
+APPEND: Final = 40
+STAGE: Final = 41
+
+STAGE_ID_SIZE: Final = 16
+STAGE_HEADER_SIZE: Final = 64  # the batch behind it keeps its alignment
+_STAGE = struct.Struct("<16sI44s")
+_ZEROS = bytes(44)
+assert _STAGE.size == STAGE_HEADER_SIZE
+
+
+class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """A value that is written as a msgpack array of exactly its fields."""
+
+
+class Schema(Value, frozen=True):
+    """One version of a topic's schema."""
+
+    version: int
+    schema: bytes  # an Arrow schema message
+
+
+class OpenPartition(Value, frozen=True):
+    """Bring a partition to life. `revision` is the metadata that its proposer had applied."""
+
+    operation: ClassVar[int] = 32
+    revision: Revision
+    topic_created: Revision
+    schemas: tuple[Schema, ...]  # all versions of the topic, ascending
+
+
+class SetSchema(Value, frozen=True):
+    """Give a topic its next schema: in force from each partition's end on."""
+
+    operation: ClassVar[int] = 33
+    version: int
+    schema: bytes
+
+
+class ClosePartition(Value, frozen=True):
+    """End a partition's life. Its files go when no kept snapshot names them."""
+
+    operation: ClassVar[int] = 34
+    revision: Revision
+
+
+class Receipt(Value, frozen=True):
+    """What a stage holds: the answer to its last Stage, and what Publish asks for."""
+
+    stage_id: bytes
+    op_count: int
+    row_count: int
+    digest: bytes  # its body checksums, folded in order
+
+
+class Publish(Value, frozen=True):
+    """Give the rows of exactly these stages offsets, in this order, all at once."""
+
+    operation: ClassVar[int] = 35
+    stages: tuple[Receipt, ...]
+
+
+class Discard(Value, frozen=True):
+    """Forget stages by their ids, never by a version: another task may still fill its own."""
+
+    operation: ClassVar[int] = 36
+    stage_ids: tuple[bytes, ...]
+
+
+class StoreCursor(Value, frozen=True):
+    """Say which offset a consumer group reads next. `hold` keeps Trim from going past it."""
+
+    operation: ClassVar[int] = 37
+    group: str
+    next: Offset
+    generation: int
+    hold: bool
+
+
+class DeleteCursor(Value, frozen=True):
+    """Forget a consumer group's cursor, and its hold."""
+
+    operation: ClassVar[int] = 38
+    group: str
+    generation: int
+
+
+class Trim(Value, frozen=True):
+    """Drop the rows below `first`; not beyond a held cursor, unless `past_hold`."""
+
+    operation: ClassVar[int] = 39
+    first: Offset
+    past_hold: bool
+
+
+class Purge(Value, frozen=True):
+    """Drop all rows. Offsets go on: none is ever given twice."""
+
+    operation: ClassVar[int] = 42
+
+
+class Seal(Value, frozen=True):
+    """The body of the group's Seal; an empty one expires nothing."""
+
+    expire: bool  # writers and stages that were idle too long leave, by this entry's time
+
+
+TopicCommand = SetSchema | Publish | Discard
+PartitionCommand = OpenPartition | ClosePartition | StoreCursor | DeleteCursor | Trim | Purge
+Command = TopicCommand | PartitionCommand
+
+_DECODERS: Final = {kind.operation: msgspec.msgpack.Decoder(kind) for kind in get_args(Command)}
+assert len(_DECODERS) == len(get_args(Command))
+_SEAL_DECODER = msgspec.msgpack.Decoder(Seal)
+
+
+@dataclass(frozen=True, slots=True)
+class StageHeader:
+    """What stands before the batch in the body of a Stage."""
+
+    stage_id: bytes
+    number: int  # from 0 within its stage
+
+
+def encode(command: Command | Seal) -> bytes:
+    """Return the body of the entry whose operation is `command.operation`."""
+    return msgspec.msgpack.encode(command)
+
+
+def decode(operation: int, body: Buffer) -> Command | None:
+    """Read a command from any bytes; None if they are none."""
+    decoder = _DECODERS.get(operation)
+    if decoder is None:
+        return None
+    try:
+        command: Command = decoder.decode(body)
+    # msgspec lets the error of a string that is not UTF-8 pass as it is.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return command
+
+
+def is_command(operation: int) -> bool:
+    """Say whether `operation` is one whose body is msgpack."""
+    return operation in _DECODERS
+
+
+def decode_seal(body: Buffer) -> Seal:
+    """Read a Seal's body from any bytes. What cannot be read expires nothing."""
+    if not len(body):
+        return Seal(expire=False)
+    try:
+        return _SEAL_DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Seal(expire=False)
+
+
+def encode_stage(stage_id: bytes, number: int) -> bytes:
+    """Return what stands before the batch in the body of a Stage."""
+    assert len(stage_id) == STAGE_ID_SIZE
+    return _STAGE.pack(stage_id, number, _ZEROS)
+
+
+def decode_stage(body: Buffer) -> StageHeader | None:
+    """Read the start of a Stage's body; None if it is none."""
+    if len(body) < STAGE_HEADER_SIZE:
+        return None
+    stage_id, number, zeros = _STAGE.unpack_from(body)
+    return StageHeader(stage_id, number) if zeros == _ZEROS else None

@@ -1,0 +1,73 @@
+"""From an entry of the log to rows as readers and segments see them.
+
+An entry keeps the bytes and the schema id it was appended with. Its rows are shown in the
+version in force at their offset, or a later one, with `_partition`, `_offset` and `_timestamp`
+before the user's columns.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import BadBatch, CorruptEntry
+from headrace.journal.entry import Entry
+from headrace.model import batch
+from headrace.model.ids import Offset
+from headrace.model.schema import SYSTEM_FIELDS, decode_schema, upgrade
+from headrace.partition.operations import STAGE, STAGE_HEADER_SIZE
+from headrace.partition.segment import segment_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Schemas:
+    """The versions of one topic's schema, decoded once."""
+
+    versions: Mapping[int, Any]  # of pa.Schema, by version
+
+    @classmethod
+    def decode(cls, encoded: Mapping[int, bytes]) -> "Schemas":
+        return cls({version: decode_schema(data) for version, data in encoded.items()})
+
+    def user(self, version: int) -> pa.Schema:
+        """Return the user's columns in `version`."""
+        return self.versions[version]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the rows of an entry are in their partition."""
+
+    partition_id: int
+    first: Offset
+    timestamp: int
+
+
+def rows_of(entry: Entry, schemas: Schemas, version: int, path: str) -> pa.RecordBatch:
+    """Return the user's columns of an entry, as rows of `version`."""
+    header = entry.header
+    body = memoryview(entry.body)
+    if header.operation == STAGE:
+        body = body[STAGE_HEADER_SIZE:]
+    try:
+        found = batch.decode(body, schemas.user(header.schema_id), header.row_count)
+        return upgrade(found, schemas.user(version))
+    except BadBatch as error:
+        # Its checksum is right, so these are the bytes that were admitted.
+        raise CorruptEntry(
+            f"op {header.op} holds no batch of schema {header.schema_id}: {error}", path=path
+        ) from error
+
+
+def placed(rows: pa.RecordBatch, place: Place) -> pa.RecordBatch:
+    """Put the system's columns before the user's."""
+    count = rows.num_rows
+    partition, _, timestamp = SYSTEM_FIELDS
+    columns = [
+        pa.repeat(pa.scalar(place.partition_id, partition.type), count),
+        pa.arange(place.first, place.first + count),
+        pa.repeat(pa.scalar(place.timestamp, timestamp.type), count),
+        *rows.columns,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=segment_schema(rows.schema))

@@ -1,0 +1,74 @@
+"""Which runs become segments at a Seal: by body bytes and Seals waited, so equal everywhere."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.model.ids import Op
+from headrace.partition.state import Partition, Piece, Run, Segment, Unplaced
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSizes:
+    """Constants of a cluster. Replicas that differed in them would differ in their segments."""
+
+    size_min: int = 8 * 1024 * 1024  # smaller runs are carried: small files are a burden
+    size_target: int = 64 * 1024 * 1024  # a longer run becomes several files
+    waited_max: int = 16  # Seals that a small run is carried through
+
+
+SEGMENT_SIZES: Final = SegmentSizes()
+
+
+def cut(partition: Partition, op: Op, tip: bytes, sizes: SegmentSizes) -> list[Segment]:
+    """Turn the runs that are due into segments, and let the others wait one Seal more."""
+    made: list[Segment] = []
+    carried: list[Run] = []
+    for run in partition.runs:
+        if run.size >= sizes.size_min or run.waited >= sizes.waited_max:
+            files = _files(run.pieces, sizes)
+            made += [_segment(partition, run, pieces, op, tip) for pieces in files]
+        else:
+            run.waited += 1
+            carried.append(run)
+    if made:
+        segments = sorted((*partition.segments, *made), key=lambda one: one.first)
+        # In this order: a reader in another thread finds each row in one of them, or in both.
+        partition.segments = tuple(segments)
+        partition.runs = carried
+    return made
+
+
+def _files(pieces: Sequence[Piece], sizes: SegmentSizes) -> Iterator[tuple[Piece, ...]]:
+    """Part a run's pieces into files of about the target; a short rest joins the last one."""
+    size_left = sum(piece.size for piece in pieces)
+    file: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        file.append(piece)
+        size += piece.size
+        size_left -= piece.size
+        if size >= sizes.size_target and size_left >= sizes.size_min:
+            yield tuple(file)
+            file, size = [], 0
+    if file:
+        yield tuple(file)
+
+
+def _segment(
+    partition: Partition, run: Run, pieces: tuple[Piece, ...], op: Op, tip: bytes
+) -> Segment:
+    return Segment(
+        namespace=partition.namespace,
+        created=partition.created,
+        first=pieces[0].first,
+        end=pieces[-1].end,
+        version=run.version,
+        first_op=min(piece.op for piece in pieces),
+        seal_op=op,
+        tip=tip,
+        first_timestamp=pieces[0].timestamp,
+        last_timestamp=pieces[-1].timestamp,
+        size=sum(piece.size for piece in pieces),
+        place=Unplaced(pieces),
+    )

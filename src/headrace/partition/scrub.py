@@ -1,0 +1,72 @@
+"""Reading every file again, so that rot is found while a copy of the bytes still exists."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from headrace.errors import Corrupt
+from headrace.partition.files import Finding
+from headrace.partition.keeper import ShardKeeper
+from headrace.partition.state import Placed, Segment
+from headrace.storage.names import joined
+
+
+def scrub(keeper: ShardKeeper) -> Iterator[Finding | None]:
+    """Check one file at each step: every byte against its digest, every row against its own.
+
+    A bad segment goes to quarantine, so that no reader trusts what is still in a cache. Its
+    place stays known: a whole copy that is put back is served again.
+    """
+    for segment in _placed(keeper):
+        # A scrub takes days: what was trimmed since it began may be gone, and is no loss.
+        yield _check_segment(keeper, segment) if _is_live(keeper, segment) else None
+    for op in list(keeper.files.carry_ops):
+        file = keeper.files.carry.get(op)
+        flaw = None if file is None else file.check()
+        if file is None or flaw is None:
+            yield None
+            continue
+        finding = Finding(file.path, f"carry file: {flaw.what}")
+        keeper.files.report(finding)
+        yield finding
+
+
+def _placed(keeper: ShardKeeper) -> list[Segment]:
+    return [
+        segment
+        for partition in list(keeper.machine.state.partitions.values())
+        for segment in partition.segments
+        if isinstance(segment.place, Placed)
+    ]
+
+
+def _is_live(keeper: ShardKeeper, segment: Segment) -> bool:
+    partition = keeper.machine.state.partitions.get(segment.namespace)
+    return partition is not None and any(one is segment for one in partition.segments)
+
+
+def _check_segment(keeper: ShardKeeper, segment: Segment) -> Finding | None:
+    assert isinstance(segment.place, Placed)
+    files, info = keeper.files, keeper.info(segment)
+    with files.hold(info.name):
+        try:
+            files.open.pop(info.name, None)  # it was checked when it was opened; check again
+            _drop_cache(keeper, info.name)
+            files.segment(info, segment.place).check()
+        except Corrupt as error:
+            path = joined(files.segments.path, info.name)
+            if info.name in files.there:
+                files.quarantine_segment(info.name, str(error))
+            else:
+                files.report(Finding(path, str(error)))
+            return Finding(path, str(error))
+    return None
+
+
+def _drop_cache(keeper: ShardKeeper, name: str) -> None:
+    """What the cache holds says nothing about the platter."""
+    with suppress(OSError):  # whatever it is, the check meets it too and gives it a name
+        file = keeper.files.segments.open(name)
+        try:
+            file.drop_cache()
+        finally:
+            file.close()

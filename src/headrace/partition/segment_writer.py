@@ -1,0 +1,182 @@
+"""Writing a segment: batches of any size become row groups, hashed on their way to the disk."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.errors import BadSchema, DiskFull, HeadraceError, SealFailed, StorageFailed
+from headrace.model.digest import RowDigest
+from headrace.partition.segment import (
+    OFFSET,
+    ROW_DIGEST_KEY,
+    TIMESTAMP,
+    Digests,
+    SegmentInfo,
+    columns_text,
+    identity,
+    is_dense,
+    retyped,
+    segment_schema,
+)
+from headrace.storage.full import is_full
+from headrace.storage.seam import Storage
+from headrace.storage.stream import WriteStream
+
+# A reader holds one row group in memory; whichever limit comes first ends it.
+ROW_GROUP_ROWS_MAX: Final = 64 * 1024
+ROW_GROUP_SIZE_MAX: Final = 64 * 1024 * 1024  # of Arrow buffers, before encoding
+
+COMPRESSION: Final = "zstd"
+COMPRESSION_LEVEL: Final = 1  # level 3 halves the speed and saves next to nothing
+# Offsets count up and timestamps nearly so: their differences are a few bits each.
+DELTA_ENCODED: Final = {OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"}
+
+
+def write_segment(
+    storage: Storage,
+    info: SegmentInfo,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+) -> Digests:
+    """Write the rows [first, end) into the empty file `storage`, unsynced; return its digests.
+
+    `schema` names the user's columns; `batches` have the system's in front. After any error
+    the file is garbage. SealFailed: the rows are not what `info` says, or Parquet cannot hold
+    them; DiskFull and StorageFailed: the disk. What `batches` raises by name comes through.
+    """
+    assert storage.size() == 0
+    sink = WriteStream(storage)
+    try:
+        rows = _write(sink, info, segment_schema(schema), batches)
+        sink.flush()
+    except (pa.ArrowException, OSError, BadSchema) as error:
+        raise _named(storage.path, sink, error) from error
+    finally:
+        sink.abandon()
+    return Digests(rows, sink.digest(), sink.byte_count)
+
+
+def writer_settings(schema: pa.Schema) -> dict[str, Any]:
+    """Return what every segment is written with."""
+    return {
+        "compression": COMPRESSION,
+        "compression_level": COMPRESSION_LEVEL,
+        "use_dictionary": [path for path in _leaves(schema) if path not in DELTA_ENCODED],
+        "column_encoding": DELTA_ENCODED,
+        "write_page_checksum": True,
+    }
+
+
+def row_groups(
+    batches: Iterable[pa.RecordBatch], rows_max: int, size_max: int
+) -> Iterator[list[pa.RecordBatch]]:
+    """Cut and gather `batches` into groups within both limits.
+
+    A row that is over `size_max` alone has a group to itself.
+    """
+    group: list[pa.RecordBatch] = []
+    rows = size = 0
+    for whole in batches:
+        batch = whole
+        while batch.num_rows:
+            count = _fitting(batch, rows_max - rows, size_max - size)
+            piece = batch.slice(0, count if group else max(count, 1))
+            if piece.num_rows:
+                group.append(piece)
+                rows += piece.num_rows
+                size += piece.nbytes
+            batch = batch.slice(piece.num_rows)
+            if batch.num_rows:
+                yield group
+                group, rows, size = [], 0, 0
+    if group:
+        yield group
+
+
+def _fitting(batch: pa.RecordBatch, rows_left: int, size_left: int) -> int:
+    """Return how many of the first rows are within both limits."""
+    rows: int = min(batch.num_rows, rows_left)
+    if batch.slice(0, rows).nbytes <= size_left:
+        return rows
+    return (
+        bisect_right(range(rows), size_left, lo=1, key=lambda n: batch.slice(0, n).nbytes) - 1
+    )
+
+
+def _write(
+    sink: WriteStream,
+    info: SegmentInfo,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+) -> bytes:
+    """Write the file and return the digest of its rows."""
+    writer = pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, **writer_settings(schema))
+    digest = RowDigest(schema)
+    try:
+        for batch in _checked(sink.storage.path, info, schema, batches):
+            digest.update(batch)
+            writer.write_batch(batch, row_group_size=batch.num_rows)
+        rows = digest.digest()
+        writer.add_key_value_metadata({**identity(info), ROW_DIGEST_KEY: rows.hex()})
+        writer.close()
+    except BaseException:
+        sink.abandon()
+        with suppress(pa.ArrowException, OSError):
+            writer.close()
+        raise
+    return rows
+
+
+def _checked(
+    path: str, info: SegmentInfo, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Give one batch per row group, with the offsets from first to end and no other."""
+    offset = int(info.first)
+    alike = _alike(path, schema, batches)
+    for group in row_groups(alike, ROW_GROUP_ROWS_MAX, ROW_GROUP_SIZE_MAX):
+        batch = group[0] if len(group) == 1 else pa.concat_batches(group)
+        if not is_dense(batch.column(OFFSET), offset):
+            raise SealFailed(path, f"its offsets do not count up from {offset}")
+        offset += batch.num_rows
+        if offset > info.end:
+            break
+        yield batch
+    if offset != info.end:
+        more = "more" if offset > info.end else offset - info.first
+        raise SealFailed(path, f"it should have {info.row_count} rows, there are {more}")
+
+
+def _alike(
+    path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not batch.schema.equals(schema):
+            raise SealFailed(path, f"a batch has the columns {columns_text(batch.schema)}")
+        strictly = batch.schema.equals(schema, check_metadata=True)
+        yield batch if strictly else retyped(batch, schema)
+
+
+@lru_cache(maxsize=64)  # a child writes many segments of few schemas
+def _leaves(schema: pa.Schema) -> list[str]:
+    """Return the Parquet paths of all columns, such as `items.list.element.price`.
+
+    Arrow names the columns of an encoding by these; only a written file tells them.
+    """
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    columns = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return [columns.column(index).path for index in range(len(columns))]
+
+
+def _named(path: str, sink: WriteStream, error: Exception) -> HeadraceError:
+    if isinstance(error, OSError) and error is sink.failure:
+        return (
+            DiskFull(path, "write") if is_full(error) else StorageFailed(path, "write", error)
+        )
+    first_line = (str(error) or type(error).__name__).splitlines()[0]
+    return SealFailed(path, first_line)

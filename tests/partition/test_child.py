@@ -1,0 +1,137 @@
+"""The process that seals: its messages, its descriptors, and that it ends with its parent."""
+
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.partition.shards import Place, await_that, on_files
+
+from headrace.errors import CorruptEntry
+from headrace.partition.child import NICENESS, SIZE, _Files, receive, send
+from headrace.partition.sealer import Children
+from headrace.partition.sealing import DISK, OUTCOME_DECODER, Done, Failed, encode
+
+
+@pytest.fixture
+def place(tmp_path):
+    with on_files(tmp_path / "shard") as root:
+        yield Place(root)
+
+
+@pytest.fixture
+def child():
+    with subprocess.Popen(
+        [sys.executable, "-m", "headrace.partition.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": "src"},
+        cwd=Path(__file__).parents[2],
+    ) as process:
+        yield process
+        process.kill()
+
+
+def asked(child, message: bytes):
+    send(child.stdin, message)
+    return OUTCOME_DECODER.decode(receive(child.stdout))
+
+
+class TestMessages:
+    def test_what_is_sent_is_received(self):
+        stream = io.BytesIO()
+        for message in (b"one", b"", b"x" * 100_000):
+            send(stream, message)
+        stream.seek(0)
+        assert [receive(stream) for _ in range(4)] == [b"one", b"", b"x" * 100_000, None]
+
+    @pytest.mark.parametrize("data", [b"", b"\x05", SIZE.pack(5), SIZE.pack(5) + b"four"])
+    def test_the_end_of_the_input_ends_it_wherever_it_comes(self, data):
+        assert receive(io.BytesIO(data)) is None
+
+
+class TestEntries:
+    def test_entries_are_read_from_the_files_of_the_job(self, place):
+        files = _Files()
+        for part in place.jobs[0].parts:
+            entry = files.read(part)
+            assert (entry.op, entry.checksum) == (part.op, part.checksum)
+        assert len(files._open) == 1
+        descriptor = next(iter(files._open.values()))
+        files.close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+    def test_another_entry_and_no_entry_are_told_apart(self, place):
+        _, first, second, *_ = place.jobs[0].parts
+        files = _Files()
+        other = msgspec.structs.replace(first, position=second.position)
+        with pytest.raises(CorruptEntry, match="another entry") as caught:
+            files.read(other)
+        assert (caught.value.path, caught.value.position) == (first.path, second.position)
+        none = msgspec.structs.replace(first, position=first.position + 8)
+        with pytest.raises(CorruptEntry, match="checksum"):
+            files.read(none)
+        files.close()
+
+    def test_no_link_is_followed(self, place, tmp_path):
+        part = place.jobs[0].parts[0]
+        link = tmp_path / "link"
+        link.symlink_to(part.path)
+        with pytest.raises(OSError, match="symbolic"):
+            _Files().read(msgspec.structs.replace(part, path=str(link)))
+
+
+class TestProcess:
+    def test_it_serves_jobs_and_ends_with_its_input(self, place, child):
+        # Bytes that are no job are answered, not died of.
+        nonsense = asked(child, b"\xc1")
+        assert (type(nonsense), nonsense.kind) == (Failed, DISK)
+        gone = msgspec.structs.replace(place.jobs[0], directory="/nowhere/at/all")
+        assert asked(child, encode(gone)).kind == DISK
+        for job in place.jobs:
+            assert isinstance(asked(child, encode(job)), Done)
+        assert len(place.leftovers()) == 2
+        assert os.getpriority(os.PRIO_PROCESS, child.pid) == min(
+            19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS
+        )
+        # Between jobs it holds its three pipes, and nothing of any job.
+        assert {int(one.name) for one in Path(f"/proc/{child.pid}/fd").iterdir()} == {0, 1, 2}
+        child.stdin.close()
+        assert child.wait(60) == 0
+
+    def test_it_ends_in_the_middle_of_a_job_too(self, place, child, tmp_path):
+        job = place.blocked(place.jobs[0], tmp_path / "entry")
+        send(child.stdin, encode(job))
+        await_that(place.leftovers)
+        assert child.poll() is None
+        began = time.monotonic()
+        child.stdin.close()
+        assert child.wait(60) == 0
+        assert time.monotonic() - began < 30
+
+    def test_a_started_child_has_no_descriptor_of_its_parent(self, place):
+        children = Children(count=1)
+        read_end, write_end = os.pipe()
+        os.set_inheritable(write_end, True)
+        os.set_inheritable(read_end, True)
+        try:
+            place.seal(children, place.jobs[0])
+            (child,) = children.idle
+            process = child.process
+            links = {
+                int(one.name): str(one.readlink())
+                for one in Path(f"/proc/{process.pid}/fd").iterdir()
+            }
+            assert set(links) == {0, 1, 2}
+            assert str(Path(f"/proc/self/fd/{read_end}").readlink()) not in links.values()
+            assert os.getsid(process.pid) == process.pid  # a Ctrl-C is not for it
+        finally:
+            os.close(read_end)
+            os.close(write_end)
+            children.close()
+        assert process.poll() == 0

@@ -1,0 +1,89 @@
+"""From an entry to rows: the system's columns, older schemas, staged bodies, bad ones."""
+
+import pyarrow as pa
+import pytest
+from tests.partition.shards import NARROW, NEWER, SCHEMA, WIDE, some_rows
+
+from headrace.errors import BadSchema, CorruptEntry
+from headrace.journal.entry import root, seal
+from headrace.model import batch as batches
+from headrace.model.ids import Offset, Op, View
+from headrace.model.schema import encode_schema
+from headrace.partition.operations import APPEND, STAGE, encode_stage
+from headrace.partition.rows import Place, Schemas, placed, rows_of
+from headrace.sim.solo import SOLO
+
+
+def an_entry(rows, *, schema_id=1, operation=APPEND, row_count=None, body=None):
+    encoded = bytes(batches.encode(rows)) if body is None else body
+    if operation == STAGE and body is None:
+        encoded = encode_stage(b"s" * 16, 0) + encoded
+    return seal(
+        SOLO,
+        op=Op(1),
+        parent=root(SOLO),
+        view=View(0),
+        operation=operation,
+        timestamp=1,
+        body=encoded,
+        schema_id=schema_id,
+        row_count=rows.num_rows if row_count is None else row_count,
+    )
+
+
+def the_schemas(*schemas):
+    return Schemas.decode({n: encode_schema(one) for n, one in enumerate(schemas, start=1)})
+
+
+@pytest.mark.parametrize("operation", [APPEND, STAGE])
+def test_rows_are_those_that_were_appended_or_staged(operation):
+    rows = some_rows(5, 7)
+    found = rows_of(an_entry(rows, operation=operation), the_schemas(SCHEMA), 1, "path")
+    assert found.equals(rows)
+
+
+def test_older_rows_are_shown_in_a_newer_version():
+    found = rows_of(an_entry(some_rows(0, 3)), the_schemas(SCHEMA, NEWER), 2, "path")
+    assert found.schema.equals(NEWER)
+    assert found["note"].null_count == 3
+    found = rows_of(an_entry(some_rows(0, 3, NARROW)), the_schemas(NARROW, WIDE), 2, "path")
+    assert found["id"].type == pa.int64()
+    assert found["id"].to_pylist() == [0, 1, 2]
+
+
+def test_the_systems_columns_come_first():
+    found = placed(some_rows(5, 3), Place(7, Offset(100), 42))
+    assert found.schema.names == ["_partition", "_offset", "_timestamp", "id", "name"]
+    assert found["_partition"].to_pylist() == [7, 7, 7]
+    assert found["_offset"].to_pylist() == [100, 101, 102]
+    assert [one.value for one in found["_timestamp"]] == [42, 42, 42]
+    assert [each.nullable for each in found.schema][:3] == [False] * 3
+
+
+def test_columns_of_the_user_are_not_copied():
+    rows = some_rows(0, 100)
+    found = placed(rows, Place(0, Offset(0), 0))
+    assert found["id"].buffers()[1].address == rows["id"].buffers()[1].address
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        an_entry(some_rows(0, 3, NARROW)),
+        an_entry(some_rows(0, 3), row_count=4),
+        an_entry(some_rows(0, 3), body=b""),
+        an_entry(some_rows(0, 3), body=b"\xff" * 300),
+        an_entry(some_rows(0, 3), operation=STAGE, body=b"short"),
+        an_entry(some_rows(0, 3), operation=STAGE, body=bytes(64)),
+    ],
+    ids=["columns", "count", "empty", "rubbish", "short", "nothing"],
+)
+def test_a_body_that_is_no_batch_of_its_schema_is_a_corrupt_entry(entry):
+    with pytest.raises(CorruptEntry, match="op 1 holds no batch of schema 1") as caught:
+        rows_of(entry, the_schemas(SCHEMA), 1, "journal")
+    assert caught.value.path == "journal"
+
+
+def test_a_schema_that_is_none_is_named():
+    with pytest.raises(BadSchema):
+        Schemas.decode({1: b"no schema"})

@@ -1,0 +1,145 @@
+"""The scrub: rot is found while a copy still exists, and nothing else is called rot."""
+
+import errno
+
+import pytest
+from tests.partition.shards import (
+    KEY,
+    a_disk,
+    a_shard,
+    carry_path,
+    files_in,
+    layered,
+    sealed,
+)
+
+from headrace.errors import CorruptSegment, StorageFailed
+from headrace.model.ids import Offset
+from headrace.partition.files import Finding
+from headrace.partition.scrub import scrub
+from headrace.sim.shard import purging
+from headrace.storage.faults import Fail, LoseSync
+from headrace.storage.memory import MemoryDisk
+
+
+@pytest.fixture
+def disk():
+    return a_disk(layered)
+
+
+def test_a_healthy_shard_has_nothing_to_tell(disk):
+    shard = a_shard(disk)
+    before = {path: disk.content(path) for path in disk.files()}
+    assert list(scrub(shard.store.keeper)) == [None] * 4  # a segment and three carry files
+    assert shard.store.findings == []
+    assert {path: disk.content(path) for path in disk.files()} == before
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_rotten_segment_goes_to_quarantine_and_comes_back_from_a_copy(disk, is_open):
+    shard = a_shard(disk)
+    (path,) = files_in(disk, "segments")
+    if is_open:
+        shard.ids(0, 1)
+    whole = disk.content(path)
+    disk.flip(path, 9_999)
+    found = [one for one in scrub(shard.store.keeper) if one]
+    assert [one.path for one in found] == [path]
+    assert shard.store.findings == found
+    assert files_in(disk, "segments") == []
+    (aside,) = files_in(disk.power_cut(), "quarantine")
+    assert len(disk.content(aside)) == len(whole)
+    with pytest.raises(CorruptSegment, match="cannot be opened"):
+        shard.ids(0, 1)
+    assert shard.ids(140, 190) == list(range(140, 190))
+    for _ in range(2):
+        shard.checkpoint()
+    disk.put(path, whole)
+    assert shard.ids() == list(range(190))
+    again = a_shard(disk.kill())
+    assert again.ids() == list(range(190))
+    assert again.store.findings == []
+
+
+def test_rot_that_only_the_platter_shows_is_found(disk):
+    (path,) = files_in(disk, "segments")
+    whole = disk.content(path)
+    disk.flip(path, 9_999)
+    with disk.root.child("segments").open(path.split("/")[1]) as file:
+        file.write(0, [whole])  # the cache is right; the sync that would say so is lost
+        disk.hook = lambda effect: LoseSync() if effect.kind == "sync" else None
+        with pytest.raises(OSError, match="error"):
+            file.sync()
+    disk.hook = None
+    shard = a_shard(disk)
+    assert shard.ids(0, 140) == list(range(140))
+    assert [one.path for one in scrub(shard.store.keeper) if one] == [path]
+
+
+def test_a_missing_segment_is_told_once_each_time(disk):
+    (path,) = files_in(disk, "segments")
+    disk.remove(path)
+    shard = a_shard(disk)
+    for _ in range(2):
+        (found,) = [one for one in scrub(shard.store.keeper) if one]
+        assert found.path == path
+    assert len([one for one in shard.store.findings if "cannot be opened" in one.what]) == 1
+
+
+def test_what_is_trimmed_while_a_scrub_runs_is_no_loss():
+    disk = MemoryDisk()
+    shard = a_shard(disk)
+    for _ in range(3):
+        sealed(shard)
+    steps = scrub(shard.store.keeper)
+    assert next(steps) is None
+    shard.one(purging(KEY))
+    for _ in range(3):
+        shard.checkpoint()
+    assert files_in(disk, "segments") == []
+    assert list(steps) == [None, None]
+    assert shard.store.findings == []
+
+
+def test_a_segment_is_held_while_it_is_checked(disk):
+    shard = a_shard(disk)
+    name = files_in(disk, "segments")[0].split("/")[1]
+    seen = set()
+    disk.read_fault = lambda *_: seen.add(shard.store.keeper.files.holds[name])
+    next(scrub(shard.store.keeper))
+    assert seen == {1}
+
+
+@pytest.mark.parametrize("at", [20, 130, -100])
+def test_a_rotten_carry_file_is_told_and_left_for_the_ops_that_are_whole(disk, at):
+    shard = a_shard(disk)
+    path = carry_path(18)
+    disk.flip(path, at % len(disk.content(path)) * 8)
+    (found,) = [one for one in scrub(shard.store.keeper) if one]
+    assert found.path == path
+    assert found.what.startswith("carry file: ")
+    assert shard.store.findings == [found]
+    assert path in disk.files()
+    list(scrub(shard.store.keeper))
+    assert shard.store.findings == [found]
+
+
+def test_a_segment_that_cannot_be_moved_aside_is_an_error_with_a_name(disk):
+    shard = a_shard(disk)
+    (path,) = files_in(disk, "segments")
+    disk.flip(path, 9_999)
+    disk.hook = lambda effect: Fail(errno.EIO) if effect.kind == "rename" else None
+    with pytest.raises(StorageFailed) as caught:
+        list(scrub(shard.store.keeper))
+    assert caught.value.stage == "quarantine"
+
+
+def test_unreadable_bytes_are_rot(disk):
+    shard = a_shard(disk)
+    (path,) = files_in(disk, "segments")
+    disk.read_fault = lambda where, *_: errno.EIO if where == path else None
+    found = next(scrub(shard.store.keeper))
+    assert isinstance(found, Finding)
+    assert (found.path, "Input/output error" in found.what) == (path, True)
+    with pytest.raises(CorruptSegment):
+        list(shard.store.reader.read(KEY, Offset(0), Offset(1)))
