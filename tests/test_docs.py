@@ -24,6 +24,9 @@ KNOWN_COMMANDS = frozenset(
         ".venv/bin/headrace bench disk",
         ".venv/bin/headrace bench journal",
         ".venv/bin/headrace bench recovery",
+        ".venv/bin/headrace bench ingest",
+        ".venv/bin/headrace bench partitions",
+        ".venv/bin/headrace bench replay",
         ".venv/bin/headrace bench disk --json",
     }
 )

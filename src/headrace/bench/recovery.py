@@ -55,7 +55,7 @@ def _case(path: Path, load: Load, scale: float, is_cold: bool) -> Case:
         unit="MiB/s",
         ours=lambda: _scanning(path, load.at(scale), is_cold),
         reference="reading and hashing the same files",
-        limit=lambda: _hashing(path, is_cold),
+        limit=lambda: hashing(path, is_cold),
         floor=_FLOOR if load is _LARGE else None,
     )
 
@@ -74,17 +74,17 @@ def _scanning(path: Path, load: Load, is_cold: bool) -> Iterator[Round]:
             found = survey(root, journal, SnapshotFiles(snapshots, SOLO))
             assert found.scan.head == head
 
-        yield lambda: _measured(_journal_files(path), work, is_cold)
+        yield lambda: measured(journal_files(path), work, is_cold)
     shutil.rmtree(path)
 
 
 @contextmanager
-def _hashing(path: Path, is_cold: bool) -> Iterator[Round]:
+def hashing(path: Path, is_cold: bool) -> Iterator[Round]:
     buffer = memoryview(bytearray(_PIECE_SIZE))
 
     def one_round() -> float:
-        files = _journal_files(path)
-        return _measured(files, lambda: _hash_all(files, buffer), is_cold)
+        files = journal_files(path)
+        return measured(files, lambda: _hash_all(files, buffer), is_cold)
 
     yield one_round
 
@@ -100,11 +100,11 @@ def _fill(path: Path, load: Load) -> Op:
         return solo.head
 
 
-def _journal_files(path: Path) -> list[Path]:
+def journal_files(path: Path) -> list[Path]:
     return sorted((path / "journal").glob("*.wal"))
 
 
-def _measured(files: Sequence[Path], work: Callable[[], None], is_cold: bool) -> float:
+def measured(files: Sequence[Path], work: Callable[[], None], is_cold: bool) -> float:
     if is_cold:
         for file in files:
             _drop_cache(file)

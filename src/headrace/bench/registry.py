@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Protocol
 
-from headrace.bench import disk, journal, recovery
+from headrace.bench import disk, ingest, journal, partitions, recovery, replay
 from headrace.bench.frame import Case
 from headrace.errors import Rejected
 
@@ -19,6 +19,9 @@ BENCHES: dict[str, Bench] = {
     "disk": disk,
     "journal": journal,
     "recovery": recovery,
+    "ingest": ingest,
+    "partitions": partitions,
+    "replay": replay,
 }
 
 

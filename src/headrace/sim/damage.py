@@ -33,7 +33,7 @@ def damaged(scene: Scene, damage: Damage) -> bytes | None:
     if damage.kind in WHOLE:
         return _whole(scene, damage, data)
     if damage.kind == "flip":
-        return _flipped(data, damage.at)
+        return flipped(data, damage.at)
     if damage.kind == "cut":
         return data[: damage.at]
     if damage.kind == "forged":
@@ -51,7 +51,8 @@ def _whole(scene: Scene, damage: Damage, data: bytes) -> bytes | None:
     return selves[damage.kind]
 
 
-def _flipped(data: bytes, bit: int) -> bytes:
+def flipped(data: bytes, bit: int) -> bytes:
+    """Return `data` with one bit turned over, counted from the lowest of the first byte."""
     place = bit // 8
     return data[:place] + bytes([data[place] ^ (1 << bit % 8)]) + data[place + 1 :]
 

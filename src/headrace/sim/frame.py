@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
-from headrace.sim.mutants import MUTANTS
+from headrace.sim.mutants import MUTANTS, Mutant
 
 Part = TypeVar("Part")
 _SHOWN = 20  # failures printed
@@ -41,9 +41,14 @@ def in_processes(work: Callable[..., Part], jobs: Sequence[tuple[Any, ...]]) -> 
             print(file=sys.stderr)
 
 
-def hunt(harness: str, catch: Callable[[str, int], str], options: Namespace) -> int:
+def hunt(
+    harness: str,
+    catch: Callable[[str, int], str],
+    options: Namespace,
+    mutants: Sequence[Mutant] = MUTANTS,
+) -> int:
     """Plant each bug that this harness must catch, one after the other; a missed one fails."""
-    names = [mutant.name for mutant in MUTANTS if mutant.harness == harness]
+    names = [mutant.name for mutant in mutants if mutant.harness == harness]
     caught = dict(in_processes(_named, [(catch, name, options.seed) for name in names]))
     missed = [name for name in names if not caught[name]]
     if options.json:

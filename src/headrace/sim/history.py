@@ -6,15 +6,27 @@ takes it.
 """
 
 from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 from headrace.journal.entry import Entry
+from headrace.journal.group import Group
+from headrace.journal.machine import Machine
 from headrace.model.ids import Op
 from headrace.sim.counter import CounterMachine
-from headrace.sim.solo import Solo
 
 
 class Broken(Exception):
     """A promise did not hold. The text says which."""
+
+
+class Recovered(Protocol):
+    """A group of one replica that was opened: what a history is compared with."""
+
+    @property
+    def group(self) -> Group: ...
+
+    @property
+    def machine(self) -> Machine: ...
 
 
 @dataclass(slots=True)
@@ -25,8 +37,12 @@ class History:
     acknowledged: list[bytes] = field(default_factory=list)  # checksums, by op from 1
     refused: set[bytes] = field(default_factory=set)  # surely not appended
 
-    def copy(self) -> "History":
-        return History(dict(self.submitted), list(self.acknowledged), set(self.refused))
+    def copy(self) -> Self:
+        return type(self)(dict(self.submitted), list(self.acknowledged), set(self.refused))
+
+    def model(self) -> Machine:
+        """Return a machine before op 1, to run the log again."""
+        return CounterMachine()
 
     def submit(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -41,7 +57,7 @@ class History:
         """Note what an append that raised Unavailable has surely not left behind."""
         self.refused.update(entry.checksum for entry in entries)
 
-    def check(self, solo: Solo) -> None:
+    def check(self, solo: Recovered) -> None:
         """Compare a recovered group with the history; what it shows is acknowledged by that."""
         chain = self._chain(solo)
         self._check_acknowledged(chain)
@@ -50,11 +66,11 @@ class History:
         self._check_reach(solo)
         self.acknowledged = chain
 
-    def _chain(self, solo: Solo) -> list[bytes]:
+    def _chain(self, solo: Recovered) -> list[bytes]:
         """The log as the group shows it; what is drained is taken from the history."""
         journal = solo.group.journal
         chain: list[bytes] = []
-        for number in range(1, solo.head + 1):
+        for number in range(1, journal.durable + 1):
             entry = journal.read(Op(number))
             if entry is not None:
                 chain.append(entry.checksum)
@@ -85,14 +101,14 @@ class History:
                 raise Broken(f"op {number} does not chain to the op before it")
             parent = checksum
 
-    def _check_state(self, solo: Solo, chain: list[bytes]) -> None:
-        model = CounterMachine()
+    def _check_state(self, solo: Recovered, chain: list[bytes]) -> None:
+        model = self.model()
         for checksum in chain:
             model.apply(self.submitted[checksum])
         if model.digest() != solo.machine.digest():
             raise Broken("the state is not what the log says")
 
-    def _check_reach(self, solo: Solo) -> None:
+    def _check_reach(self, solo: Recovered) -> None:
         """The journal holds everything from the previous checkpoint on, that op included."""
         current = solo.group.superblock.current
         snapshots = solo.group.checkpoints.snapshots.ops()

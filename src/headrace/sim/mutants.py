@@ -52,12 +52,12 @@ class Mutant:
 
 
 @contextmanager
-def planted(name: str) -> Iterator[None]:
+def planted(name: str, mutants: Sequence[Mutant] | None = None) -> Iterator[None]:
     """Plant the bug of this name, none if it is empty."""
     if not name:
         yield
         return
-    mutant = next(one for one in MUTANTS if one.name == name)
+    mutant = next(one for one in mutants or MUTANTS if one.name == name)
     with mutant.planted():
         yield
 

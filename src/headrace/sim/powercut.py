@@ -1,9 +1,10 @@
 """Cut the power of a real file system under a writer, again and again, also while it recovers.
 
-`python -m headrace.sim.powercut [--cuts 30] [--seed N] [--json]`. Each session is a cut under
-load, then none to two cuts in the middle of the recovery from it, then a recovery that is left
-in peace and compared with everything acknowledged. A cut counts only where it landed. A planted
-writer that acknowledges before it syncs runs first and has to be caught.
+`python -m headrace.sim.powercut [--shard] [--cuts 30] [--seed N] [--json]`. Each session is a
+cut under load, then none to two cuts in the middle of the recovery from it, then a recovery
+that is left in peace and compared with everything acknowledged. A cut counts only where it
+landed. A planted writer that acknowledges before it syncs runs first and has to be caught. With
+`--shard` the group is a shard with segments: see `shard_powercut.py`.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from typing import Final, Literal, NoReturn
 import msgspec
 from rich.console import Console
 
+from headrace.sim import shard_powercut
 from headrace.sim.loopdisk import CannotCut, LoopDisk, loop_disk
 from headrace.sim.testimony import PATIENCE_SECONDS, Testimony, Writer
 from headrace.sim.witness import Witness
@@ -319,17 +321,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m headrace.sim.powercut")
     parser.add_argument("--cuts", type=int, default=30, help="cuts that must land")
     parser.add_argument("--seed", type=int, default=1, help="of the log and of the moments")
+    parser.add_argument("--shard", action="store_true", help="a shard, not a bare group")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)  # so that the disk is unmounted and detached
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     try:
         with Console(stderr=True).status("cutting") as status:
-            outcome = cut_all(
-                arguments.cuts,
-                arguments.seed,
-                lambda tally: status.update(f"{tally.cut_count} of {arguments.cuts} cuts"),
-            )
+            outcome = _cut_either(arguments, status.update)
     except CannotCut as reason:
         console.print(
             json.dumps({"powercut": "skipped", "reason": str(reason)}, indent=2)
@@ -341,9 +340,22 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     if arguments.json:
         console.print(json.dumps(outcome.as_json(), indent=2))
+    elif isinstance(outcome, shard_powercut.Outcome):
+        shard_powercut.show(console, outcome)
     else:
         show(console, outcome)
     sys.exit(HELD if outcome.holds else FAILED)
+
+
+def _cut_either(
+    arguments: argparse.Namespace, say: Callable[[str], None]
+) -> Outcome | shard_powercut.Outcome:
+    cuts, seed = arguments.cuts, arguments.seed
+    if arguments.shard:
+        return shard_powercut.cut_all(
+            cuts, seed, lambda tally: say(f"{tally.count} of {cuts} cuts")
+        )
+    return cut_all(cuts, seed, lambda tally: say(f"{tally.cut_count} of {cuts} cuts"))
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -7,12 +7,9 @@ more inside the recovery), compare with the history, append, die, recover, compa
 Failing calls (EIO, ENOSPC, a sync that loses its data) are swept in the same way.
 """
 
-import errno
 import sys
-from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 
 from headrace.errors import HeadraceError
@@ -21,60 +18,11 @@ from headrace.sim.history import Broken, History
 from headrace.sim.mutants import planted
 from headrace.sim.script import Actor, options, play
 from headrace.sim.solo import Solo
-from headrace.storage.faults import (
-    Crash,
-    CrashAfter,
-    Crashed,
-    Effect,
-    Fail,
-    Fault,
-    Keep,
-    LoseSync,
-    choices,
-)
+from headrace.sim.strikes import Hook, Strike, Tally, any_death, deaths, strikes
+from headrace.storage.faults import Crash, CrashAfter, Crashed, Effect, Fail, Fault
 from headrace.storage.memory import MemoryDisk
 
-SUBSET_BOUND = 6  # all 2^6 subsets up to six unsynced changes, a sample beyond
-CHOICE_MAX = 96  # ways of one power cut tried at one crash point
 STATES_SHORT, STATES_FULL = 12, 96  # crashed states whose recovery is swept effect by effect
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a sweep did. A fault that did not land is not counted."""
-
-    cases: int = 0
-    landed: Counter[str] = field(default_factory=Counter)  # faults, by kind
-    found: Counter[str] = field(default_factory=Counter)  # what the recoveries reported
-    failures: list[str] = field(default_factory=list)
-
-    def merge(self, other: "Tally") -> None:
-        self.cases += other.cases
-        self.landed.update(other.landed)
-        self.found.update(other.found)
-        self.failures += other.failures
-
-
-@dataclass(frozen=True, slots=True)
-class Strike:
-    """A fault to put on one effect of the script."""
-
-    number: int
-    fault: Fault
-    name: str
-    crash_at: int | None = None  # a later effect, where the life that went on ends after all
-
-
-@dataclass(slots=True)
-class _Hook:
-    strike: Strike
-    landed: bool = False
-
-    def __call__(self, effect: Effect) -> Fault | None:
-        if effect.number == self.strike.number:
-            self.landed = True
-            return self.strike.fault
-        return Crash() if effect.number == self.strike.crash_at else None
 
 
 def effects_of_script() -> list[Effect]:
@@ -84,23 +32,6 @@ def effects_of_script() -> list[Effect]:
     disk.hook = seen.append
     play(Actor(disk, History(), options()))
     return seen
-
-
-def strikes(effects: list[Effect], rng: Random) -> Iterator[Strike]:
-    """Yield every fault that is put on every effect."""
-    for effect in effects:
-        yield Strike(effect.number, Crash(), "crash before")
-        yield Strike(effect.number, CrashAfter(), "crash after")
-        if effect.kind in ("write", "append") and effect.size > 1:
-            cut = rng.randrange(1, effect.size)
-            yield Strike(effect.number, Crash(done=cut), "crash inside a write")
-            yield Strike(effect.number, Fail(errno.ENOSPC, done=cut), "short write, ENOSPC")
-            most = Fail(errno.EIO, done=effect.size - 1)
-            yield Strike(effect.number, most, "write short of one byte, EIO")
-        if effect.kind == "sync":
-            yield Strike(effect.number, LoseSync(), "sync that loses its data")
-        yield Strike(effect.number, Fail(errno.EIO), f"EIO at {effect.kind}")
-        yield Strike(effect.number, Fail(errno.ENOSPC), f"ENOSPC at {effect.kind}")
 
 
 def sweep(
@@ -150,24 +81,24 @@ def sweep_recovery(
 
 def _crashed_state(strike: Strike, rng: Random) -> tuple[MemoryDisk, History]:
     disk = MemoryDisk()
-    disk.hook = _Hook(strike)
+    disk.hook = Hook(strike)
     actor = Actor(disk, History(), options())
     with suppress(Crashed):
         play(actor)
-    return _any_death(disk, rng), actor.history
+    return any_death(disk, rng), actor.history
 
 
 def _strike_recovery(
     disk: MemoryDisk, history: History, strike: Strike, rng: Random, tally: Tally
 ) -> None:
-    hook = _Hook(strike)
+    hook = Hook(strike)
     disk.hook = hook
     with suppress(Crashed, HeadraceError):
         Solo.open(disk.root, options())
     if not hook.landed:
         return
     tally.landed[f"in recovery: {strike.name}"] += 1
-    for way, after in _deaths(disk, rng):
+    for way, after in deaths(disk, rng):
         tally.cases += 1
         try:
             _check(Actor(after, history.copy(), options()), tally)
@@ -181,7 +112,7 @@ def _strike_recovery(
 
 def _strike(strike: Strike, rng: Random, tally: Tally) -> None:
     """Play until the fault lands, then see what every kind of death leaves behind."""
-    hook = _Hook(strike)
+    hook = Hook(strike)
     disk = MemoryDisk()
     disk.hook = hook
     actor = Actor(disk, History(), options())
@@ -199,7 +130,7 @@ def _strike(strike: Strike, rng: Random, tally: Tally) -> None:
         return
     tally.landed[strike.name] += 1
     tally.found[f"the life {ended}"] += 1
-    for way, after in _deaths(disk, rng):
+    for way, after in deaths(disk, rng):
         tally.cases += 1
         try:
             _aftermath(after, actor.history.copy(), rng, tally)
@@ -209,16 +140,6 @@ def _strike(strike: Strike, rng: Random, tally: Tally) -> None:
                 f"{type(error).__name__}: {error}"
             )
             return
-
-
-def _deaths(disk: MemoryDisk, rng: Random) -> Iterator[tuple[str, MemoryDisk]]:
-    """Yield the disk as each kind of death leaves it."""
-    yield "process killed", disk.kill()
-    ways = list(choices(disk.pending(), rng, SUBSET_BOUND))
-    if len(ways) > CHOICE_MAX:
-        ways = [*ways[:8], *rng.sample(ways[8:], CHOICE_MAX - 8)]
-    for kept in ways:
-        yield f"power cut keeping {_words(kept)}", disk.power_cut(kept)
 
 
 def _aftermath(disk: MemoryDisk, history: History, rng: Random, tally: Tally) -> None:
@@ -233,11 +154,11 @@ def _aftermath(disk: MemoryDisk, history: History, rng: Random, tally: Tally) ->
     actor.append(rng.randrange(10, 300))
     if rng.random() < 0.3:
         actor.checkpoint()
-    last = _any_death(disk, rng)
+    last = any_death(disk, rng)
     again = Actor(last, history, actor.options)
     _check(again, tally)
     again.append(25)
-    _check(Actor(_any_death(last, rng), history, actor.options), tally)
+    _check(Actor(any_death(last, rng), history, actor.options), tally)
 
 
 def _die_in_recovery(disk: MemoryDisk, rng: Random, tally: Tally) -> MemoryDisk:
@@ -247,20 +168,13 @@ def _die_in_recovery(disk: MemoryDisk, rng: Random, tally: Tally) -> MemoryDisk:
     if trial.effect_count == 0:
         return disk
     fault: Fault = rng.choice((Crash(), CrashAfter()))
-    disk.hook = _Hook(Strike(rng.randrange(1, trial.effect_count + 1), fault, "recovery"))
+    disk.hook = Hook(Strike(rng.randrange(1, trial.effect_count + 1), fault, "recovery"))
     try:
         Solo.open(disk.root, options())
     except Crashed:
         tally.landed["crash in recovery"] += 1
     disk.hook = None
-    return _any_death(disk, rng)
-
-
-def _any_death(disk: MemoryDisk, rng: Random) -> MemoryDisk:
-    if rng.random() < 0.25:
-        return disk.kill()
-    ways = list(choices(disk.pending(), rng, 3))
-    return disk.power_cut(rng.choice(ways))
+    return any_death(disk, rng)
 
 
 def _check(actor: Actor, tally: Tally) -> None:
@@ -274,14 +188,6 @@ def _check(actor: Actor, tally: Tally) -> None:
     tally.found["rebuilt the superblock"] += report.superblock_rebuilt
     tally.found["made the group anew"] += report.is_new
     actor.history.check(solo)
-
-
-def _words(kept: list[Keep]) -> str:
-    if not kept:
-        return "nothing"
-    return ", ".join(
-        f"{keep.index}{'' if keep.ranges is None else keep.ranges}" for keep in kept
-    )
 
 
 def job(seed: int, part: tuple[int, int], states: int, mutant: str) -> Tally:

@@ -1,0 +1,58 @@
+"""The corruption matrix of a shard in parts, which share the cores; `--full` is its command."""
+
+import pytest
+
+from headrace.sim.damage import Damage
+from headrace.sim.shard_damage import Outcome, every, expected
+from headrace.sim.shard_matrix import FLIPS_SHORT, catch, main, share
+from headrace.sim.shard_mutants import MUTANTS
+from headrace.sim.shard_scene import STORIES, build
+
+SHARE = 4  # every fourth case: the others are `python -m headrace.sim.shard_matrix`
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_every_damage_has_its_exact_outcome(story):
+    result = share(story, (0, SHARE), FLIPS_SHORT, 1, "")
+    assert result.failures == []
+    assert result.cases >= 60
+
+
+@pytest.mark.parametrize(
+    "mutant", [mutant.name for mutant in MUTANTS if mutant.harness == "matrix"]
+)
+def test_a_planted_bug_is_caught(mutant):
+    assert catch(mutant, seed=1)
+
+
+def test_at_least_fifteen_bugs_are_planted():
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 15
+
+
+def test_a_missing_segment_costs_its_rows_and_is_said_at_once():
+    scene = build("stopped")
+    for path, rows in scene.segments.items():
+        outcome = expected(scene, Damage(path, "missing"))
+        assert outcome == Outcome(lost=(rows,), finding=True, scrubbed=True)
+
+
+def test_a_carry_file_that_the_journal_covers_costs_nothing():
+    scene = build("stopped")
+    covered = [path for path in scene.regions if path in scene.named - scene.lonely.keys()]
+    assert covered
+    for path in covered:
+        assert expected(scene, Damage(path, "missing")).lost == ()
+
+
+def test_a_full_run_flips_every_byte():
+    scene = build("stopped")
+    path = min(scene.segments)
+    flips = [one for one in every(scene, 1, None) if (one.path, one.kind) == (path, "flip")]
+    assert len({one.at // 8 for one in flips}) == len(scene.disk.content(path))
+
+
+def test_the_command_lists_what_it_takes(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    assert "--mutants" in capsys.readouterr().out
