@@ -100,6 +100,8 @@ def test_its_page_shows_the_same_bytes(name):
 
 
 def test_every_page_of_bytes_is_pinned():
-    assert {page_of(name) for name in NAMES} | {"lock.md"} == {
+    # A lock has no bytes that count, and a segment is Parquet: its bytes may differ between
+    # releases of Arrow, while the digest of its rows may not (tests/model/test_digest.py).
+    assert {page_of(name) for name in NAMES} | {"lock.md", "segment.md"} == {
         path.name for path in PAGES.glob("*.md")
     }

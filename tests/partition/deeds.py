@@ -236,7 +236,7 @@ class Deeds(RuleBasedStateMachine):
         self.submit(Deed(proposal, ("discard", key, writer, ids)))
 
     def store_a_cursor(self, rng):
-        key, group, hold = self.some_key(rng), rng.choice(GROUPS), rng.random() < 0.3
+        key, group, hold = self.some_key(rng), rng.choice(GROUPS), rng.random() < 0.5
         following, generation = self.some_offset(rng, key), self.generation(rng, key, group)
         proposal = storing(a_key(key), group, following, generation, hold=hold)
         self.submit(Deed(proposal, ("store_cursor", key, group, following, generation, hold)))

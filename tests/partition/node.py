@@ -29,6 +29,7 @@ from headrace.partition.runs import SegmentSizes
 from headrace.partition.sealer import InProcess, Sealer
 from headrace.partition.store import StoreOptions
 from headrace.sim.shard import SoloShard
+from headrace.storage.atomic import is_leftover
 from headrace.storage.faults import Crash, CrashAfter, Crashed, Fail, LoseSync, choices
 from headrace.storage.memory import MemoryDisk
 
@@ -166,6 +167,9 @@ class Node:
         self.disk.hook = None
         while self.checkpoints.pending:
             self.checkpoints.run()
+        files = self.shard.store.keeper.files
+        names = [*files.segments.names(), *files.carries.names()]
+        assert not [name for name in names if is_leftover(name)]
 
     def check(self, plain: Plain, rng: Random) -> None:
         """Compare everything that can be read, and every error there is."""

@@ -110,9 +110,13 @@ def test_a_restored_machine_remembers_what_it_was_given():
 
 def test_the_order_in_which_things_came_does_not_count():
     one, other = Log(), Log()
-    for log, places in ((one, (P0, P1, OTHER)), (other, (OTHER, P1, P0))):
-        for at in places:
+    for log, step in ((one, 1), (other, -1)):
+        for at in (P0, P1, OTHER)[::step]:
             done(log.open(at))
+        for group in ("audit", "report", "spark")[::step]:
+            done(log.store(group, 0))
+        for writer in (ANN, BOB)[::step]:
+            done(log.publish(writer=writer))
     assert one.machine.snapshot() == other.machine.snapshot()
 
 

@@ -143,3 +143,18 @@ def test_unreadable_bytes_are_rot(disk):
     assert (found.path, "Input/output error" in found.what) == (path, True)
     with pytest.raises(CorruptSegment):
         list(shard.store.reader.read(KEY, Offset(0), Offset(1)))
+
+
+def test_rot_in_a_carry_file_is_mended_from_the_journal_while_that_is_there():
+    disk = MemoryDisk()
+    shard = a_shard(disk)
+    shard.append_many(2)
+    carried_at = shard.checkpoint()
+    path = carry_path(carried_at)
+    disk.flip(path, (len(disk.content(path)) - 200) * 8)
+    assert [one for one in scrub(shard.store.keeper) if one]
+    for _ in range(2):
+        shard.append()
+        shard.checkpoint()
+    assert shard.ids() == list(range(40))
+    assert a_shard(disk.kill()).ids() == list(range(40))

@@ -48,6 +48,7 @@ class ShardFiles:
     found: set[str] = field(default_factory=set)  # of them, those that were there at the start
     carry: dict[Op, CarryFile] = field(default_factory=dict)  # whole ones
     carry_ops: list[Op] = field(default_factory=list)  # their keys, ascending
+    rotten: set[Op] = field(default_factory=set)  # carry files in which the scrub found rot
     lost_carries: dict[Op, tuple[Carried, Flaw]] = field(default_factory=dict)
     named: dict[Op, frozenset[str]] = field(default_factory=dict)  # by the snapshot at an op
     restored: Op = Op(0)  # the snapshot that this process began with
@@ -102,9 +103,9 @@ class ShardFiles:
         self.carry_ops = sorted(self.carry)
 
     def carry_of(self, op: Op) -> CarryFile | None:
-        """Return the carry file that holds `op`: the first whose Seal came at or after it."""
+        """Return the newest carry file that holds `op`; none is older than the entry."""
         ops = self.carry_ops
-        for index in range(bisect_left(ops, op), len(ops)):
+        for index in range(len(ops) - 1, bisect_left(ops, op) - 1, -1):
             file = self.carry.get(ops[index])
             if file is not None and op in file:
                 return file

@@ -26,7 +26,7 @@ from headrace.journal.machine import State
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Identity, Op
 from headrace.partition import local as local_part
-from headrace.partition.carry import Item, write_carry
+from headrace.partition.carry import CarryFile, Item, write_carry
 from headrace.partition.files import Finding, ShardFiles
 from headrace.partition.local import Carried, Local, PlacedHere, UnplacedHere
 from headrace.partition.machine import Capture, PartitionsMachine
@@ -279,18 +279,19 @@ class ShardKeeper:
         """Write the live entries that are in no carry file yet into one of this Seal's own."""
         items: list[Item] = []
         for op in sorted(_needed(capture)):
-            if self.files.carry_of(op) is not None:
-                continue
             slot = journal.slot(op)
             if slot is None:
-                continue  # its carry file is lost: reads of it say so
+                continue  # carried before; if that file is lost, reads of it say so
+            carry = self.files.carry_of(op)
+            if carry is not None and not self._is_rotten(carry, capture):
+                continue
             header = decode_header(slot.sealed)
             assert isinstance(header, Header)
             items.append(Item(op, HEADER_SIZE + header.body_size, header.checksum))
         if not items:
             return
         try:
-            carry = write_carry(
+            written = write_carry(
                 self.files.carries,
                 self.identity,
                 capture.op,
@@ -301,7 +302,11 @@ class ShardKeeper:
             if failed.stage == "sync-dir":
                 self.poisoned = failed
             raise
-        self.files.add_carry(carry)
+        self.files.add_carry(written)
+
+    def _is_rotten(self, carry: CarryFile, capture: Capture) -> bool:
+        """Say whether the scrub found an older carry file bad: the journal may still mend it."""
+        return carry.op < capture.op and carry.op in self.files.rotten
 
     def _local(self, capture: Capture) -> Local:
         """Say where everything is that the captured state names."""

@@ -14,7 +14,8 @@ def scrub(keeper: ShardKeeper) -> Iterator[Finding | None]:
     """Check one file at each step: every byte against its digest, every row against its own.
 
     A bad segment goes to quarantine, so that no reader trusts what is still in a cache. Its
-    place stays known: a whole copy that is put back is served again.
+    place stays known: a whole copy that is put back is served again. Entries of a bad carry
+    file that the journal still holds are carried again by the next checkpoint.
     """
     for segment in _placed(keeper):
         # A scrub takes days: what was trimmed since it began may be gone, and is no loss.
@@ -25,6 +26,7 @@ def scrub(keeper: ShardKeeper) -> Iterator[Finding | None]:
         if file is None or flaw is None:
             yield None
             continue
+        keeper.files.rotten.add(op)
         finding = Finding(file.path, f"carry file: {flaw.what}")
         keeper.files.report(finding)
         yield finding
