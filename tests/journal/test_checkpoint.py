@@ -86,6 +86,7 @@ class TestOrder:
 class Logged:
     """A keeper that writes down when it is called, and fails when it is told to."""
 
+    poisoned = None
     log: list = field(default_factory=list)
     failures: list = field(default_factory=list)
 

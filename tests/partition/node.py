@@ -86,7 +86,6 @@ class Doom:
 
     def fault(self, effect):
         is_write = effect.kind in ("write", "append")
-        is_sync = effect.kind in ("sync", "sync-dir")
         takes_space = is_write or effect.kind in ("create", "rename")
         part = effect.size // 2 if is_write else 0
         match self.kind:
@@ -97,7 +96,7 @@ class Doom:
             case "full":
                 return Fail(errno.ENOSPC, part) if takes_space else None
             case "lost":
-                return LoseSync() if is_sync else None
+                return LoseSync() if effect.kind == "sync" else None
         return Fail(errno.EIO, part)
 
 
@@ -109,6 +108,7 @@ class Node:
     disk: MemoryDisk = field(default_factory=MemoryDisk)
     ids: count = field(default_factory=lambda: count(1))
     shard: SoloShard | None = None
+    dooms: list[Doom] = field(default_factory=list)  # of this process
 
     @property
     def reader(self) -> Reader:
@@ -124,7 +124,11 @@ class Node:
 
     @property
     def is_harmed(self) -> bool:
-        return self.disk.hook is not None and self.disk.hook.landed
+        return any(doom.landed for doom in self.dooms)
+
+    def doom(self, doom: Doom) -> None:
+        self.disk.hook = doom
+        self.dooms.append(doom)
 
     def open(self) -> None:
         """Recover. There were crashes and failing calls only, so no damage may be reported."""
@@ -143,14 +147,12 @@ class Node:
         """Die and recover, often dying once more inside."""
         self.die(rng)
         if rng.random() < 0.4:
-            self.disk.hook = Doom.drawn(rng)
-            try:
-                self.open()
-            except (Crashed, Unavailable, StorageFailed):
-                assert self.is_harmed
-                self.die(rng)
-                self.open()
-        else:
+            self.doom(Doom.drawn(rng))
+        try:
+            self.open()
+        except (Crashed, Unavailable, StorageFailed):
+            assert self.is_harmed
+            self.die(rng)
             self.open()
         self.disk.hook = None
 
@@ -161,6 +163,7 @@ class Node:
         else:
             kept = rng.choice(list(choices(self.disk.pending(), rng, 3)))
             self.disk = self.disk.power_cut(kept)
+        self.dooms = []
 
     def checkpoint(self) -> None:
         """Bring all pending checkpoints to their end, on a disk that works again."""

@@ -117,6 +117,18 @@ class TestCarryLost:
         with pytest.raises(ForeignFile, match="cluster"):
             a_shard(disk)
 
+    def test_one_of_another_cluster_that_nothing_names_is_set_aside(self):
+        other = MemoryDisk()
+        layered(a_shard(other, identity=replace(SOLO, cluster=b"another cluster!")))
+        disk = a_disk(layered)
+        disk.put(carry_path(3), other.content(carry_path(18)))
+        disk.put(carry_path(17), other.content(carry_path(18)))
+        shard = a_shard(disk)
+        shard.checkpoint()
+        assert carry_path(17) not in disk.files()
+        assert len(files_in(disk, "quarantine")) == 2
+        assert shard.ids() == list(range(190))
+
     def test_a_run_whose_entry_is_lost_is_not_sealed_without_it(self):
         disk = a_disk(layered)
         disk.remove(carry_path(18))
@@ -153,6 +165,19 @@ class TestJournalDamage:
         with pytest.raises(CorruptEntry, match="op 3"):
             shard.checkpoint()
         assert files_in(disk, "carry") == []
+
+    def test_one_that_is_carried_too_is_read_from_its_copy_and_sealed(self):
+        disk = MemoryDisk()
+        shard = a_shard(disk)
+        shard.append_many(3)
+        shard.checkpoint()
+        slot = shard.store.group.journal.slot(Op(3))
+        disk.flip(slot.file.path, (slot.position + PREFIX_SIZE + HEADER_SIZE + 9) * 8)
+        assert shard.ids() == list(range(30))
+        for _ in range(4):
+            shard.checkpoint()
+        assert shard.ids() == list(range(30))
+        assert not shard.unsealed
 
 
 class TestSegmentDamage:

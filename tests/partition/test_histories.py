@@ -59,6 +59,7 @@ class Histories(Deeds):
         try:
             shard.submit([deed.proposal for deed in deeds])
         except (Crashed, StorageFailed):
+            assert self.node.is_harmed
             self.restart(self.fate)
             return
         except (RingFull, CheckpointPending):
@@ -96,8 +97,6 @@ class Histories(Deeds):
 
     def restart(self, rng: Random) -> None:
         """Recover, and take over what the log shows of the deeds that were in flight."""
-        if self.node.disk.hook is not None:
-            assert self.node.is_harmed or not self.in_flight
         self.node.restart(rng)
         head = self.node.shard.head
         assert self.acknowledged <= head <= self.acknowledged + len(self.in_flight)
@@ -112,7 +111,7 @@ class Histories(Deeds):
 
     def doom(self, rng):
         """Let something befall one of the next effects."""
-        self.node.disk.hook = Doom.drawn(rng)
+        self.node.doom(Doom.drawn(rng))
         self.fate = rng
 
     def seal(self, rng):
@@ -122,7 +121,7 @@ class Histories(Deeds):
             return  # it stays pending
         if rng.random() < 0.5:
             kind = rng.choice(("full", "full", "crash", "crash after"))
-            self.node.disk.hook = Doom(kind, rng.randrange(30))
+            self.node.doom(Doom(kind, rng.randrange(30)))
             self.fate = rng
         self.run_a_checkpoint(rng)
         self.node.disk.hook = None
@@ -131,6 +130,7 @@ class Histories(Deeds):
         try:
             self.node.checkpoints.run()
         except (Crashed, StorageFailed):
+            assert self.node.is_harmed
             self.restart(self.fate)
         except Unavailable:
             assert self.node.is_harmed

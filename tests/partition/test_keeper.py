@@ -283,6 +283,9 @@ class TestFailures:
             with pytest.raises(StorageFailed) as again:
                 shard.run()
             assert again.value is caught.value
+        with pytest.raises(StorageFailed) as refused:
+            shard.append()
+        assert refused.value is caught.value
         assert len(syncs) == 1
         assert files_in(disk, "snapshots") == []
         assert bool(shard.unsealed) == (room == "segments")  # not placed before it is durable

@@ -186,6 +186,16 @@ class TestDeath:
         assert isinstance(outcome, Done)
         assert stopped.poll() == -signal.SIGKILL
 
+    def test_one_that_hangs_before_it_heard_a_long_job_is_ended_too(self, place):
+        deaf = a_talker("import time; time.sleep(600)")
+        sealer = Children(count=1, job_seconds_max=1.5, idle=[deaf])
+        job = place.jobs[0]
+        long = msgspec.structs.replace(job, directory=job.directory + "/." * 200_000)
+        (outcome,) = place.seal(sealer, long)
+        assert not isinstance(outcome, Done)
+        assert deaf.process.poll() == -signal.SIGKILL
+        sealer.close()
+
     def test_an_idle_one_that_died_is_replaced(self, place, children):
         place.seal(children)
         gone = children.idle[-1].process

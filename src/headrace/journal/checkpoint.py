@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from headrace.errors import StorageFailed
 from headrace.journal.journal import Journal
 from headrace.journal.machine import State
 from headrace.journal.snapshot import SnapshotFiles
@@ -38,6 +39,10 @@ class Captured:
 class Keeper(Protocol):
     """Keeps the files that a machine's state names. Owned here, met by the machine's room."""
 
+    @property
+    def poisoned(self) -> StorageFailed | None:
+        """Why it can never make a checkpoint again, if that is so."""
+
     def restore(self, state: State | None) -> None:
         """Look at the files that a state names. Recovery calls this before it replays."""
 
@@ -50,6 +55,8 @@ class Keeper(Protocol):
 
 class NoFiles:
     """The keeper of machines whose state names no files."""
+
+    poisoned: None = None
 
     def restore(self, state: State | None) -> None:
         return

@@ -44,7 +44,9 @@ class Group:
 
     def _refuse_if_stuck(self) -> None:
         """A group that can never make a checkpoint again must not go on as if it could."""
-        failed = self.halted or self.superblock.poisoned or self.checkpoints.snapshots.poisoned
+        checkpoints = self.checkpoints
+        stuck = checkpoints.snapshots.poisoned or checkpoints.keeper.poisoned
+        failed = self.halted or self.superblock.poisoned or stuck
         if failed is not None:
             raise failed
         if self.checkpoints.is_full:

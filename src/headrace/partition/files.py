@@ -206,14 +206,27 @@ class ShardFiles:
             op = op_of(name)
             if op is None or op > newest or name in named:
                 continue
-            self.carry.pop(op, None)
+            known = self.carry.pop(op, None)
             self.carry_ops = sorted(self.carry)
+            self.rotten.discard(op)
+            if known is None and self._is_foreign_carry(op):
+                set_aside(self.carries, name, self.quarantine)
+                continue
             self.carries.unlink(name)
             gone += 1
         for op in [op for op in self.lost_carries if carry_name(op) not in named]:
             del self.lost_carries[op]
         if gone:
             self.carries.sync()
+
+    def _is_foreign_carry(self, op: Op) -> bool:
+        try:
+            found = open_carry(self.carries, self.identity, op)
+        except HeadraceError:
+            return True
+        if isinstance(found, CarryFile):
+            found.close()
+        return False
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:

@@ -105,7 +105,12 @@ class ShardKeeper:
         A drain between two looks moves an entry from one to the other, never away.
         """
         for _ in range(2):
-            entry = journal.read(op)
+            try:
+                entry = journal.read(op)
+            except CorruptEntry:
+                if self.files.carry_of(op) is None:
+                    raise
+                entry = None  # rotten, and there is a copy
             if entry is not None:
                 return entry
             carry = self.files.carry_of(op)
@@ -220,7 +225,8 @@ class ShardKeeper:
             raise DiskFull(path, "seal")
         if outcome.kind == DAMAGED:
             for piece in _pieces(segment):
-                journal.read(piece.op)  # damage in the journal is not to be drained: it raises
+                if journal.slot(piece.op) is not None:
+                    self.read(piece.op, journal)  # raises: what has no copy is not drained
         if outcome.kind not in (DAMAGED, UNSEALABLE):
             raise SealFailed(path, outcome.flaw)
         segment.place = Unplaced(_pieces(segment), outcome.flaw)
@@ -305,7 +311,7 @@ class ShardKeeper:
         self.files.add_carry(written)
 
     def _is_rotten(self, carry: CarryFile, capture: Capture) -> bool:
-        """Say whether the scrub found an older carry file bad: the journal may still mend it."""
+        """Say whether the scrub found an older carry file bad: the journal may mend it."""
         return carry.op < capture.op and carry.op in self.files.rotten
 
     def _local(self, capture: Capture) -> Local:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import IO, Final, Protocol
 
 import msgspec
 
@@ -32,6 +32,8 @@ CHILD_COUNT: Final = max(1, min(2, os.cpu_count() or 1))
 JOB_SECONDS_MAX: Final = 900  # far longer than the largest segment takes; then it hangs
 ANSWER_SIZE_MAX: Final = 1024 * 1024  # digests, or what went wrong in words
 TRIES_MAX: Final = 2  # a child that dies twice of one job would die of it again
+
+_PIECE_SIZE: Final = 65_536  # what a pipe takes at once
 
 
 class Sealer(Protocol):
@@ -62,6 +64,15 @@ class _Child:
     process: subprocess.Popen[bytes]
     job: int = -1  # the number of the job it works on
     answer: bytearray = field(default_factory=bytearray)
+    unsent: memoryview = field(default_factory=lambda: memoryview(b""))  # of the job
+
+    @property
+    def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Where it listens, and where it answers."""
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        return stdin, stdout
 
 
 @dataclass(slots=True)
@@ -94,7 +105,7 @@ class Children:
 
 def _start() -> subprocess.Popen[bytes]:
     """Start a child anew: not forked, and with no descriptor of ours."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "headrace.partition.child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -102,17 +113,17 @@ def _start() -> subprocess.Popen[bytes]:
         # A Ctrl-C at the terminal is for the parent: it ends its children in its own time.
         start_new_session=True,
     )
+    assert process.stdin is not None
+    os.set_blocking(process.stdin.fileno(), False)  # one that hangs must not hang its parent
+    return process
 
 
 def _end(child: _Child) -> int:
     """Close the pipes of a child, which ends it, and return how it ended."""
-    process = child.process
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdout.close()
-    with suppress(OSError):  # it may have gone already, with some bytes unread
-        process.stdin.close()
-    return process.wait()
+    for pipe in child.pipes:
+        with suppress(OSError):  # it may have gone already
+            pipe.close()
+    return child.process.wait()
 
 
 @dataclass(slots=True)
@@ -136,9 +147,9 @@ class _Round:
                     self._hand_out(selector)
                     self._gather(selector)
             finally:
-                for key in list(selector.get_map().values()):
-                    key.data.process.kill()
-                    _end(key.data)
+                for child in _children_in(selector):
+                    child.process.kill()
+                    _end(child)
         return [self.outcomes[number] for number in range(len(self.jobs))]
 
     def _hand_out(self, selector: selectors.BaseSelector) -> None:
@@ -147,16 +158,10 @@ class _Round:
             number = self.waiting.popleft()
             child.job, child.answer = number, bytearray()
             self.tries[number] = self.tries.get(number, 0) + 1
-            stdin, stdout = child.process.stdin, child.process.stdout
-            assert stdin is not None
-            assert stdout is not None
             message = encode(self.jobs[number])
-            try:
-                stdin.write(SIZE.pack(len(message)) + message)
-                stdin.flush()
-            except OSError:
-                self._died(child)
-                continue
+            child.unsent = memoryview(SIZE.pack(len(message)) + message)
+            stdin, stdout = child.pipes
+            selector.register(stdin, selectors.EVENT_WRITE, child)
             selector.register(stdout, selectors.EVENT_READ, child)
             self.busy += 1
 
@@ -165,22 +170,30 @@ class _Round:
             return
         ready = selector.select(self.children.job_seconds_max)
         if not ready:  # all hang: none answered within the longest time a job may take
-            for key in list(selector.get_map().values()):
-                key.data.process.kill()
+            for child in _children_in(selector):
+                child.process.kill()
             return
-        for key, _ in ready:
-            child: _Child = key.data
-            assert child.process.stdout is not None
-            data = os.read(child.process.stdout.fileno(), 65_536)
-            child.answer += data
-            if data and not _is_whole(child.answer):
-                continue
-            selector.unregister(child.process.stdout)
-            self.busy -= 1
-            if data:
-                self._answered(child)
-            else:
-                self._died(child)
+        for key, events in ready:
+            child = key.data
+            if events & selectors.EVENT_READ:
+                self._receive(selector, child)
+            elif not child.pipes[0].closed:  # its other pipe may have told of its end just now
+                _send(selector, child)
+
+    def _receive(self, selector: selectors.BaseSelector, child: _Child) -> None:
+        stdin, stdout = child.pipes
+        data = os.read(stdout.fileno(), _PIECE_SIZE)
+        child.answer += data
+        if data and not _is_whole(child.answer):
+            return
+        selector.unregister(stdout)
+        if child.unsent:  # it answers, or has gone, before it heard the whole job
+            selector.unregister(stdin)
+        self.busy -= 1
+        if data and not child.unsent:
+            self._answered(child)
+        else:
+            self._died(child)
 
     def _answered(self, child: _Child) -> None:
         try:
@@ -202,6 +215,25 @@ class _Round:
             return
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         self.outcomes[child.job] = Failed(UNSEALABLE, f"the child died of it: {how}")
+
+
+def _send(selector: selectors.BaseSelector, child: _Child) -> None:
+    """Send as much of the job as the pipe takes. One that has gone is noticed by its answer."""
+    stdin, _ = child.pipes
+    try:
+        child.unsent = child.unsent[os.write(stdin.fileno(), child.unsent[:_PIECE_SIZE]) :]
+    except BlockingIOError:
+        return
+    except OSError:
+        child.unsent = memoryview(b"")
+    if not child.unsent:
+        selector.unregister(stdin)
+
+
+def _children_in(selector: selectors.BaseSelector) -> list[_Child]:
+    """Return the children that are at work, each once."""
+    found = {key.data.process.pid: key.data for key in selector.get_map().values()}
+    return list(found.values())
 
 
 def _is_whole(answer: bytearray) -> bool:

@@ -144,11 +144,12 @@ class Partition:
     def add(self, row_count: int, op: Op, timestamp: int, size: int) -> Offset:
         """Give the next rows their offsets, here and nowhere else; return the first."""
         start = self.end
-        if not self.runs or self.runs[-1].version != self.version:
-            self.runs = [*self.runs, Run(self.version, [])]
-        run = self.runs[-1]
-        run.pieces.append(Piece(start, row_count, op, timestamp, size))
-        run.size += size
+        piece = Piece(start, row_count, op, timestamp, size)
+        if self.runs and self.runs[-1].version == self.version:
+            self.runs[-1].pieces.append(piece)
+            self.runs[-1].size += size
+        else:
+            self.runs = [*self.runs, Run(self.version, [piece], size)]
         self.end = Offset(start + row_count)
         return start
 

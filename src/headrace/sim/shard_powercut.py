@@ -74,23 +74,22 @@ class ShardPowerCuts:
         with self.disk.armed() as switch, self.trial.process("write") as writer:
             writer.await_recovery()
             self.trial.await_moment(writer)
-            phase = writer.testimony.phase
+            moment = _moment(writer.testimony)
             switch.cut()
             self._end(writer)
         said = writer.testimony
         self.trial.judge_end(said)
-        self._after_cut(said, phase, landed=said.failed is not None)
+        self._after_cut(said, moment, landed=said.failed is not None)
 
     def _cut_recovery(self) -> None:
         with self.disk.armed() as switch, self.trial.process("verify") as verifier:
             verifier.await_recovery()
             self.trial.await_recovery_moment(verifier)
-            phase = verifier.testimony.phase
+            moment = _moment(verifier.testimony)
             switch.cut()
             self._end(verifier)
         said = verifier.testimony
-        # It had said that it began before the cut, and failed before it said that it ended.
-        self._after_cut(said, phase, landed=said.failed is not None and said.recovered is None)
+        self._after_cut(said, moment, landed=_is_in_recovery(said))
 
     def _end(self, process: ShardProcess) -> None:
         """Let a process without a disk end, and its children: a mount is held by each."""
@@ -98,14 +97,17 @@ class ShardPowerCuts:
         seconds = process.await_orphans()
         self.trial.tally.orphan_seconds = max(self.trial.tally.orphan_seconds, seconds)
 
-    def _after_cut(self, said: ShardTestimony, phase: str, *, landed: bool) -> None:
+    def _after_cut(
+        self, said: ShardTestimony, moment: tuple[str, str], *, landed: bool
+    ) -> None:
         """Count the cut by what it landed in; switch on again."""
         tally = self.trial.tally
         if said.failed is None and not said.is_done and not said.problems:
             tally.problems.append("a process did not say why it ended: see its trace")
         if landed:
+            phase, place = moment
             tally.landed[phase] += 1
-            self.places[_place(said)] += 1
+            self.places[place] += 1
         else:
             tally.missed_count += 1
         self.disk.power_off()
@@ -120,13 +122,20 @@ def has_landed(tally: Tally, cuts: int) -> bool:
     return count >= cuts and places
 
 
-def _place(said: ShardTestimony) -> str:
-    """Where a cut landed: the last effect that the process was about to have."""
+def _is_in_recovery(said: ShardTestimony) -> bool:
+    """A recovery had begun before the cut, and could not end, or not without leaving a seal."""
+    if said.recovered is None:
+        return said.failed is not None
+    return said.recovered.unmended > 0
+
+
+def _moment(said: ShardTestimony) -> tuple[str, str]:
+    """Where a cut lands: what the process is at, and the last effect that it announced."""
     if said.effect is None:
-        return "before any effect"
+        return said.phase, "before any effect"
     kind, name = said.effect
     noun = next((noun for part, noun in _NOUNS if part in name), "group names")
-    return f"{kind.removesuffix('-dir')} of {noun}"
+    return said.phase, f"{kind.removesuffix('-dir')} of {noun}"
 
 
 @dataclass(frozen=True, slots=True)

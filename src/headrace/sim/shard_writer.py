@@ -71,6 +71,7 @@ class ShardFindings(msgspec.Struct, frozen=True):
     rewritten: int
     is_torn: bool
     snapshot_op: Op
+    unmended: int  # things it had to leave undone: a seal that failed, for one
 
 
 class _Watched:
@@ -162,6 +163,7 @@ def _findings(shard: SoloShard) -> ShardFindings:
         rewritten=report.rewritten,
         is_torn=report.cut is not None,
         snapshot_op=report.snapshot_op,
+        unmended=sum(not note.mended for note in report.notes),
     )
 
 
