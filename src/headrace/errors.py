@@ -21,6 +21,7 @@
     │   ├── CheckpointPending    two checkpoints wait already
     │   ├── PartitionUnknown     no such partition here, or not yet
     │   ├── Behind               rows that are not committed here yet
+    │   ├── ReadFailed           a file cannot be opened or read now; its bytes are not judged
     │   └── SealFailed           a segment could not be written now; nothing was skipped
     ├── Corrupt              stop, and tell a human
     │   ├── CorruptEntry         an acknowledged entry cannot be read
@@ -306,6 +307,18 @@ class Behind(Unavailable):
         self.partition = partition
         self.end = end
         self.committed = committed
+
+
+class ReadFailed(Unavailable):
+    """A file could not be opened or read now. This says nothing about its bytes."""
+
+    def __init__(self, path: str, cause: OSError) -> None:
+        super().__init__(
+            f"{path}: cannot be read now: {cause.strerror or cause}",
+            hint="Look at the limits of this process and of the machine, then repeat",
+        )
+        self.path = path
+        self.cause = cause
 
 
 class SealFailed(Unavailable):

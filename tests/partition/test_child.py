@@ -82,7 +82,7 @@ class TestEntries:
         part = place.jobs[0].parts[0]
         link = tmp_path / "link"
         link.symlink_to(part.path)
-        with pytest.raises(OSError, match="symbolic"):
+        with pytest.raises(CorruptEntry, match="unreadable"):
             _Files().read(msgspec.structs.replace(part, path=str(link)))
 
 

@@ -348,3 +348,15 @@ def test_partitions_do_not_touch_each_others_files():
     assert len(files_in(disk, "segments")) == 1
     assert path not in disk.files()
     assert shard.ids(key=OTHER) == list(range(140))
+
+
+def test_a_file_that_is_gone_before_it_is_collected_stops_nothing():
+    disk = MemoryDisk()
+    shard = a_shard(disk)
+    path = sealed(shard)
+    shard.one(purging(KEY))
+    disk.remove(path)
+    for _ in range(3):
+        shard.checkpoint()
+    shard.append()
+    assert shard.ids(140, 150) == list(range(140, 150))

@@ -91,18 +91,11 @@ def test_a_failed_restore_changes_nothing():
     with pytest.raises(CorruptFile):
         log.machine.restore(State(b"\x92\x01\x00"))
     assert log.machine.digest() == before
-    assert (log.machine.captures, log.machine.restored) == (captures, None)
+    assert log.machine.captures == captures
 
 
 def test_the_snapshot_of_a_machine_is_all_replicated():
     assert a_busy_log().machine.snapshot().local == b""
-
-
-def test_a_restored_machine_remembers_what_it_was_given():
-    state = a_busy_log().machine.snapshot()
-    machine = a_machine()
-    machine.restore(state)
-    assert machine.restored is state
 
 
 # Equal states from different histories.

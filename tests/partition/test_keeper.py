@@ -479,3 +479,26 @@ def test_a_writer_that_repeats_itself_after_a_seal_adds_no_row():
     shard.checkpoint()
     shard.one(appending(KEY, some_rows(0, 10), WRITER, 1))
     assert shard.store.reader.bounds(KEY) == (0, 140)
+
+
+class Unstartable:
+    """A sealer whose children cannot be started."""
+
+    def seal(self, jobs, directory, read):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    def close(self):
+        return
+
+
+def test_a_child_that_cannot_be_started_is_tried_again_later():
+    disk = MemoryDisk()
+    shard = a_shard(disk)
+    shard.append_many(14)
+    sealer, shard.store.keeper.sealer = shard.store.keeper.sealer, Unstartable()
+    with pytest.raises(SealFailed, match="temporarily unavailable"):
+        shard.checkpoint()
+    shard.store.keeper.sealer = sealer
+    assert shard.run() is not None
+    assert shard.ids() == list(range(140))
+    assert not shard.unsealed

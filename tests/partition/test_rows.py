@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from tests.partition.shards import NARROW, NEWER, SCHEMA, WIDE, some_rows
 
-from headrace.errors import BadSchema, CorruptEntry
+from headrace.errors import CorruptEntry, CorruptFile
 from headrace.journal.entry import root, seal
 from headrace.model import batch as batches
 from headrace.model.ids import Offset, Op, View
@@ -32,7 +32,8 @@ def an_entry(rows, *, schema_id=1, operation=APPEND, row_count=None, body=None):
 
 
 def the_schemas(*schemas):
-    return Schemas.decode({n: encode_schema(one) for n, one in enumerate(schemas, start=1)})
+    encoded = {n: encode_schema(one) for n, one in enumerate(schemas, start=1)}
+    return Schemas.decode(encoded, "journal")
 
 
 @pytest.mark.parametrize("operation", [APPEND, STAGE])
@@ -85,5 +86,5 @@ def test_a_body_that_is_no_batch_of_its_schema_is_a_corrupt_entry(entry):
 
 
 def test_a_schema_that_is_none_is_named():
-    with pytest.raises(BadSchema):
-        Schemas.decode({1: b"no schema"})
+    with pytest.raises(CorruptFile, match="a schema in the log"):
+        Schemas.decode({1: b"no schema"}, "journal")

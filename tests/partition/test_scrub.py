@@ -13,7 +13,7 @@ from tests.partition.shards import (
     sealed,
 )
 
-from headrace.errors import CorruptSegment, StorageFailed
+from headrace.errors import CorruptSegment, ReadFailed, StorageFailed
 from headrace.model.ids import Offset
 from headrace.partition.files import Finding
 from headrace.partition.scrub import scrub
@@ -158,3 +158,32 @@ def test_rot_in_a_carry_file_is_mended_from_the_journal_while_that_is_there():
         shard.checkpoint()
     assert shard.ids() == list(range(40))
     assert a_shard(disk.kill()).ids() == list(range(40))
+
+
+def test_a_process_short_of_descriptors_judges_no_file(disk, monkeypatch):
+    shard = a_shard(disk)
+    (path,) = files_in(disk, "segments")
+
+    def refuse(self, name):
+        raise OSError(errno.EMFILE, "Too many open files", name)
+
+    shard.store.keeper.files.open.clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(type(shard.store.keeper.files.segments), "open", refuse)
+        with pytest.raises(ReadFailed, match="cannot be read now"):
+            shard.ids(0, 10)
+        (found, *_) = list(scrub(shard.store.keeper))
+        assert "cannot be read now" in found.what
+    assert path in disk.files()
+    assert shard.ids(0, 140) == list(range(140))
+    assert next(scrub(shard.store.keeper)) is None
+
+
+def test_a_segment_that_somebody_takes_away_does_not_end_a_scrub(disk):
+    shard = a_shard(disk)
+    (path,) = files_in(disk, "segments")
+    disk.remove(path)
+    for _ in range(2):
+        found = list(scrub(shard.store.keeper))
+        assert found[0].path == path
+        assert len(found) == 4

@@ -15,6 +15,7 @@ from tests.partition.builders import (
 
 from headrace.journal.entry import NO_WRITER
 from headrace.partition import writers
+from headrace.partition.operations import APPEND, Publish
 from headrace.partition.results import RETRYABLE, Appended, Code
 from headrace.partition.state import Writer, Written
 from headrace.partition.writers import IDLE_MAX_US, WINDOW, WRITER_COUNT_MAX
@@ -184,9 +185,17 @@ def test_a_writer_that_left_may_begin_anew():
 
 def test_time_beyond_any_calendar_expires_without_harm():
     log = a_log()
-    log.now = 2**64 - 3
+    log.now = 2**63 - 3
     done(log.append(1))
-    assert log.seal(expire=True).expired_writers == 0
+    log.now = 2**64 - 3
+    assert log.seal(expire=True).expired_writers == 1
+
+
+def test_time_that_no_column_holds_is_refused():
+    log = a_log()
+    log.now = 2**63
+    refused(log.append(1), Code.MALFORMED, operation=APPEND)
+    refused(log.publish(), Code.MALFORMED, operation=Publish.operation)
 
 
 def test_there_are_so_many_writers_and_no_more():

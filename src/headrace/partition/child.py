@@ -15,8 +15,9 @@ from typing import BinaryIO
 
 import msgspec
 
-from headrace.errors import CorruptEntry
-from headrace.journal.entry import Entry, decode
+from headrace.errors import CorruptEntry, StorageFailed
+from headrace.journal.entry import Entry, Flaw, decode
+from headrace.partition.files import is_damage
 from headrace.partition.sealing import (
     DISK,
     JOB_DECODER,
@@ -84,16 +85,22 @@ class _Files:
 
     def read(self, part: Part) -> Entry:
         """Return one entry, every byte checked."""
-        descriptor = self._open.get(part.path)
-        if descriptor is None:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(part.path, flags)
-            self._open[part.path] = descriptor
-        found = decode(os.pread(descriptor, part.size, part.position))
+        try:
+            found = decode(os.pread(self._descriptor(part.path), part.size, part.position))
+        except OSError as error:
+            if not is_damage(error):
+                raise StorageFailed(part.path, "read", error) from error
+            found = Flaw("unreadable", "bytes", error.strerror)
         if isinstance(found, Entry) and found.checksum == part.checksum:
             return found
         flaw = "another entry" if isinstance(found, Entry) else found.what
         raise CorruptEntry(f"op {part.op}: {flaw}", path=part.path, position=part.position)
+
+    def _descriptor(self, path: str) -> int:
+        if path not in self._open:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._open[path] = os.open(path, flags)
+        return self._open[path]
 
     def close(self) -> None:
         for descriptor in self._open.values():

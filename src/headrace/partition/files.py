@@ -1,5 +1,6 @@
 """The segments and carry files of one shard: which are there, which are named, which may go."""
 
+import errno
 import threading
 from bisect import bisect_left
 from collections import Counter, OrderedDict
@@ -8,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.errors import CorruptSegment, HeadraceError, StorageFailed
+from headrace.errors import CorruptSegment, HeadraceError, ReadFailed, StorageFailed
 from headrace.journal.entry import Flaw
 from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.model.ids import Identity, Op
@@ -26,6 +27,15 @@ from headrace.storage.seam import Directory
 
 OPEN_COUNT_MAX: Final = 128  # verified segments that stay open: a descriptor and a footer each
 _TAIL_SIZE: Final = 256 * 1024  # where the footer of a Parquet file is
+
+
+# What an open says of a file that is gone, unreadable or none: anything else is about us.
+_DAMAGE: Final = frozenset({errno.ENOENT, errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR})
+
+
+def is_damage(error: OSError) -> bool:
+    """Tell a file that is not as it should be from a machine that is short of something."""
+    return error.errno in _DAMAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +113,15 @@ class ShardFiles:
         self.carry_ops = sorted(self.carry)
 
     def carry_of(self, op: Op) -> CarryFile | None:
-        """Return the newest carry file that holds `op`; none is older than the entry."""
-        ops = self.carry_ops
-        for index in range(len(ops) - 1, bisect_left(ops, op) - 1, -1):
+        """Return a carry file that holds `op`: the oldest, unless a later one mends its rot."""
+        ops, rotten = self.carry_ops, None
+        for index in range(bisect_left(ops, op), len(ops)):
             file = self.carry.get(ops[index])
             if file is not None and op in file:
-                return file
-        return None
+                if file.op not in self.rotten:
+                    return file
+                rotten = rotten or file
+        return rotten
 
     def lost_carries_for(self, op: Op) -> dict[Op, Carried]:
         """Return the carry files that are gone or bad and might have held `op`."""
@@ -167,7 +179,8 @@ class ShardFiles:
                 self.report(Finding(where, what))
             else:
                 self._forget_open(name)
-                self.segments.unlink(name)
+                with suppress(FileNotFoundError):  # somebody was faster
+                    self.segments.unlink(name)
                 gone += 1
             self.there.discard(name)
             self.found.discard(name)
@@ -212,7 +225,8 @@ class ShardFiles:
             if known is None and self._is_foreign_carry(op):
                 set_aside(self.carries, name, self.quarantine)
                 continue
-            self.carries.unlink(name)
+            with suppress(FileNotFoundError):
+                self.carries.unlink(name)
             gone += 1
         for op in [op for op in self.lost_carries if carry_name(op) not in named]:
             del self.lost_carries[op]
@@ -249,14 +263,15 @@ class ShardFiles:
             with suppress(KeyError):  # another thread may have let it go just now
                 self.open.move_to_end(name)
             return known
+        path = joined(self.segments.path, name)
         try:
             storage = self.segments.open(name)
         except OSError as error:
+            if not is_damage(error):
+                raise ReadFailed(path, error) from error
+            found = error.strerror
             raise CorruptSegment(
-                "segment cannot be opened",
-                path=joined(self.segments.path, name),
-                expected="a file",
-                found=error.strerror,
+                "segment cannot be opened", path=path, expected="a file", found=found
             ) from error
         try:
             file = open_segment(storage, info, Digests(place.rows, place.file, place.size))
@@ -275,11 +290,13 @@ class ShardFiles:
         """Move a bad segment out of the way. Its place stays known: a copy can be put back."""
         self._forget_open(name)
         try:
-            where = set_aside(self.segments, name, self.quarantine)
+            set_aside(self.segments, name, self.quarantine)
+        except FileNotFoundError:
+            pass  # somebody took it away meanwhile
         except OSError as error:
             raise StorageFailed(self.segments.path, "quarantine", error) from error
         self.there.discard(name)
-        self.report(Finding(where, what))
+        self.report(Finding(joined(self.segments.path, name), what))
 
     def close(self) -> None:
         """Let go of every file."""

@@ -160,11 +160,13 @@ class ShardKeeper:
                 chosen.append(segment)
             else:
                 segment.place = Unplaced(_pieces(segment), job)
-        outcomes = self.sealer.seal(
-            jobs, self.files.segments, lambda part: self.read(part.op, journal)
-        )
         try:
+            outcomes = self.sealer.seal(
+                jobs, self.files.segments, lambda part: self.read(part.op, journal)
+            )
             self._publish(jobs, chosen, outcomes)
+        except OSError as error:  # no child could be started, or spoken to
+            raise SealFailed(self.files.segments.path, str(error)) from error
         finally:
             self._clear(jobs)
         for segment, outcome in zip(chosen, outcomes, strict=True):

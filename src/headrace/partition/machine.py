@@ -54,6 +54,7 @@ from headrace.partition.results import (
 from headrace.partition.runs import SEGMENT_SIZES, SegmentSizes, cut
 from headrace.partition.state import Cursor, Partition, PartitionsState, Segment, Topic
 
+TIMESTAMP_MAX: Final = 2**63 - 1  # what the column `_timestamp` holds
 CURSOR_COUNT_MAX: Final = 1_024  # consumer groups of one partition
 
 
@@ -62,8 +63,6 @@ class Capture:
     """What a Seal found: the keeper makes durable what the snapshot at `op` names."""
 
     op: Op
-    previous: Op  # the Seal before: what came up to it was carried then
-    sealing: tuple[Segment, ...]  # decided by this Seal
     segments: tuple[tuple[Segment, ...], ...]  # of all partitions
     live: tuple[Op, ...]  # entries that hold rows of no segment, ascending
     schemas: dict[int, tuple[Schema, ...]]  # of all topics, by their numbers
@@ -77,7 +76,6 @@ class PartitionsMachine:
     sizes: SegmentSizes = SEGMENT_SIZES
     state: PartitionsState = field(init=False)
     captures: dict[Op, Capture] = field(default_factory=dict)  # taken away by the keeper
-    restored: State | None = None  # what `restore` was given, for the keeper
     bodiless: frozenset[int] = frozenset({APPEND})
 
     def __post_init__(self) -> None:
@@ -109,7 +107,6 @@ class PartitionsMachine:
         else:
             self.state = image.decode(state.replicated, self.partition_bits)
         self.captures.clear()
-        self.restored = state
 
     def digest(self) -> bytes:
         return xxh3_128_digest(image.encode(self.state))
@@ -142,6 +139,8 @@ class PartitionsMachine:
                     )
                 self._advance(topic, command.version, command.schema)
                 return SchemaSet(command.version)
+            case Publish() if header.timestamp > TIMESTAMP_MAX:
+                return refuse(Code.MALFORMED, operation=header.operation)
             case Publish():
                 return transactions.publish(self.state, topic, header, command)
             case Discard():
@@ -247,6 +246,8 @@ class PartitionsMachine:
 
     def _unfit(self, partition: Partition, header: Header) -> Refused | None:
         """Refuse rows that are none, or whose schema is not known yet."""
+        if header.timestamp > TIMESTAMP_MAX:
+            return refuse(Code.MALFORMED, operation=header.operation)
         if header.row_count == 0:
             return refuse(Code.EMPTY)
         topic = self.state.topic_of(partition)
@@ -265,11 +266,9 @@ class PartitionsMachine:
             if partition.runs:
                 made += cut(partition, header.op, header.checksum, self.sizes)
                 partition.image = None
-        previous, state.sealed_op = state.sealed_op, header.op
+        state.sealed_op = header.op
         self.captures[header.op] = Capture(
             header.op,
-            previous,
-            tuple(made),
             tuple(one.segments for one in state.partitions.values() if one.segments),
             tuple(sorted(set(state.live_ops()))),
             {number: topic.schemas for number, topic in state.topics.items()},

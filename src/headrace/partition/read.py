@@ -118,7 +118,10 @@ class Reader:
         if count < 0:
             raise BadRequest(f"{count} is no number of rows")
         first, end = self.bounds(key)
-        return self.read(key, Offset(max(first, end - count)), end, columns=columns)
+        try:
+            return self.read(key, Offset(max(first, end - count)), end, columns=columns)
+        except Expired:  # trimmed between the two looks
+            return self.last(key, count, columns=columns)
 
     def next_for(
         self, key: Key, group: str, count: int, *, columns: Sequence[str] | None = None
@@ -164,7 +167,7 @@ class Reader:
                 return end if found is None else max(found, first)
 
     def _offset_at(self, partition: Partition, timestamp: int) -> Offset | None:
-        runs, segments = _runs(partition), partition.segments  # in this order: see `_locate`
+        runs, segments = partition.runs, partition.segments  # in this order: see `_locate`
         index = bisect_left(segments, timestamp, key=lambda one: one.last_timestamp)
         candidates: list[Segment | Run] = [*segments[index : index + 1], *runs]
         for one in sorted(candidates, key=lambda each: each.first):
@@ -231,7 +234,8 @@ class Reader:
             # One of each topic is kept: older counts of versions and older lives go.
             for old in [each for each in list(self.decoded) if each[0] == topic.number]:
                 self.decoded.pop(old, None)
-            known = Schemas.decode({each.version: each.schema for each in schemas})
+            path = self.journal.directory.path
+            known = Schemas.decode({each.version: each.schema for each in schemas}, path)
             self.decoded[key] = known
         return known
 
@@ -310,7 +314,7 @@ def _locate(partition: Partition, offset: Offset) -> Piece | Segment | None:
 
     A Seal moves rows from runs to segments. Looked at in this order, they are in one of them.
     """
-    runs, segments = _runs(partition), partition.segments
+    runs, segments = partition.runs, partition.segments
     index = bisect_right(segments, offset, key=lambda one: one.first) - 1
     if index >= 0 and offset < segments[index].end:
         segment = segments[index]
@@ -320,11 +324,6 @@ def _locate(partition: Partition, offset: Offset) -> Piece | Segment | None:
         return _piece_of(place.pieces, offset)
     index = bisect_right(runs, offset, key=lambda one: one.first) - 1
     return _piece_of(runs[index].pieces, offset) if index >= 0 else None
-
-
-def _runs(partition: Partition) -> list[Run]:
-    """Return the runs with rows: a new one gets its first a moment after it shows."""
-    return [run for run in partition.runs if run.pieces]
 
 
 def _piece_of(pieces: Sequence[Piece], offset: Offset) -> Piece | None:

@@ -128,7 +128,7 @@ class Staged(Value, frozen=True):
 class Published(Value, frozen=True):
     """The rows of all stages have offsets: given now, or by an earlier try."""
 
-    ranges: tuple[Range, ...]  # in the order in which they were given
+    ranges: tuple[Range, ...]  # one for each partition, in the order of their first rows
     repeated: bool
     same: bool  # False: the earlier try had other content, which is what counts
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import BadBatch, CorruptEntry
+from headrace.errors import BadBatch, BadSchema, CorruptEntry, CorruptFile
 from headrace.journal.entry import Entry
 from headrace.model import batch
 from headrace.model.ids import Offset
@@ -27,8 +27,12 @@ class Schemas:
     versions: Mapping[int, Any]  # of pa.Schema, by version
 
     @classmethod
-    def decode(cls, encoded: Mapping[int, bytes]) -> "Schemas":
-        return cls({version: decode_schema(data) for version, data in encoded.items()})
+    def decode(cls, encoded: Mapping[int, bytes], path: str) -> "Schemas":
+        """Read schemas that are in the log: whoever put them there has checked them."""
+        try:
+            return cls({version: decode_schema(data) for version, data in encoded.items()})
+        except BadSchema as error:
+            raise CorruptFile(f"a schema in the log: {error}", path=path) from error
 
     def user(self, version: int) -> pa.Schema:
         """Return the user's columns in `version`."""

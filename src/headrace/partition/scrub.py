@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 
-from headrace.errors import Corrupt
+from headrace.errors import Corrupt, ReadFailed
 from headrace.partition.files import Finding
 from headrace.partition.keeper import ShardKeeper
 from headrace.partition.state import Placed, Segment
@@ -61,6 +61,8 @@ def _check_segment(keeper: ShardKeeper, segment: Segment) -> Finding | None:
             else:
                 files.report(Finding(path, str(error)))
             return Finding(path, str(error))
+        except ReadFailed as error:  # not judged: it stays where it is, for the next scrub
+            return Finding(error.path, str(error))
     return None
 
 

@@ -22,8 +22,6 @@ from headrace.partition.segment_writer import write_segment
 from headrace.storage.full import is_full
 from headrace.storage.seam import Directory
 
-PROTOCOL: Final = 1  # of the words between parent and child: both are of one release
-
 
 class Part(Value, frozen=True):
     """One entry of a segment: where its bytes are, and which rows it gives."""
@@ -42,7 +40,7 @@ class SealJob(Value, frozen=True):
 
     info: SegmentInfo
     partition_id: int
-    schemas: dict[int, bytes]  # by version, those that its entries have and its own
+    schemas: dict[int, bytes]  # all of the topic, by version
     parts: tuple[Part, ...]
     directory: str
     temporary: str  # the name to write
@@ -99,7 +97,7 @@ def seal_file(job: SealJob, directory: Directory, read: Callable[[Part], Entry])
 
 
 def _write(job: SealJob, directory: Directory, read: Callable[[Part], Entry]) -> Digests:
-    schemas = Schemas.decode(job.schemas)
+    schemas = Schemas.decode(job.schemas, job.temporary)
     version = job.info.schema_id
     # A new inode each time: a file whose sync failed once is not to be trusted again, and one
     # that died with the child before this one is garbage.

@@ -226,12 +226,6 @@ class Topic:
     members: list[Namespace] = field(default_factory=list)  # open partitions, ascending
     image: bytes | None = None
 
-    def knows(self, schema_id: int) -> bool:
-        return any(each.version == schema_id for each in self.schemas)
-
-    def schema(self, version: int) -> bytes | None:
-        return next((each.schema for each in self.schemas if each.version == version), None)
-
     @property
     def newest(self) -> int:
         return self.schemas[-1].version

@@ -120,27 +120,27 @@ def publish(
     refused = _unfit(topic, header) or _missing(topic, header, command.stages)
     if refused is not None:
         return refused
-    ranges: list[Range] = []
+    given: dict[Namespace, Range] = {}
     for receipt in command.stages:
         for entry in topic.stages[receipt.stage_id].entries:
-            _give(state, entry, header.timestamp, ranges)
-    topic.publishers[header.writer] = Publisher(header.version, content, tuple(ranges))
+            _give(state, entry, header.timestamp, given)
+    ranges = tuple(given.values())
+    topic.publishers[header.writer] = Publisher(header.version, content, ranges)
     _drop_through(topic, header.writer, header.version)
     topic.image = None
-    return Published(tuple(ranges), repeated=False, same=True)
+    return Published(ranges, repeated=False, same=True)
 
 
 def _give(
-    state: PartitionsState, entry: StagedEntry, timestamp: int, ranges: list[Range]
+    state: PartitionsState, entry: StagedEntry, timestamp: int, given: dict[Namespace, Range]
 ) -> None:
+    """Give one entry's rows their offsets. All of a partition in one op follow one another."""
     partition = state.partitions[entry.namespace]
     start = partition.add(entry.row_count, entry.op, timestamp, entry.size)
     partition.image = None
-    last = ranges[-1] if ranges else None
-    if last is not None and last.namespace == entry.namespace and last.end == start:
-        ranges[-1] = Range(entry.namespace, last.start, partition.end)
-    else:
-        ranges.append(Range(entry.namespace, start, partition.end))
+    known = given.get(entry.namespace)
+    first = start if known is None else known.start
+    given[entry.namespace] = Range(entry.namespace, first, partition.end)
 
 
 def _missing(topic: Topic, header: Header, receipts: tuple[Receipt, ...]) -> Refused | None:

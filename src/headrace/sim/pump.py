@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from headrace.errors import CheckpointPending
+from headrace.errors import CheckpointPending, SealFailed
 from headrace.journal.entry import SEAL
 from headrace.journal.superblock import Checkpoint
+from headrace.model.ids import Op
 from headrace.partition.operations import ClosePartition, Purge
 from headrace.partition.pace import Pace
 from headrace.partition.results import Result
@@ -31,7 +32,15 @@ class Pump:
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     def __post_init__(self) -> None:
-        self.pace = Pace(self.shard.store.group.journal.ring.count)
+        self.pace = self._pace()
+
+    def _pace(self) -> Pace:
+        """Count what a replay has found since the last Seal as if it had been appended now."""
+        journal, state = self.shard.store.group.journal, self.shard.store.machine.state
+        pace = Pace(journal.ring.count)
+        for header in journal.headers(Op(state.sealed_op + 1), journal.durable):
+            pace.count(header.body_size, header.timestamp)
+        return pace
 
     def append(self, proposals: Sequence[Proposal]) -> list[Result]:
         """Append one commit group; wait for a checkpoint first if two are pending."""
@@ -59,11 +68,13 @@ class Pump:
         self._turn(wait=False)
 
     def finish(self) -> None:
-        """Seal, and seal again, until every row is in a segment."""
+        """Seal until every row is in a segment; SealFailed if one cannot be."""
         while self._unsealed() or self.shard.store.group.checkpoints.pending:
             if not self.shard.store.group.checkpoints.pending:
                 self.seal()
             self._turn(wait=True)
+            for finding in self.shard.store.keeper.unsealed():
+                raise SealFailed(finding.path, finding.what)
 
     def close(self) -> None:
         """Bring what is pending to its end, and stop the shard cleanly."""

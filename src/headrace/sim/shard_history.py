@@ -17,7 +17,7 @@ from headrace.partition.results import Appended, Published, Refused, Result, Tri
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.store import Store
 from headrace.sim.history import Broken, History
-from headrace.sim.shard_ledger import COLUMNS, Answer, Deed, Ledger, Life
+from headrace.sim.shard_oracle import COLUMNS, Answer, Deed, Life, Oracle
 from headrace.sim.solo import SOLO
 from headrace.storage.atomic import is_leftover
 
@@ -31,7 +31,7 @@ class ShardHistory(History):
     """A history that also knows what each entry was meant to do."""
 
     deeds: dict[bytes, Deed] = field(default_factory=dict)  # by the entry's checksum
-    ledger: Ledger = field(default_factory=Ledger)  # after what was acknowledged
+    oracle: Oracle = field(default_factory=Oracle)  # after what was acknowledged
 
     def copy(self) -> Self:
         return type(self)(
@@ -45,17 +45,17 @@ class ShardHistory(History):
     def model(self) -> Machine:
         return PartitionsMachine(_PARTITION_BITS, SIZES)
 
-    def replayed(self) -> Ledger:
-        """Return the ledger after all that was acknowledged."""
-        ledger = Ledger()
+    def replayed(self) -> Oracle:
+        """Return the oracle after all that was acknowledged."""
+        oracle = Oracle()
         for checksum in self.acknowledged:
             entry = self.submitted[checksum]
-            ledger.note(self.deeds[checksum], entry.header.timestamp)
-        return ledger
+            oracle.note(self.deeds[checksum], entry.header.timestamp)
+        return oracle
 
     def answered(self, entry: Entry, result: Result) -> None:
         """Compare what an acknowledged entry was answered."""
-        wanted = self.ledger.note(self.deeds[entry.checksum], entry.header.timestamp)
+        wanted = self.oracle.note(self.deeds[entry.checksum], entry.header.timestamp)
         found = _answer(result)
         is_refused = isinstance(result, Refused)
         if is_refused != (wanted is None) or (found is not None and found != wanted):
@@ -64,21 +64,21 @@ class ShardHistory(History):
     def check_store(self, store: Store) -> None:
         """Compare a recovered shard: its log, its state, every row, and the files it names."""
         self.check(store)
-        self.ledger = self.replayed()
-        check_rows(store, self.ledger)
+        self.oracle = self.replayed()
+        check_rows(store, self.oracle)
         check_named(store)
 
 
-def check_rows(store: Store, ledger: Ledger) -> None:
+def check_rows(store: Store, oracle: Oracle) -> None:
     """Every acknowledged row is readable, once, with its offset; and no other is."""
     open_keys = {
         (one.namespace, one.created) for one in store.machine.state.partitions.values()
     }
-    if open_keys != {(key.namespace, key.created) for key in ledger.lives}:
-        raise Broken(f"open are {open_keys}, expected {list(ledger.lives)}")
-    for key, life in ledger.lives.items():
+    if open_keys != {(key.namespace, key.created) for key in oracle.lives}:
+        raise Broken(f"open are {open_keys}, expected {list(oracle.lives)}")
+    for key, life in oracle.lives.items():
         _check_life(store, key, life)
-    for key in ledger.closed:
+    for key in oracle.closed:
         try:
             store.reader.bounds(key)
         except (PartitionUnknown, Recreated):
@@ -173,7 +173,7 @@ def check_tidy(store: Store) -> None:
 
 
 def _answer(result: Result) -> Answer:
-    """Put a result as the ledger does; None if only its kind counts."""
+    """Put a result as the oracle does; None if only its kind counts."""
     match result:
         case Appended():
             return ("appended", int(result.start), int(result.end), result.repeated)

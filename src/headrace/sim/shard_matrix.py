@@ -23,8 +23,8 @@ from headrace.sim.history import Broken
 from headrace.sim.mutants import planted
 from headrace.sim.shard_damage import Outcome, contents, every, expected
 from headrace.sim.shard_history import compare, rows_of
-from headrace.sim.shard_ledger import Ledger
 from headrace.sim.shard_mutants import MUTANTS
+from headrace.sim.shard_oracle import Oracle
 from headrace.sim.shard_scene import STORIES, Range, Scene, build
 from headrace.sim.shard_script import ShardActor, options
 from headrace.storage.memory import MemoryDisk
@@ -111,7 +111,7 @@ class _Case:
         if self.wanted.refused:
             raise Broken(f"opens, instead of {self.wanted.refused}")
         if is_rot:
-            self._read(store, actor.history.ledger, (), ())  # every segment is open now
+            self._read(store, actor.history.oracle, (), ())  # every segment is open now
             self._damage(disk)
         self._judge(store, actor)
         self._live_on(actor)
@@ -136,7 +136,7 @@ class _Case:
         said = [one for one in store.findings if not self._is_due(one)]
         if bool(said) != wanted.finding or not all(self._is_ours(one.path) for one in said):
             raise Broken(f"findings at the opening: {store.findings}")
-        self._read(store, actor.history.ledger, wanted.lost, wanted.guarded)
+        self._read(store, actor.history.oracle, wanted.lost, wanted.guarded)
         for _ in scrub(store.keeper):
             pass
         found = any(self._is_ours(one.path) for one in store.findings if not self._is_due(one))
@@ -144,7 +144,7 @@ class _Case:
             raise Broken(f"findings of the scrub on {name}: {store.findings}")
         # A bad segment is in quarantine now: what was in a cache is not served any more.
         lost = (*wanted.lost, *wanted.guarded)
-        self._read(store, actor.history.ledger, lost, ())
+        self._read(store, actor.history.oracle, lost, ())
 
     def _is_due(self, finding: Finding) -> bool:
         """Tell whether an opening that makes a checkpoint has to say this of another file."""
@@ -163,14 +163,14 @@ class _Case:
             actor.checkpoint()
         store = actor.running().store
         maybe = (*self.wanted.lost, *self.wanted.guarded, *self._entries_hit())
-        self._read(store, actor.history.ledger, (), maybe)
+        self._read(store, actor.history.oracle, (), maybe)
         if self.wanted.lost or self.wanted.guarded:
             self._nothing_lost(actor.disk)
         self._check_fate(actor.disk)
 
     def _entries_hit(self) -> Iterable[Range]:
         """Rows of a rotten carry file are lost once the journal lets go of its copy."""
-        life_of = self.scene.history.ledger.lives
+        life_of = self.scene.history.oracle.lives
         if self.damage.path.startswith("carry/") and self.wanted.scrubbed:
             yield from ((key, life.first, life.end) for key, life in life_of.items())
 
@@ -202,29 +202,29 @@ class _Case:
         store = healed.open().store
         if [one for one in store.findings if self._is_ours(one.path)]:
             raise Broken(f"findings after the file was put back: {store.findings}")
-        self._read(store, healed.history.ledger, (), ())
+        self._read(store, healed.history.oracle, (), ())
         healed.history.check_store(store)
 
     def _read(
         self,
         store: Store,
-        ledger: Ledger,
+        oracle: Oracle,
         lost: tuple[Range, ...],
         guarded: tuple[Range, ...],
     ) -> None:
         """Read every row alone: right, or lost by a name that is expected."""
-        for key, life in ledger.lives.items():
+        for key, life in oracle.lives.items():
             if store.reader.bounds(key) != (life.first, life.end):
                 raise Broken(f"{key} has offsets {store.reader.bounds(key)}")
             start = life.first
             for end in _borders(key, life.first, life.end, (*lost, *guarded)):
                 is_lost = _within(key, start, lost)
                 is_guarded = _within(key, start, guarded)
-                self._read_range(store, ledger, (key, start, end), is_lost, is_guarded)
+                self._read_range(store, oracle, (key, start, end), is_lost, is_guarded)
                 start = end
 
     def _read_range(
-        self, store: Store, ledger: Ledger, rows: Range, is_lost: bool, is_guarded: bool
+        self, store: Store, oracle: Oracle, rows: Range, is_lost: bool, is_guarded: bool
     ) -> None:
         key, start, end = rows
         try:
@@ -238,7 +238,7 @@ class _Case:
             return
         if is_lost:
             raise Broken(f"{key}: offsets {start} to {end} are read, and yet lost")
-        compare(key, ledger.lives[key], start, end, found)
+        compare(key, oracle.lives[key], start, end, found)
 
 
 def _borders(key: Key, first: int, end: int, ranges: Iterable[Range]) -> list[int]:

@@ -66,7 +66,12 @@ def _seals_twice(self: _Recovery, group: Any, slots: Sequence[Any]) -> int:
 
 
 def _stale_manifest(self: ShardKeeper, capture: Any) -> Local:
-    new = {(one.namespace, one.created, one.first) for one in capture.sealing}
+    new = {
+        (one.namespace, one.created, one.first)
+        for segments in capture.segments
+        for one in segments
+        if one.seal_op == capture.op
+    }
     known = _local(self, capture)
     old = [one for one in known.placed if (one.namespace, one.created, one.first) not in new]
     return msgspec.structs.replace(known, placed=tuple(old))
@@ -185,7 +190,7 @@ def _runs_only(self: PartitionsState) -> Iterator[Op]:
 
 
 def _segment_unsynced(job: Any, directory: Directory, read: Any) -> Any:
-    schemas = Schemas.decode(job.schemas)
+    schemas = Schemas.decode(job.schemas, job.temporary)
     user = schemas.user(job.info.schema_id)
     file = directory.create(job.temporary)
     try:

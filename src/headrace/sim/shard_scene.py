@@ -18,7 +18,7 @@ from headrace.partition.read import Key
 from headrace.partition.segment import segment_name
 from headrace.sim.history import Broken
 from headrace.sim.shard_history import ShardHistory
-from headrace.sim.shard_ledger import Deed
+from headrace.sim.shard_oracle import Deed
 from headrace.sim.shard_script import (
     HOT,
     IDLER,
@@ -190,7 +190,7 @@ def _segments(known: Local, history: ShardHistory) -> dict[str, Range]:
 
 
 def _retained(history: ShardHistory, key: Key, first: int, end: int) -> Range | None:
-    life = history.ledger.lives.get(key)
+    life = history.oracle.lives.get(key)
     if life is None or end <= life.first:
         return None
     return key, max(first, life.first), end

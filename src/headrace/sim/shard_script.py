@@ -15,7 +15,7 @@ from headrace.partition.sealer import InProcess
 from headrace.partition.store import StoreOptions
 from headrace.sim.shard import SoloShard
 from headrace.sim.shard_history import SIZES, ShardHistory
-from headrace.sim.shard_ledger import Deed, Row, proposal
+from headrace.sim.shard_oracle import Deed, Row, proposal
 from headrace.sim.solo import SOLO
 from headrace.storage.memory import MemoryDisk
 
@@ -104,7 +104,7 @@ class ShardActor:
 
     def append(self, key: Key, count: int, schema_id: int = 1) -> Deed:
         """Return the next append of the one writer, as far as it was acknowledged."""
-        life = self.history.ledger.lives.get(key)
+        life = self.history.oracle.lives.get(key)
         known = [version for who, version in life.answers if who == WRITER] if life else []
         version = max(known, default=0) + 1
         rows = _rows(f"{key.namespace:x}.{key.created}", version * 100, count, schema_id)
@@ -112,16 +112,16 @@ class ShardActor:
 
     def repeat(self) -> None:
         """Ask again for what was answered: the oldest and the newest of each partition."""
-        for life in list(self.history.ledger.lives.values()):
+        for life in list(self.history.oracle.lives.values()):
             marks = list(life.repeats)
             for mark in dict.fromkeys([*marks[:1], *marks[-1:]]):
                 self.submit(life.repeats[mark])
-        for deed, _ in list(self.history.ledger.published.values()):
+        for deed, _ in list(self.history.oracle.published.values()):
             self.submit(deed)
 
     def go_on(self, count: int) -> None:
         """Append a few rows to each partition."""
-        keys = list(self.history.ledger.lives)
+        keys = list(self.history.oracle.lives)
         if keys:
             self.submit(*(self.append(key, count) for key in keys))
 

@@ -131,7 +131,7 @@ class Life:
 
 
 @dataclass(slots=True)
-class Ledger:
+class Oracle:
     """All partitions after some deeds."""
 
     lives: dict[Key, Life] = field(default_factory=dict)
