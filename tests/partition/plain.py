@@ -215,16 +215,16 @@ class Plain:
             seen.add(receipt[0])
             if not is_there(topic, writer, version, receipt):
                 return refused("stage_missing")
-        ranges = []
+        ranges = {}  # one for each partition, in the order of their first rows
         for receipt in receipts:
             for entry in topic.stages[receipt[0]].entries:
                 start, end = self.give(now, self.lives[entry.key[0]], entry.rows)
-                if ranges and ranges[-1][0] == entry.key[0] and ranges[-1][2] == start:
-                    start = ranges.pop()[1]
-                ranges.append((entry.key[0], start, end))
-        topic.published[writer] = version, receipts, tuple(ranges)
+                first = ranges.get(entry.key[0], (start, end))[0]
+                ranges[entry.key[0]] = first, end
+        given = tuple((namespace, *each) for namespace, each in ranges.items())
+        topic.published[writer] = version, receipts, given
         self.drop(topic, lambda each: each.writer == writer and each.version <= version)
-        return "Published", tuple(ranges), False, True
+        return "Published", given, False, True
 
     def discard(self, now, key, writer, stage_ids):
         topic = self.topic(key)

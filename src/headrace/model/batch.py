@@ -12,6 +12,7 @@ from pyarrow import types
 
 from headrace.errors import BadBatch
 from headrace.model.message import HINT, parse
+from headrace.model.values import check_nulls
 
 # A body of nothing but one int64 column has as many rows as this. More are possible only with
 # narrow columns, and would grow far beyond their body: every row gets an offset, a timestamp
@@ -68,20 +69,8 @@ def admit(body: Body, schema: pa.Schema, row_count: int) -> pa.RecordBatch:
     batch = decode(body, schema, row_count)
     for field, column in zip(schema, batch.columns, strict=True):
         _validate(field.name, column)
-        _refuse_null(field.name, field, column, 0)
+        check_nulls(column, field, field.name)
     return batch
-
-
-def map_as_list(array: pa.Array) -> pa.Array:
-    """Return the same memory as lists of structs: kernels take no maps, `view` not all."""
-    return pa.Array.from_buffers(
-        pa.list_(array.type.field(0)),
-        len(array),
-        array.buffers()[:2],
-        null_count=array.null_count,
-        offset=array.offset,
-        children=[array.values],
-    )
 
 
 def _layout(schema: pa.Schema) -> tuple[int, int]:
@@ -120,25 +109,6 @@ def _validate(name: str, column: pa.Array) -> None:
         column.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BadBatch(_first_line(error), column=name, hint=HINT) from error
-
-
-def _refuse_null(path: str, field: pa.Field, array: pa.Array, absent: int) -> None:
-    """Refuse a null where the schema allows none; `absent` slots are null with their parent."""
-    if not field.nullable and array.null_count > absent:
-        raise BadBatch(
-            f"{array.null_count - absent} nulls in a column that may have none",
-            column=path,
-            hint="Fill them in, or let the schema allow nulls",
-        )
-    kind = field.type
-    if types.is_struct(kind):
-        for index, part in enumerate(array.flatten()):
-            child = kind.field(index)
-            _refuse_null(f"{path}.{child.name}", child, part, array.null_count)
-    elif types.is_list(kind):
-        _refuse_null(f"{path}[]", kind.field(0), array.flatten(), 0)
-    elif types.is_map(kind):
-        _refuse_null(f"{path}[]", kind.field(0), map_as_list(array).flatten(), 0)
 
 
 def _first_line(error: Exception) -> str:

@@ -29,7 +29,7 @@ from pyarrow import types
 from xxhash import xxh3_128, xxh3_128_digest
 
 from headrace.errors import BadBatch, BadSchema
-from headrace.model.batch import map_as_list
+from headrace.model.values import map_as_list
 
 DIGEST_SIZE: Final = 16
 

@@ -83,7 +83,7 @@ def check_nulls(array: pa.Array, field: pa.Field, path: str, absent: int = 0) ->
     if pa.types.is_list(kind):
         check_nulls(array.flatten(), kind.value_field, f"{path}[]")
     elif pa.types.is_map(kind):
-        keys, values = _as_list(array).flatten().flatten()
+        keys, values = map_as_list(array).flatten().flatten()
         check_nulls(keys, kind.key_field, f"{path}{{key}}")
         check_nulls(values, kind.item_field, f"{path}{{value}}")
     else:
@@ -158,7 +158,7 @@ def _exact_list(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 
 
 def _exact_map(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    entries = _as_list(array)
+    entries = map_as_list(array)
     keys, values = entries.flatten().flatten()
     keys = _exact(keys, kind.key_type, f"{path}{{key}}")
     check_nulls(keys, kind.key_field, f"{path}{{key}}")  # Arrow makes no such map
@@ -171,8 +171,8 @@ def _exact_map(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     )
 
 
-def _as_list(array: pa.Array) -> pa.Array:
-    """Return a map as the list of its entries: the same buffers, but with more functions."""
+def map_as_list(array: pa.Array) -> pa.Array:
+    """Return the same memory as lists of structs: kernels take no maps, `view` not all."""
     entries = array.values
     return pa.Array.from_buffers(
         pa.list_(pa.field("entries", entries.type)),
