@@ -17,7 +17,13 @@ from typing import Any, Final
 
 from xxhash import xxh3_128_digest
 
-from headrace.errors import DiskFull, ForeignFile, StorageFailed, UnsupportedFormat
+from headrace.errors import (
+    DiskFull,
+    ForeignFile,
+    ReadFailed,
+    StorageFailed,
+    UnsupportedFormat,
+)
 from headrace.journal.entry import Flaw
 from headrace.journal.machine import State
 from headrace.model.ids import Identity, Op
@@ -97,7 +103,10 @@ class SnapshotFiles:
     def prune(self, keep: Op) -> None:
         """Unlink every snapshot below `keep`. Called when a newer pair is durable."""
         self._refuse_if_poisoned()
-        old = [op for op in self.ops() if op < keep]
+        try:
+            old = [op for op in self.ops() if op < keep]
+        except OSError as error:  # nothing was touched: this process is short of something
+            raise ReadFailed(self.directory.path, error) from error
         try:
             for op in old:
                 self.directory.unlink(snapshot_name(op))

@@ -2,7 +2,6 @@
 
 import errno
 import threading
-from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,7 +25,7 @@ from headrace.storage.quarantine import set_aside
 from headrace.storage.seam import Directory
 
 OPEN_COUNT_MAX: Final = 128  # verified segments that stay open: a descriptor and a footer each
-_TAIL_SIZE: Final = 256 * 1024  # where the footer of a Parquet file is
+_FOOTER_SIZE_MAX: Final = 16 * 1024 * 1024  # of a Parquet file: far above the widest schema's
 
 
 # What an open says of a file that is gone, unreadable or none: anything else is about us.
@@ -113,15 +112,15 @@ class ShardFiles:
         self.carry_ops = sorted(self.carry)
 
     def carry_of(self, op: Op) -> CarryFile | None:
-        """Return a carry file that holds `op`: the oldest, unless a later one mends its rot."""
-        ops, rotten = self.carry_ops, None
-        for index in range(bisect_left(ops, op), len(ops)):
-            file = self.carry.get(ops[index])
-            if file is not None and op in file:
-                if file.op not in self.rotten:
-                    return file
-                rotten = rotten or file
-        return rotten
+        """Return the newest carry file that holds `op`: it may mend one before it."""
+        for seal_op in reversed(self.carry_ops):
+            if seal_op < op:
+                return None
+            file = self.carry.get(seal_op)
+            # Most files hold the ops between two Seals: the first look tells.
+            if file is not None and file.ops[0] <= op and op in file:
+                return file
+        return None
 
     def lost_carries_for(self, op: Op) -> dict[Op, Carried]:
         """Return the carry files that are gone or bad and might have held `op`."""
@@ -206,12 +205,14 @@ class ShardFiles:
             return False
         try:
             size = file.size()
-            tail = file.read(max(0, size - _TAIL_SIZE), _TAIL_SIZE)
+            footer_size = int.from_bytes(file.read(max(0, size - 8), 4), "little")
+            footer_size = min(footer_size, _FOOTER_SIZE_MAX)
+            footer = file.read(max(0, size - 8 - footer_size), footer_size)
         except OSError:
             return False
         finally:
             file.close()
-        return self.identity.cluster.hex().encode() in tail
+        return self.identity.cluster.hex().encode() in footer
 
     def _collect_carries(self, named: set[str], newest: Op) -> None:
         gone = 0

@@ -16,6 +16,7 @@ the same Seal, and nothing behind it is skipped.
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from headrace.errors import CorruptEntry, DiskFull, SealFailed, StorageFailed
 from headrace.journal.checkpoint import Captured
@@ -26,7 +27,7 @@ from headrace.journal.machine import State
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Identity, Op
 from headrace.partition import local as local_part
-from headrace.partition.carry import CarryFile, Item, write_carry
+from headrace.partition.carry import Item, write_carry
 from headrace.partition.files import Finding, ShardFiles
 from headrace.partition.local import Carried, Local, PlacedHere, UnplacedHere
 from headrace.partition.machine import Capture, PartitionsMachine
@@ -47,6 +48,10 @@ from headrace.partition.state import Piece, Placed, Segment, Unplaced
 from headrace.storage.atomic import LEFTOVER_SUFFIX
 from headrace.storage.names import joined
 from headrace.storage.stream import whole_digest
+
+# Above this, what is live in the oldest is carried on: one entry must not hold a file, its
+# space and a descriptor for as long as a transaction may take.
+CARRY_COUNT_MAX: Final = 64
 
 
 @dataclass(slots=True)
@@ -70,7 +75,7 @@ class ShardKeeper:
             places[key] = Placed(placed.rows, placed.file, placed.size)
         for one in known.unplaced:
             key = (one.namespace, one.created, one.first, one.end)
-            places[key] = Unplaced(one.pieces, one.flaw)
+            places[key] = _unplaced(one)
         for partition in self.machine.state.partitions.values():
             for segment in partition.segments:
                 key = (segment.namespace, segment.created, segment.first, segment.end)
@@ -79,6 +84,7 @@ class ShardKeeper:
     def seal(self, captured: Captured, journal: Journal) -> State:
         """Write what the Seal decided, and carry the rest."""
         self._refuse_if_poisoned()
+        journal.refuse_if_poisoned()
         capture = self.machine.captures[captured.op]
         self._write_segments(capture, journal)
         self._carry(capture, journal)
@@ -285,17 +291,14 @@ class ShardKeeper:
 
     def _carry(self, capture: Capture, journal: Journal) -> None:
         """Write the live entries that are in no carry file yet into one of this Seal's own."""
-        items: list[Item] = []
-        for op in sorted(_needed(capture)):
-            slot = journal.slot(op)
-            if slot is None:
-                continue  # carried before; if that file is lost, reads of it say so
-            carry = self.files.carry_of(op)
-            if carry is not None and not self._is_rotten(carry, capture):
-                continue
-            header = decode_header(slot.sealed)
-            assert isinstance(header, Header)
-            items.append(Item(op, HEADER_SIZE + header.body_size, header.checksum))
+        retiring = set(self.files.carry_ops[:-CARRY_COUNT_MAX])
+        found = (
+            self._item(op, capture.op, retiring, journal) for op in sorted(_needed(capture))
+        )
+        items = [item for item in found if item is not None]
+        own = self.files.carry.get(capture.op)  # of a try whose snapshot failed
+        if own is not None and all(item.op in own for item in items):
+            return
         if not items:
             return
         try:
@@ -312,9 +315,21 @@ class ShardKeeper:
             raise
         self.files.add_carry(written)
 
-    def _is_rotten(self, carry: CarryFile, capture: Capture) -> bool:
-        """Say whether the scrub found an older carry file bad: the journal may mend it."""
-        return carry.op < capture.op and carry.op in self.files.rotten
+    def _item(self, op: Op, seal_op: Op, retiring: set[Op], journal: Journal) -> Item | None:
+        """Return an entry that belongs into the carry file of this Seal; None for others.
+
+        That file is replaced as a whole: what it has from an earlier try belongs there again.
+        """
+        carry, slot = self.files.carry_of(op), journal.slot(op)
+        if carry is not None and carry.op == seal_op:
+            return carry.item(op)
+        if slot is not None and (carry is None or carry.op in self.files.rotten):
+            header = decode_header(slot.sealed)
+            assert isinstance(header, Header)
+            return Item(op, HEADER_SIZE + header.body_size, header.checksum)
+        if carry is not None and carry.op in retiring and isinstance(carry.read(op), Entry):
+            return carry.item(op)
+        return None  # carried before; if that file is lost, reads of it say so
 
     def _local(self, capture: Capture) -> Local:
         """Say where everything is that the captured state names."""
@@ -341,6 +356,18 @@ class ShardKeeper:
             tuple(placed),
             tuple(unplaced),
         )
+
+
+def _unplaced(one: UnplacedHere) -> Unplaced:
+    """Take the pieces of a segment if they are all of it, each at its place."""
+    end = one.first
+    for piece in one.pieces:
+        if piece.first != end or piece.row_count <= 0:
+            break
+        end = piece.end
+    if one.pieces and end != one.end:
+        return Unplaced((), "the snapshot does not say where its rows are")
+    return Unplaced(one.pieces, one.flaw)
 
 
 def _needed(capture: Capture) -> Iterable[Op]:

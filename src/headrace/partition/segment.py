@@ -132,8 +132,30 @@ def retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     for field in schema:
         column = batch.column(field.name)
         same = column.type.equals(field.type, check_metadata=True)
-        columns.append(column if same else column.cast(field.type))
+        columns.append(column if same else _relabelled(column, field))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _relabelled(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Give the same memory a type that differs only in names.
+
+    A cast would refuse required values that are null because what is around them is.
+    """
+    if not column.type.equals(field.type):
+        return column.cast(field.type)
+    return pa.array(_Relabelled(column, field))
+
+
+@dataclass(frozen=True, slots=True)
+class _Relabelled:
+    """An array under another field, as Arrow's C data interface hands it over."""
+
+    column: pa.Array
+    field: pa.Field
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        _, data = self.column.__arrow_c_array__()
+        return self.field.__arrow_c_schema__(), data
 
 
 def is_dense(offsets: pa.Array, first: int) -> bool:

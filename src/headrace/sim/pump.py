@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from headrace.errors import CheckpointPending, SealFailed
+from headrace.errors import CheckpointPending, RingFull, SealFailed
 from headrace.journal.entry import SEAL
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
@@ -48,7 +48,12 @@ class Pump:
         while self.shard.store.group.checkpoints.is_full:
             self.waits += 1
             self._turn(wait=True)
-        results = self.shard.submit(proposals)
+        try:
+            results = self.shard.submit(proposals)
+        except RingFull:
+            self.seal()
+            self._turn(wait=True)
+            return self.append(proposals)
         for one in proposals:
             frees = one.operation in _FREEING
             self.pace.count(len(one.body), self.shard.timestamp, frees=frees)

@@ -1,0 +1,146 @@
+"""Carry files that are written again, mended, or carried on."""
+
+import msgspec
+import pyarrow as pa
+import pytest
+from tests.partition.shards import KEY, WRITER, a_shard, carry_path, files_in, sealed, some_rows
+
+from headrace.errors import DiskFull
+from headrace.model.ids import Offset, Revision
+from headrace.model.namespace import Namespace
+from headrace.model.schema import canonical
+from headrace.partition import keeper as keeper_module
+from headrace.partition.local import UnplacedHere
+from headrace.partition.operations import Receipt
+from headrace.partition.read import Key
+from headrace.partition.runs import SegmentSizes
+from headrace.partition.scrub import scrub
+from headrace.partition.state import Piece, Unplaced
+from headrace.sim.shard import appending, opening, publishing, purging, staging
+from headrace.storage.faults import Fail
+from headrace.storage.memory import MemoryDisk
+
+NEVER = SegmentSizes(size_min=10**9, size_target=10**9, waited_max=10**9)
+
+
+def test_a_retry_that_mends_an_older_file_keeps_all_of_its_own():
+    disk = MemoryDisk()
+    shard = a_shard(disk, sizes=NEVER)
+    shard.append_many(3)
+    older = carry_path(shard.checkpoint())
+    shard.append_many(3)
+    disk.hook = lambda effect: Fail(28) if effect.path.startswith("snapshots/") else None
+    with pytest.raises(DiskFull):
+        shard.checkpoint()
+    disk.hook = None
+    disk.flip(older, (len(disk.content(older)) - 200) * 8)
+    assert [one for one in scrub(shard.store.keeper) if one]
+    seal_op = shard.run()
+    held = set(shard.store.keeper.files.carry[seal_op].ops)
+    assert {6, 7, 8} <= held
+    shard.append()
+    newest = shard.checkpoint()
+    dead = disk.kill()
+    dead.flip(f"snapshots/{newest:020}.snap", 999)
+    again = a_shard(dead, sizes=NEVER)
+    assert again.store.report.fell_back
+    assert again.ids() == list(range(70))
+
+
+def test_a_retry_with_nothing_new_writes_no_second_file():
+    disk = MemoryDisk()
+    shard = a_shard(disk, sizes=NEVER)
+    shard.append_many(3)
+    disk.hook = lambda effect: Fail(28) if effect.path.startswith("snapshots/") else None
+    with pytest.raises(DiskFull):
+        shard.checkpoint()
+    seen = []
+    disk.hook = lambda effect: seen.append(effect.path)
+    shard.run()
+    assert not any(path.startswith("carry/") for path in seen)
+    assert a_shard(disk.kill(), sizes=NEVER).ids() == list(range(30))
+
+
+def test_one_staged_entry_does_not_hold_a_file_for_ever(monkeypatch):
+    monkeypatch.setattr(keeper_module, "CARRY_COUNT_MAX", 4)
+    disk = MemoryDisk()
+    shard = a_shard(disk)
+    receipts = []
+    for number in range(20):
+        stage = b"%016d" % number
+        rows = some_rows(10 * number, 10)
+        staged = shard.one(staging(KEY, rows, WRITER, 1, (stage, 0)))
+        receipts.append(staged.receipt)
+        shard.checkpoint()
+        assert len(shard.store.keeper.files.carry_ops) <= 6
+        assert len(files_in(disk, "carry")) <= 7
+    disk = disk.kill()
+    shard = a_shard(disk)
+    assert isinstance(receipts[0], Receipt)
+    shard.one(publishing(KEY, WRITER, 1, receipts))
+    assert shard.ids() == list(range(200))
+    for _ in range(3):
+        shard.checkpoint()
+        assert shard.ids() == list(range(200))
+    assert a_shard(disk.kill()).ids() == list(range(200))
+
+
+def test_a_rotten_entry_stays_where_it_is_when_the_others_are_carried_on(monkeypatch):
+    monkeypatch.setattr(keeper_module, "CARRY_COUNT_MAX", 2)
+    disk = MemoryDisk()
+    shard = a_shard(disk, sizes=NEVER)
+    shard.append_many(2)
+    path = carry_path(shard.checkpoint())
+    for _ in range(2):
+        shard.append()
+        shard.checkpoint()
+    disk.flip(path, (len(disk.content(path)) - 200) * 8)
+    for _ in range(6):
+        shard.append()
+        shard.checkpoint()
+    assert path in disk.files()
+    assert shard.ids(0, 10) == list(range(10))
+    assert shard.ids(20, 100) == list(range(20, 100))
+
+
+def test_our_own_orphan_is_known_by_its_footer_however_wide_it_is():
+    disk = MemoryDisk()
+    shard = a_shard(disk)
+    path = sealed(shard)
+    assert shard.store.keeper.files._is_ours(path.split("/")[1])
+    disk.put("segments/short", b"PAR1")
+    assert not shard.store.keeper.files._is_ours("short")
+    shard.one(purging(KEY))
+    assert shard.store.reader.bounds(KEY) == (Offset(140), Offset(140))
+
+
+MAP = pa.field("m", pa.map_(pa.string(), pa.int64()))
+NESTED = pa.schema(
+    [pa.field("c", pa.struct([pa.field("a", pa.struct([MAP]), nullable=False)]))]
+)
+
+
+def test_nulls_inside_a_null_struct_are_sealed_and_read_as_they_were():
+    disk = MemoryDisk()
+    shard = a_shard(disk, sizes=SegmentSizes(1, 10**6, 1))
+    key = Key(Namespace(1 << 40), Revision(3))
+    schema = canonical(NESTED)
+    shard.one(opening(key, [schema], Revision(3), Revision(3)))
+    rows = pa.record_batch([pa.array([{"a": {"m": [("k", 1)]}}, None], schema[0].type)], schema)
+    shard.one(appending(key, rows, WRITER, 1))
+    before = shard.rows(key=key)
+    shard.checkpoint()
+    assert shard.store.findings == []
+    after = shard.rows(key=key)
+    assert after.schema.equals(before.schema, check_metadata=True)
+    assert after.to_pylist() == before.to_pylist()
+
+
+@pytest.mark.parametrize(("first", "row_count"), [(5, 10), (0, 9), (0, -1)])
+def test_pieces_that_are_not_all_of_their_segment_are_not_believed(first, row_count):
+    pieces = (Piece(first, row_count, 3, 0, 1),)
+    one = UnplacedHere(Namespace(0), Revision(1), Offset(0), Offset(10), pieces, "no space")
+    assert keeper_module._unplaced(one).pieces == ()
+    whole = (Piece(0, 4, 3, 0, 1), Piece(4, 6, 4, 0, 1))
+    fine = msgspec.structs.replace(one, pieces=whole)
+    assert keeper_module._unplaced(fine) == Unplaced(whole, "no space")
