@@ -205,6 +205,8 @@ class Stubborn:
     is_on: bool = True
     asked: int = 0
 
+    is_apart = False
+
     def seal(self, jobs, directory, read):
         outcomes = []
         for job in jobs:
@@ -261,6 +263,8 @@ class Refusing:
 
     def __init__(self):
         self.jobs = []
+
+    is_apart = False
 
     def seal(self, jobs, directory, read):
         self.jobs = list(jobs)

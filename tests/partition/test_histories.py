@@ -206,6 +206,8 @@ class Unwilling(InProcess):
     def __init__(self) -> None:
         self.rng = Random(1)
 
+    is_apart = False
+
     def seal(self, jobs, directory, read):
         return [
             Failed(self.rng.choice((UNSEALABLE, UNSEALABLE, DISK, FULL)), "unwilling")

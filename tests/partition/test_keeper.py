@@ -351,6 +351,8 @@ class Liar:
     def __init__(self, disk):
         self.disk = disk
 
+    is_apart = False
+
     def seal(self, jobs, directory, read):
         outcomes = InProcess().seal(jobs, directory, read)
         for job in jobs:
@@ -366,6 +368,8 @@ class Half:
 
     def __init__(self):
         self.jobs = []
+
+    is_apart = False
 
     def seal(self, jobs, directory, read):
         self.jobs.append([job.info.namespace for job in jobs])
@@ -483,6 +487,8 @@ def test_a_writer_that_repeats_itself_after_a_seal_adds_no_row():
 
 class Unstartable:
     """A sealer whose children cannot be started."""
+
+    is_apart = False
 
     def seal(self, jobs, directory, read):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")

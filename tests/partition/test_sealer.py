@@ -313,6 +313,8 @@ class TestShard:
 class Kept:
     """Children that outlive the store."""
 
+    is_apart = True
+
     def __init__(self, children):
         self.seal = children.seal
 

@@ -9,8 +9,8 @@ from headrace.partition.sealer import InProcess
 from headrace.partition.state import Unplaced
 from headrace.partition.store import StoreOptions
 from headrace.sim.shard import SoloShard, opening, publishing, trimming
-from headrace.sim.shard_account import Account, Rows
 from headrace.sim.shard_audit import Audit
+from headrace.sim.shard_ledger import Account, Rows
 from headrace.sim.shard_workload import (
     CREATED,
     SCHEMA,

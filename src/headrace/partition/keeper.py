@@ -14,6 +14,7 @@ the same Seal, and nothing behind it is skipped.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -87,7 +88,7 @@ class ShardKeeper:
         journal.refuse_if_poisoned()
         capture = self.machine.captures[captured.op]
         self._write_segments(capture, journal)
-        self._carry(capture, journal)
+        self._carry(_needed(capture), capture.op, journal)
         known = self._local(capture)
         self.files.name(capture.op, known.names)
         # This one stays: its snapshot may fail, and then all is done again.
@@ -167,9 +168,7 @@ class ShardKeeper:
             else:
                 segment.place = Unplaced(_pieces(segment), job)
         try:
-            outcomes = self.sealer.seal(
-                jobs, self.files.segments, lambda part: self.read(part.op, journal)
-            )
+            outcomes = self._outcomes(jobs, capture, journal)
             self._publish(jobs, chosen, outcomes)
         except OSError as error:  # no child could be started, or spoken to
             raise SealFailed(self.files.segments.path, str(error)) from error
@@ -178,6 +177,23 @@ class ShardKeeper:
         for segment, outcome in zip(chosen, outcomes, strict=True):
             if isinstance(outcome, Failed):
                 self._answer(segment, outcome, journal)
+
+    def _outcomes(
+        self, jobs: list[SealJob], capture: Capture, journal: Journal
+    ) -> list[Outcome]:
+        """Have the jobs done; while others do them, carry what is in no segment anyway."""
+
+        def work() -> list[Outcome]:
+            return self.sealer.seal(
+                jobs, self.files.segments, lambda part: self.read(part.op, journal)
+            )
+
+        if not (jobs and self.sealer.is_apart):
+            return work()
+        with ThreadPoolExecutor(1) as thread:
+            doing = thread.submit(work)
+            self._carry(capture.live, capture.op, journal)
+            return doing.result()
 
     def _clear(self, jobs: list[SealJob]) -> None:
         """Unlink what got no name: a child that dies cannot, and the next try has another."""
@@ -289,14 +305,12 @@ class ShardKeeper:
             position, size = carry.place(piece.op)
         return Part(piece.op, path, position, size, checksum, piece.first, piece.timestamp)
 
-    def _carry(self, capture: Capture, journal: Journal) -> None:
+    def _carry(self, ops: Iterable[Op], seal_op: Op, journal: Journal) -> None:
         """Write the live entries that are in no carry file yet into one of this Seal's own."""
         retiring = set(self.files.carry_ops[:-CARRY_COUNT_MAX])
-        found = (
-            self._item(op, capture.op, retiring, journal) for op in sorted(_needed(capture))
-        )
+        found = (self._item(op, seal_op, retiring, journal) for op in sorted(ops))
         items = [item for item in found if item is not None]
-        own = self.files.carry.get(capture.op)  # of a try whose snapshot failed
+        own = self.files.carry.get(seal_op)  # of a try whose snapshot failed
         if own is not None and all(item.op in own for item in items):
             return
         if not items:
@@ -305,7 +319,7 @@ class ShardKeeper:
             written = write_carry(
                 self.files.carries,
                 self.identity,
-                capture.op,
+                seal_op,
                 items,
                 lambda op: self.read(op, journal),
             )

@@ -39,6 +39,10 @@ _PIECE_SIZE: Final = 65_536  # what a pipe takes at once
 class Sealer(Protocol):
     """Writes segments under their temporary names."""
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether the work is done elsewhere, so that the caller may do its own meanwhile."""
+
     def seal(
         self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[Part], Entry]
     ) -> list[Outcome]:
@@ -49,6 +53,8 @@ class Sealer(Protocol):
 
 class InProcess:
     """Seals in the caller's own process, through the seam that it is given."""
+
+    is_apart = False
 
     def seal(
         self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[Part], Entry]
@@ -82,6 +88,7 @@ class Children:
     count: int = CHILD_COUNT
     job_seconds_max: float = JOB_SECONDS_MAX
     idle: list[_Child] = field(default_factory=list)
+    is_apart: bool = True
 
     def seal(
         self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[Part], Entry]

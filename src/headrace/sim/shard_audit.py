@@ -18,7 +18,7 @@ from headrace.model.ids import Offset
 from headrace.partition.scrub import scrub
 from headrace.partition.state import Placed
 from headrace.partition.store import Store
-from headrace.sim.shard_account import Account, Rows
+from headrace.sim.shard_ledger import Account, Rows
 from headrace.sim.shard_workload import SCHEMA, Batch, ShardWorkload, digest_of
 
 PROBLEM_COUNT_MAX: Final = 8  # more of the same kind tells no more

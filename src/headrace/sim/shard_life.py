@@ -6,7 +6,7 @@ beside it, as a node does. Every answer is held to what the ledger says was answ
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from random import Random
@@ -39,7 +39,7 @@ from headrace.sim.shard import (
     publishing,
     trimming,
 )
-from headrace.sim.shard_account import Ledger, Rows
+from headrace.sim.shard_ledger import Ledger, Rows
 from headrace.sim.shard_workload import (
     CREATED,
     SCHEMA,
@@ -292,22 +292,22 @@ class Life:
             version -= 1
         return [self._publish(source, version)] if version else []
 
-    def _published(self, batches: list[Batch], ranges: Iterable[Range]) -> list[Rows]:
-        """Part the ranges of an answer into the batches that were published."""
+    def _published(self, batches: list[Batch], ranges: tuple[Range, ...]) -> list[Rows]:
+        """Part the ranges of an answer, one for each partition, into what was published."""
+        left = {one.namespace: (one.start, one.end) for one in ranges}
+        if len(left) != len(ranges):
+            raise Wrong(f"a partition has two ranges: {ranges}")
         made: list[Rows] = []
-        left = deque(ranges)
         for batch in batches:
-            count = self.workload.row_count(batch)
-            if not left or left[0].namespace != self.workload.partition_of(batch):
+            key = self.workload.partitions[self.workload.partition_of(batch)]
+            start, end = left.get(key.namespace, (Offset(0), Offset(0)))
+            following = Offset(start + self.workload.row_count(batch))
+            if following > end:
                 raise Wrong(f"{batch} has no place in the ranges {ranges}")
-            one = left.popleft()
-            made.append(self._rows(batch, one.start, one.start + count))
-            if one.end > one.start + count:
-                left.appendleft(Range(one.namespace, Offset(one.start + count), one.end))
-            elif one.end < one.start + count:
-                raise Wrong(f"{batch} has {count} rows, and fewer offsets: {one}")
-        if left:
-            raise Wrong(f"version {batches[0].version} was given more offsets: {left}")
+            made.append(self._rows(batch, start, following))
+            left[key.namespace] = (following, end)
+        if any(start != end for start, end in left.values()):
+            raise Wrong(f"version {batches[0].version} was given more offsets: {ranges}")
         return made
 
     # Trims and checkpoints.

@@ -11,8 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, Literal
 
-from headrace.sim.shard_account import Account
 from headrace.sim.shard_audit import Found
+from headrace.sim.shard_ledger import Account
 from headrace.sim.shard_process import Paths, ShardProcess, ShardTestimony
 from headrace.sim.shard_workload import ShardWorkload
 from headrace.sim.shard_writer import GROUP, ShardFindings, ShardJob

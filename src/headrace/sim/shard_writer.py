@@ -32,8 +32,8 @@ from headrace.partition.sealing import Outcome, Part, SealJob
 from headrace.partition.store import StoreOptions
 from headrace.sim import shard_plants
 from headrace.sim.shard import SoloShard
-from headrace.sim.shard_account import Ledger
 from headrace.sim.shard_audit import Audit
+from headrace.sim.shard_ledger import Ledger
 from headrace.sim.shard_life import Life, Wrong
 from headrace.sim.shard_workload import ShardWorkload
 from headrace.sim.tapped import Tap, TappedDirectory
@@ -76,6 +76,8 @@ class ShardFindings(msgspec.Struct, frozen=True):
 
 class _Watched:
     """A sealer that tells when its children are at work."""
+
+    is_apart = True
 
     def __init__(self) -> None:
         self.inner: Sealer = Children()
