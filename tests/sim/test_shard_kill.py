@@ -1,5 +1,6 @@
 """SIGKILL on a shard's real processes: no acknowledged row is lost, none is invented."""
 
+import time
 from random import Random
 
 import pytest
@@ -48,6 +49,9 @@ def test_the_children_of_a_killed_writer_end_by_themselves(tmp_path):
     with trial.process("write") as writer:
         said = writer.testimony
         assert writer.await_that("a child at work", lambda _: said.is_writing)
+        deadline = time.monotonic() + 60  # it says so just before it starts them
+        while len(living(writer.mark)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert len(living(writer.mark)) > 1
         assert writer.kill()
         writer.await_orphans()

@@ -65,7 +65,9 @@ class SoloShard:
     ) -> "SoloShard":
         store = open_store(directory, identity, options)
         # Replicated time goes on from where the log ends.
-        return cls(store, timestamp=(store.group.journal.durable + 1) * TICK_US)
+        journal = store.group.journal
+        newest = journal.headers(journal.durable, journal.durable)
+        return cls(store, timestamp=newest[0].timestamp if newest else 0)
 
     @property
     def head(self) -> Op:
