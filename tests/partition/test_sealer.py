@@ -187,7 +187,8 @@ class TestDeath:
         assert stopped.poll() == -signal.SIGKILL
 
     def test_one_that_hangs_before_it_heard_a_long_job_is_ended_too(self, place):
-        deaf = a_talker("import time; time.sleep(600)")
+        # It hears a little: then the pipe has room, but not for the next piece.
+        deaf = a_talker("import sys, time; sys.stdin.buffer.raw.read(9000); time.sleep(600)")
         sealer = Children(count=1, job_seconds_max=1.5, idle=[deaf])
         job = place.jobs[0]
         long = msgspec.structs.replace(job, directory=job.directory + "/." * 200_000)

@@ -194,8 +194,8 @@ def test_time_beyond_any_calendar_expires_without_harm():
 def test_time_that_no_column_holds_is_refused():
     log = a_log()
     log.now = 2**63
-    refused(log.append(1), Code.MALFORMED, operation=APPEND)
-    refused(log.publish(), Code.MALFORMED, operation=Publish.operation)
+    assert refused(log.append(1), Code.MALFORMED, operation=APPEND)
+    assert refused(log.publish(), Code.MALFORMED, operation=Publish.operation)
 
 
 def test_there_are_so_many_writers_and_no_more():

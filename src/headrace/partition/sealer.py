@@ -112,7 +112,7 @@ class Children:
 
 def _start() -> subprocess.Popen[bytes]:
     """Start a child anew: not forked, and with no descriptor of ours."""
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "headrace.partition.child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -120,9 +120,6 @@ def _start() -> subprocess.Popen[bytes]:
         # A Ctrl-C at the terminal is for the parent: it ends its children in its own time.
         start_new_session=True,
     )
-    assert process.stdin is not None
-    os.set_blocking(process.stdin.fileno(), False)  # one that hangs must not hang its parent
-    return process
 
 
 def _end(child: _Child) -> int:
@@ -168,6 +165,7 @@ class _Round:
             message = encode(self.jobs[number])
             child.unsent = memoryview(SIZE.pack(len(message)) + message)
             stdin, stdout = child.pipes
+            os.set_blocking(stdin.fileno(), False)  # one that hangs must not hang its parent
             selector.register(stdin, selectors.EVENT_WRITE, child)
             selector.register(stdout, selectors.EVENT_READ, child)
             self.busy += 1

@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from headrace.sim.mutants import MUTANTS, Mutant
 
@@ -62,6 +62,29 @@ def hunt(
 
 def _named(catch: Callable[[str, int], str], name: str, seed: int) -> tuple[str, str]:
     return name, catch(name, seed)
+
+
+class Total(Protocol):
+    """What the parts of a run add up to."""
+
+    failures: list[str]
+
+    def merge(self, other: Any) -> None: ...  # noqa: ANN401
+
+    def figures(self) -> dict[str, Any]: ...
+
+
+def run_all(
+    title: str,
+    total: Total,
+    work: Callable[..., Any],
+    jobs: Sequence[tuple[Any, ...]],
+    options: Namespace,
+) -> int:
+    """Do all parts, add them up, and tell what came of it; return the exit code."""
+    for part in in_processes(work, jobs):
+        total.merge(part)
+    return tell(title, total.figures(), total.failures, options)
 
 
 def tell(title: str, figures: dict[str, Any], failures: list[str], options: Namespace) -> int:

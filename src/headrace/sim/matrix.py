@@ -8,18 +8,16 @@ recovered a second time.
 
 import errno
 import sys
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 
 from headrace.errors import HeadraceError
 from headrace.journal.report import RecoveryReport
 from headrace.sim.counter import CounterMachine
-from headrace.sim.damage import Damage, damaged, every, sample
+from headrace.sim.damage import Damage, Result, damaged, every, sample
 from headrace.sim.expect import Outcome, expected, refused
-from headrace.sim.frame import frame, hunt, in_processes, tell
+from headrace.sim.frame import frame, hunt, run_all
 from headrace.sim.history import Broken
 from headrace.sim.mutants import planted
 from headrace.sim.scene import STORIES, Scene, build, opened
@@ -29,24 +27,6 @@ from headrace.storage.memory import MemoryDisk
 
 CASES_SHORT = 60_000  # without --full: everything but flips and cuts, and a sample of those
 TWICE_EVERY = 8  # of the cases that recover, how many are recovered a second time
-
-
-@dataclass(slots=True)
-class Result:
-    """What a run saw. A damage that changed nothing is no case."""
-
-    cases: int = 0
-    without_effect: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-
-    def merge(self, other: "Result") -> None:
-        self.cases += other.cases
-        self.without_effect += other.without_effect
-        self.outcomes.update(other.outcomes)
-        self.kinds.update(other.kinds)
-        self.failures += other.failures
 
 
 def run(
@@ -195,16 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
         return hunt("matrix", catch, options)
     count = None if options.full else CASES_SHORT // len(STORIES)
     jobs = [(name, (part, 8), count, options.seed, "") for name in STORIES for part in range(8)]
-    total = Result()
-    for result in in_processes(share, jobs):
-        total.merge(result)
-    figures = {
-        "cases": total.cases,
-        "without_effect": total.without_effect,
-        "by_damage": dict(sorted(total.kinds.items())),
-        "by_outcome": dict(sorted(total.outcomes.items())),
-    }
-    return tell("corruption matrix", figures, total.failures, options)
+    return run_all("corruption matrix", Result(), share, jobs, options)
 
 
 if __name__ == "__main__":

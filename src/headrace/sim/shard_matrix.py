@@ -7,9 +7,8 @@ shard lives on through some checkpoints, and the file is put back: every row mus
 """
 
 import sys
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from headrace.errors import CorruptEntry, CorruptSegment, HeadraceError
@@ -17,8 +16,8 @@ from headrace.partition.files import Finding
 from headrace.partition.read import Key
 from headrace.partition.scrub import scrub
 from headrace.partition.store import Store, StoreOptions
-from headrace.sim.damage import Damage
-from headrace.sim.frame import frame, hunt, in_processes, tell
+from headrace.sim.damage import Damage, Result
+from headrace.sim.frame import frame, hunt, run_all
 from headrace.sim.history import Broken
 from headrace.sim.mutants import planted
 from headrace.sim.shard_damage import Outcome, contents, every, expected
@@ -32,24 +31,6 @@ from headrace.storage.memory import MemoryDisk
 FLIPS_SHORT = 3  # places of each file, besides its ends; --full takes every byte
 HEAL_EVERY = 4  # of the cases, how many get their file back
 _NAMED = (CorruptSegment, CorruptEntry)
-
-
-@dataclass(slots=True)
-class Result:
-    """What a run saw. A damage that changed nothing is no case."""
-
-    cases: int = 0
-    without_effect: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-
-    def merge(self, other: "Result") -> None:
-        self.cases += other.cases
-        self.without_effect += other.without_effect
-        self.outcomes.update(other.outcomes)
-        self.kinds.update(other.kinds)
-        self.failures += other.failures
 
 
 def run(name: str, damages: Iterable[Damage], *, stop_at_first: bool = False) -> Result:
@@ -294,16 +275,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name in STORIES
         for part in range(parts)
     ]
-    total = Result()
-    for result in in_processes(share, jobs):
-        total.merge(result)
-    figures = {
-        "cases": total.cases,
-        "without_effect": total.without_effect,
-        "by_damage": dict(sorted(total.kinds.items())),
-        "by_outcome": dict(sorted(total.outcomes.items())),
-    }
-    return tell("corruption matrix of a shard", figures, total.failures, asked)
+    return run_all("corruption matrix of a shard", Result(), share, jobs, asked)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from random import Random
 
 from headrace.errors import HeadraceError
 from headrace.partition.store import StoreOptions
-from headrace.sim.frame import frame, hunt, in_processes, tell
+from headrace.sim.frame import frame, hunt, run_all
 from headrace.sim.history import Broken
 from headrace.sim.mutants import planted
 from headrace.sim.shard_history import ShardHistory, check_named, check_tidy
@@ -267,16 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
     jobs = [
         (arguments_read.seed, (part, parts), arguments_read.full, "") for part in range(parts)
     ]
-    total = Tally()
-    for tally in in_processes(job, jobs):
-        total.merge(tally)
-    figures = {
-        "cases": total.cases,
-        "faults_landed": sum(total.landed.values()),
-        "by_fault": dict(sorted(total.landed.items())),
-        "by_finding": dict(sorted(total.found.items())),
-    }
-    return tell("crash sweep of a shard", figures, total.failures, arguments_read)
+    return run_all("crash sweep of a shard", Tally(), job, jobs, arguments_read)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from headrace.storage.faults import (
     Crash,
@@ -36,6 +37,15 @@ class Tally:
         self.landed.update(other.landed)
         self.found.update(other.found)
         self.failures += other.failures
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is told at the end."""
+        return {
+            "cases": self.cases,
+            "faults_landed": sum(self.landed.values()),
+            "by_fault": dict(sorted(self.landed.items())),
+            "by_finding": dict(sorted(self.found.items())),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from headrace.errors import HeadraceError
-from headrace.sim.frame import frame, hunt, in_processes, tell
+from headrace.sim.frame import frame, hunt, run_all
 from headrace.sim.history import Broken, History
 from headrace.sim.mutants import planted
 from headrace.sim.script import Actor, options, play
@@ -220,16 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
     seeds = range(options.seed, options.seed + (8 if options.full else 1))
     states = STATES_FULL if options.full else STATES_SHORT
     jobs = [(seed, (part, 8), states, "") for seed in seeds for part in range(8)]
-    total = Tally()
-    for tally in in_processes(job, jobs):
-        total.merge(tally)
-    figures = {
-        "cases": total.cases,
-        "faults_landed": sum(total.landed.values()),
-        "by_fault": dict(sorted(total.landed.items())),
-        "by_finding": dict(sorted(total.found.items())),
-    }
-    return tell("crash sweep", figures, total.failures, options)
+    return run_all("crash sweep", Tally(), job, jobs, options)
 
 
 if __name__ == "__main__":
