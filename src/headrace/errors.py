@@ -11,7 +11,14 @@
     │   ├── BadBatch             a batch that is not what its schema and its header say
     │   ├── BadRequest           a read that asks for something which cannot be
     │   ├── Expired              rows below the first one retained
-    │   └── Recreated            meant for an earlier life of the partition
+    │   ├── Recreated            meant for an earlier life of the partition
+    │   ├── TopicUnknown         no such topic; a name is mistyped, or it was deleted
+    │   ├── TopicExists          a topic of that name is there already
+    │   ├── Refused              a machine refused what was asked, by its rules; see `code`
+    │   ├── BadFrame             bytes from a peer that are not the protocol; it is cut off
+    │   ├── VersionUnknown       no version of the protocol that both sides speak
+    │   ├── Unauthorized         the token is missing or wrong
+    │   └── BadConfig            a setting that cannot be
     ├── Unavailable          wait, then repeat
     │   ├── DirectoryHeld        another process holds the data directory
     │   ├── RingFull             no free slot until the next checkpoint
@@ -22,7 +29,12 @@
     │   ├── PartitionUnknown     no such partition here, or not yet
     │   ├── Behind               rows that are not committed here yet
     │   ├── ReadFailed           a file cannot be opened or read now; its bytes are not judged
-    │   └── SealFailed           a segment could not be written now; nothing was skipped
+    │   ├── SealFailed           a segment could not be written now; nothing was skipped
+    │   ├── NotReady             the node, or the group asked for, does not serve now
+    │   ├── NotYet               a machine does not know something yet; see `code`
+    │   ├── Busy                 a bound was reached; see `retry_after_ms`
+    │   ├── TimedOut             the deadline came first; it did not happen
+    │   └── ConnectionLost       no connection; what was asked did not happen
     ├── Corrupt              stop, and tell a human
     │   ├── CorruptEntry         an acknowledged entry cannot be read
     │   ├── CorruptFile          a file of ours whose bytes are not what was written
@@ -34,6 +46,7 @@
     │   ├── UnsupportedFormat    written by a newer release
     │   └── ApplyFailed          a machine raised on a committed entry: this group halts
     ├── Unknown              it may have happened: repeat only with the same writer and version
+    │   └── WriterUnknown        the log forgot this writer: go on as a new one
     └── StorageFailed        this file is not trusted any more; its component is poisoned
 
 Errors carry fields, not only text: what (`path`), where (`position`), `expected`, `found`.
@@ -215,6 +228,46 @@ class Recreated(Rejected):
         self.found = found
 
 
+class TopicUnknown(Rejected):
+    """No such topic."""
+
+
+class TopicExists(Rejected):
+    """A topic of that name is there already."""
+
+
+class Refused(Rejected):
+    """A machine refused what was asked. Its rules, not this node, say so."""
+
+    def __init__(self, code: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class BadFrame(Rejected):
+    """Bytes from a peer that are not the protocol. The connection ends."""
+
+    hint = "Check that both sides are Headrace, and that nothing between them changes bytes"
+
+
+class VersionUnknown(Rejected):
+    """No version of the protocol that both sides speak."""
+
+
+class Unauthorized(Rejected):
+    """The token is missing or wrong."""
+
+
+class BadConfig(Rejected):
+    """A setting that cannot be. `key` is its name in the file, such as `listen.port`."""
+
+    def __init__(self, key: str, flaw: str, *, source: str = "", hint: str = "") -> None:
+        where = f" (from {source})" if source else ""
+        super().__init__(f"{key}{where}: {flaw}" if key else flaw, hint=hint)
+        self.key = key
+        self.source = source
+
+
 class DirectoryHeld(Unavailable):
     """Another process holds the data directory."""
 
@@ -330,6 +383,38 @@ class SealFailed(Unavailable):
             hint="The same rows are sealed at the next try; nothing is lost",
         )
         self.path = path
+
+
+class NotReady(Unavailable):
+    """The node, or the group asked for, does not serve now."""
+
+
+class NotYet(Unavailable):
+    """A machine does not know something yet: a schema, or the version before this one."""
+
+    def __init__(self, code: str, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
+class Busy(Unavailable):
+    """A bound was reached. Nothing happened."""
+
+    def __init__(self, what: str, retry_after_ms: int) -> None:
+        super().__init__(what, hint=f"Come again in {retry_after_ms} ms")
+        self.retry_after_ms = retry_after_ms
+
+
+class TimedOut(Unavailable):
+    """The deadline came before it happened, so it did not."""
+
+
+class ConnectionLost(Unavailable):
+    """No connection. What was asked did not happen."""
+
+
+class WriterUnknown(Unknown):
+    """The log has forgotten this writer: what was in flight may have happened."""
 
 
 class CorruptEntry(Corrupt):

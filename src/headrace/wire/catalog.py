@@ -1,0 +1,141 @@
+"""Requests about streams and topics, and their answers."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class CreateStream:
+    """Make a stream. Answered by Changed."""
+
+    kind: ClassVar[int] = 16
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStream:
+    """Remove a stream. Answered by Changed."""
+
+    kind: ClassVar[int] = 17
+    name: str
+    with_topics: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Make a topic, and its stream if there is none. Answered by TopicInfo."""
+
+    kind: ClassVar[int] = 18
+    topic: str  # `stream/topic`, or `topic` in the default stream
+    schema: bytes  # an Arrow schema message
+    partition_count: int
+    retention_age_ms: int | None
+    retention_size: int | None
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopic:
+    """Change settings of a topic. Answered by TopicInfo."""
+
+    kind: ClassVar[int] = 19
+    topic: str
+    created: int
+    retention: tuple[int | None, int | None] | None  # age in ms, bytes; None: as it is
+    options: tuple[tuple[str, str | None], ...]  # None: without this option
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    """Add partitions `first` to `first + count - 1`. Answered by TopicInfo."""
+
+    kind: ClassVar[int] = 20
+    topic: str
+    created: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddSchema:
+    """Give a topic its next schema. Answered by TopicInfo."""
+
+    kind: ClassVar[int] = 21
+    topic: str
+    created: int
+    version: int
+    schema: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Remove a topic, in just this life. Answered by Changed."""
+
+    kind: ClassVar[int] = 22
+    topic: str
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopic:
+    """Ask for a topic. Answered by TopicInfo."""
+
+    kind: ClassVar[int] = 23
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListTopics:
+    """Ask for all topics. Answered by Topics."""
+
+    kind: ClassVar[int] = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Metadata is at this revision."""
+
+    kind: ClassVar[int] = 32
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaInfo:
+    """One version of a topic's schema."""
+
+    version: int  # dense from 1
+    schema: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """One partition of a topic; its number is its place in `TopicInfo.partitions`."""
+
+    namespace: int
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as committed metadata has it."""
+
+    kind: ClassVar[int] = 33
+    topic: str  # always `stream/topic`
+    created: int
+    created_at: int  # microseconds
+    shard: int
+    revision: int  # of the metadata that says so
+    retention_age_ms: int | None
+    retention_size: int | None
+    options: tuple[tuple[str, str], ...]
+    schemas: tuple[SchemaInfo, ...]  # by version, at least one
+    partitions: tuple[PartitionInfo, ...]  # by number, at least one
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The names of all topics, sorted, and of all streams, empty ones too."""
+
+    kind: ClassVar[int] = 34
+    topics: tuple[str, ...]
+    streams: tuple[str, ...]

@@ -1,0 +1,88 @@
+"""The first words of a connection, and those that any request may be answered with."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+VERSION = 1  # of the protocol, as negotiated by Hello and Welcome
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The client's first word. `nonce` is 16 random bytes, new for each connection."""
+
+    kind: ClassVar[int] = 1
+    version_min: int
+    version_max: int
+    release: str
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The node's answer: the version chosen, who it is, and its limits."""
+
+    kind: ClassVar[int] = 2
+    version: int
+    release: str
+    cluster: bytes
+    nonce: bytes
+    needs_proof: bool  # a token is wanted: the next word must be Proof
+    body_size_max: int
+    in_flight_max: int  # requests that one connection may have open
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Shows that the client has the token, without sending it."""
+
+    kind: ClassVar[int] = 3
+    mac: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Shows that the node has the token, too."""
+
+    kind: ClassVar[int] = 4
+    mac: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The answer to any request that was not done. See wire/refusals.py."""
+
+    kind: ClassVar[int] = 5
+    code: str  # the name of an error in errors.py
+    message: str
+    hint: str
+    fields: tuple[tuple[str, int | str | None], ...]
+    retry_after_ms: int | None  # Busy: when to come again
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Asks whether anybody is there."""
+
+    kind: ClassVar[int] = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """Somebody is."""
+
+    kind: ClassVar[int] = 7
+
+
+@dataclass(frozen=True, slots=True)
+class GetStatus:
+    """Asks how the node is."""
+
+    kind: ClassVar[int] = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How the node is: JSON, as `/health/ready` shows it, with the recovery reports."""
+
+    kind: ClassVar[int] = 9
+    text: str

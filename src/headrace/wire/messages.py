@@ -1,0 +1,111 @@
+"""What goes over the wire: requests of clients, and what a node answers.
+
+Each message is a value of plain fields (int, str, bytes, bool, None, tuples and values of
+these), written as one msgpack array of its fields in their order. Rows travel beside a message,
+as the frame's body. A kind never changes: another field is another kind. The table of all
+messages is docs/protocol.md.
+
+Partitions are named by `namespace` and `created`, which `DescribeTopic` tells: a request meant
+for an earlier life of a topic is refused, whatever its name. Requests about a whole topic carry
+the namespace of its partition 0 and the topic's own `created`.
+"""
+
+from headrace.wire.catalog import (
+    AddPartitions,
+    AddSchema,
+    AlterTopic,
+    Changed,
+    CreateStream,
+    CreateTopic,
+    DeleteStream,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    TopicInfo,
+    Topics,
+)
+from headrace.wire.greeting import (
+    Accepted,
+    Failed,
+    GetStatus,
+    Hello,
+    Ping,
+    Pong,
+    Proof,
+    Status,
+    Welcome,
+)
+from headrace.wire.reading import (
+    Bounds,
+    CursorDeleted,
+    Cursors,
+    CursorStored,
+    DeleteCursor,
+    Fetch,
+    Fetched,
+    FoundOffset,
+    GetBounds,
+    GetCursors,
+    GetOffset,
+    StoreCursor,
+)
+from headrace.wire.writing import (
+    Append,
+    Appended,
+    Discard,
+    Discarded,
+    Publish,
+    Published,
+    Purge,
+    Stage,
+    Staged,
+    Trim,
+    Trimmed,
+)
+
+Handshake = Hello | Welcome | Proof | Accepted
+MetadataRequest = (
+    CreateStream
+    | DeleteStream
+    | CreateTopic
+    | AlterTopic
+    | AddPartitions
+    | AddSchema
+    | DeleteTopic
+    | DescribeTopic
+    | ListTopics
+)
+PartitionRequest = (
+    Append
+    | Stage
+    | Publish
+    | Discard
+    | Trim
+    | Purge
+    | StoreCursor
+    | DeleteCursor
+    | GetCursors
+    | GetOffset
+    | Fetch
+)
+Request = MetadataRequest | PartitionRequest | GetBounds | GetStatus | Ping
+Reply = (
+    Failed
+    | Pong
+    | Status
+    | Changed
+    | TopicInfo
+    | Topics
+    | Appended
+    | Staged
+    | Published
+    | Discarded
+    | Trimmed
+    | CursorStored
+    | CursorDeleted
+    | Cursors
+    | Bounds
+    | FoundOffset
+    | Fetched
+)
+Message = Handshake | Request | Reply
