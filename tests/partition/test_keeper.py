@@ -297,26 +297,34 @@ class TestFailures:
             assert not reopened.unsealed
             assert [len(files_in(after, "segments"))] == [1]
 
-    def test_a_failed_unlink_of_the_collection_poisons_it(self):
+    def test_a_file_that_cannot_be_deleted_is_reported_and_tried_again(self):
         disk = MemoryDisk()
         shard = a_shard(disk)
         sealed(shard)
+        (name,) = files_in(disk, "segments")
         shard.one(purging(KEY))
         shard.checkpoint()
-        disk.hook = lambda effect: (
-            Fail(errno.EIO)
-            if effect.kind == "unlink" and effect.path.startswith("segments/")
-            else None
-        )
-        with pytest.raises(StorageFailed) as caught:
+        tries = []
+
+        def stubborn(effect):
+            if effect.kind != "unlink" or not effect.path.startswith("segments/"):
+                return None
+            tries.append(effect.path)
+            return Fail(errno.EIO)
+
+        disk.hook = stubborn
+        for count in (1, 2):
             shard.checkpoint()
+            assert len(tries) == count
+            assert files_in(disk, "segments") == [name]
+            assert [finding.what for finding in shard.store.findings] == [
+                "cannot be deleted: Input/output error"
+            ]
         disk.hook = None
-        with pytest.raises(StorageFailed) as again:
-            shard.run()
-        assert again.value is caught.value
-        again = a_shard(disk.kill())
-        assert again.store.reader.bounds(KEY) == (140, 140)
-        again.checkpoint()
+        shard.checkpoint()
+        assert files_in(disk, "segments") == []
+        assert not shard.store.findings
+        assert shard.store.reader.bounds(KEY) == (140, 140)
 
     def test_a_file_that_is_not_what_the_sealer_says_is_not_named(self):
         disk = MemoryDisk()

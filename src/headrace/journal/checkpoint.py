@@ -106,10 +106,19 @@ class Checkpoints:
         return Checkpoint(captured.op, captured.tip, snapshot.checksum)
 
     def settle(self, checkpoint: Checkpoint) -> Op:
+        """Pair, clear up behind it, and let the next one come."""
+        self.pair(checkpoint)
+        return self.release(checkpoint)
+
+    def pair(self, checkpoint: Checkpoint) -> None:
         """Pair and clear up behind it. The thread that appends calls this."""
         assert checkpoint.op == self.pending[0].op
         self._pair(checkpoint)
         self.finish()
+
+    def release(self, checkpoint: Checkpoint) -> Op:
+        """Let the next one come. The thread that captures calls this."""
+        assert checkpoint.op == self.pending[0].op
         self.pending.popleft()
         return checkpoint.op
 

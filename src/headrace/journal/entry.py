@@ -111,6 +111,7 @@ def seal(
     operation: int,
     timestamp: int,
     body: Buffer = b"",
+    body_checksum: bytes = b"",
     writer: bytes = NO_WRITER,
     version: int = 0,
     namespace: int = 0,
@@ -118,7 +119,10 @@ def seal(
     schema_id: int = 0,
     row_count: int = 0,
 ) -> Entry:
-    """Make an entry. Only the primary of `view` calls this, once for each op."""
+    """Make an entry. Only the primary of `view` calls this, once for each op.
+
+    `body_checksum` is given by a caller that has just hashed these very bytes.
+    """
     assert op >= 1
     assert len(parent) == CHECKSUM_SIZE
     assert len(writer) == len(NO_WRITER)
@@ -126,7 +130,7 @@ def seal(
         raise BodyTooLarge(len(body), BODY_SIZE_MAX)
     rest = _REST.pack(
         parent,
-        xxh3_128_digest(body),
+        body_checksum or xxh3_128_digest(body),
         identity.cluster,
         writer,
         op,

@@ -3,7 +3,7 @@
 import errno
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -64,6 +64,7 @@ class ShardFiles:
     holds: Counter[str] = field(default_factory=Counter)  # readers of a segment's name
     open: OrderedDict[str, SegmentFile] = field(default_factory=OrderedDict)
     findings: list[Finding] = field(default_factory=list)
+    stubborn: dict[str, Finding] = field(default_factory=dict)  # by path: unlinking failed
     _lock: threading.Lock = field(default_factory=threading.Lock)  # of `holds`
 
     def report(self, finding: Finding) -> None:
@@ -122,6 +123,18 @@ class ShardFiles:
                 return file
         return None
 
+    def holding(self, ops: Iterable[Op]) -> Iterator[tuple[CarryFile | None, set[Op]]]:
+        """Part `ops` by what `carry_of` says of each: newest file first, None at last."""
+        left = set(ops)
+        for seal_op in reversed(self.carry_ops):
+            file = self.carry[seal_op]
+            held = file.holds(left)
+            if held:
+                yield file, held
+                left -= held
+        if left:
+            yield None, left
+
     def lost_carries_for(self, op: Op) -> dict[Op, Carried]:
         """Return the carry files that are gone or bad and might have held `op`."""
         return {key: known for key, (known, _) in self.lost_carries.items() if key >= op}
@@ -176,15 +189,33 @@ class ShardFiles:
                 where = set_aside(self.segments, name, self.quarantine)
                 what = "segment of no row that this log knows: moved to quarantine"
                 self.report(Finding(where, what))
-            else:
+            elif self._unlink(self.segments, name):
                 self._forget_open(name)
-                with suppress(FileNotFoundError):  # somebody was faster
-                    self.segments.unlink(name)
                 gone += 1
+            else:
+                continue
             self.there.discard(name)
             self.found.discard(name)
         if gone:
             self.segments.sync()
+
+    def _unlink(self, room: Directory, name: str) -> bool:
+        """Unlink one file. One that stays is reported, and tried again at every collection."""
+        path = joined(room.path, name)
+        try:
+            room.unlink(name)
+        except FileNotFoundError:
+            pass  # somebody was faster
+        except OSError as error:
+            self.stubborn[path] = Finding(path, f"cannot be deleted: {error.strerror}")
+            return False
+        self.stubborn.pop(path, None)
+        return True
+
+    def lives(self) -> set[tuple[int, int]]:
+        """Return (namespace, created) of every life that has a segment here."""
+        parsed = (parse_name(name) for name in list(self.there))
+        return {each[:2] for each in parsed if each is not None}
 
     def _is_covered(self, name: str, state: PartitionsState) -> bool:
         """Say whether the log knows all rows of a segment that no snapshot names."""
@@ -226,9 +257,7 @@ class ShardFiles:
             if known is None and self._is_foreign_carry(op):
                 set_aside(self.carries, name, self.quarantine)
                 continue
-            with suppress(FileNotFoundError):
-                self.carries.unlink(name)
-            gone += 1
+            gone += self._unlink(self.carries, name)
         for op in [op for op in self.lost_carries if carry_name(op) not in named]:
             del self.lost_carries[op]
         if gone:

@@ -82,6 +82,10 @@ class Reader:
             raise Recreated(str(key), key.created, found.created)
         return found
 
+    def schemas(self, key: Key) -> Schemas:
+        """Return the versions of the schema that the partition's topic has in the log."""
+        return self._schemas(self.partition(key))
+
     def bounds(self, key: Key) -> tuple[Offset, Offset]:
         """Return the first offset retained, and the end."""
         partition = self.partition(key)
@@ -244,7 +248,7 @@ class Reader:
     ) -> Iterator[pa.RecordBatch]:
         offset = start
         while offset < end:
-            partition, place = self._place(key, offset)
+            partition, place = self.place(key, offset)
             if isinstance(place, Piece):
                 found = self._from_piece(place, partition, offset, end, shape)
             else:
@@ -254,10 +258,10 @@ class Reader:
                     yield rows
                     offset = Offset(offset + rows.num_rows)
             except Corrupt:
-                if self._place(key, offset)[1] == place:
+                if self.place(key, offset)[1] == place:
                     raise
 
-    def _place(self, key: Key, offset: Offset) -> tuple[Partition, Piece | Segment]:
+    def place(self, key: Key, offset: Offset) -> tuple[Partition, Piece | Segment]:
         """Find where a row is now. One that is nowhere was trimmed meanwhile."""
         partition = self.partition(key)
         place = _locate(partition, offset)

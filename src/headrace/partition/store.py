@@ -46,7 +46,8 @@ class Store:
     @property
     def findings(self) -> list[Finding]:
         """Files that are not as they should be, and segments that could not be written."""
-        return [*self.keeper.files.findings, *self.keeper.unsealed()]
+        files = self.keeper.files
+        return [*files.findings, *files.stubborn.values(), *self.keeper.unsealed()]
 
     def stop(self) -> None:
         """Stop cleanly."""

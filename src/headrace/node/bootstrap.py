@@ -1,0 +1,393 @@
+"""From a directory and a config to a running node, in one order.
+
+    config     checked by the caller, written as node.toml
+    lock       one process at a time
+    identity   which cluster this is; an empty directory gets a new one
+    metadata   group 0, recovered
+    shards     every shard, recovered, with partitions as their logs say
+    cursors    none beyond its partition's end, or it is said
+    ready      rows routed, pumps running
+
+Each step is one event, one field of the ready state, and has one typed failure. A group that
+refuses leaves a node that is up and says so; with `strict` it ends the start instead.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+from headrace.errors import HeadraceError, StorageFailed
+from headrace.journal.group import Group
+from headrace.journal.recovery import Options, recover
+from headrace.journal.report import RecoveryReport
+from headrace.metadata.machine import MetadataMachine
+from headrace.model.ids import GroupId, Identity, Op, ReplicaId
+from headrace.model.namespace import NamespaceLayout
+from headrace.node.admission import Admission
+from headrace.node.catalog import Catalog, MetadataGroup
+from headrace.node.config import effective
+from headrace.node.driver import Driver, now_us
+from headrace.node.events import event
+from headrace.node.identity import (
+    GROUPS,
+    METADATA,
+    ClusterIdentity,
+    group_name,
+    read_or_make,
+)
+from headrace.node.node import Node, Running
+from headrace.node.pump import Pump, PumpLimits
+from headrace.node.reconcile import Reconciler
+from headrace.node.router import Router
+from headrace.node.settings import Config
+from headrace.node.shard import Shard
+from headrace.partition.pace import Pace
+from headrace.partition.sealer import Children
+from headrace.partition.store import Store, StoreOptions, open_store
+from headrace.storage.atomic import atomic_replace
+from headrace.storage.file import FileDirectory
+from headrace.storage.lock import DirectoryLock
+from headrace.storage.seam import Directory
+
+CONFIG_NAME: Final = "node.toml"
+SOCKET_NAME: Final = "headrace.sock"
+_THREADS: Final = 4  # for rows and large batches; each holds the interpreter only briefly
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class GroupState:
+    """What became of one group at the start."""
+
+    report: RecoveryReport | None = None
+    refused: HeadraceError | None = None
+
+
+@dataclass(slots=True)
+class Boot:
+    """A node on its way up, and everything it must let go of at the end."""
+
+    path: str
+    config: Config
+    loop: asyncio.AbstractEventLoop
+    strict: bool
+    steps: dict[str, str] = field(default_factory=dict)  # in order: what each came to
+    groups: dict[GroupId, GroupState] = field(default_factory=dict)
+    root: FileDirectory | None = None
+    lock: DirectoryLock | None = None
+    metadata_group: Group | None = None
+    stores: dict[GroupId, Store] = field(default_factory=dict)
+    diverged: list[str] = field(default_factory=list)
+    threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_THREADS, thread_name_prefix="rows")
+    )
+    node: Node | None = None
+
+    async def run(self) -> Node:
+        """Take all steps. Whatever fails, nothing is left open."""
+        try:
+            return await self._run()
+        except BaseException:
+            await self._abandon()
+            raise
+
+    async def stop(self) -> None:
+        """Stop cleanly: what is under way is finished, heads are marked, the lock is free."""
+        assert self.node is not None
+        try:
+            async with asyncio.timeout(self.config.stop.timeout.seconds):
+                await self.node.stop()
+        except TimeoutError:
+            event("node.stop.late", seconds=self.config.stop.timeout.seconds)
+            await self._abandon()
+            return
+        await self.loop.run_in_executor(None, self._stop_groups)
+        event("node.stopped", path=self.path)
+
+    def describe(self) -> dict[str, object]:
+        """Return the ready state."""
+        return {
+            "ready": self.is_ready,
+            "path": self.path,
+            "cluster": self.node.cluster.hex() if self.node else "",
+            "steps": dict(self.steps),
+            "groups": {str(number): self._describe(number) for number in sorted(self.groups)},
+            "diverged": list(self.diverged),
+        }
+
+    @property
+    def is_ready(self) -> bool:
+        halted = [running.driver.pump.halted for running in self._running()]
+        refused = [state.refused for state in self.groups.values()]
+        node = self.node
+        return (
+            node is not None
+            and not node.is_stopping
+            and node.catalog is not None
+            and node.catalog.driver.pump.halted is None
+            and not any(halted)
+            and not any(refused)
+            and "ready" in self.steps
+        )
+
+    def _running(self) -> list[Running]:
+        return [] if self.node is None else list(self.node.shards.values())
+
+    async def _run(self) -> Node:
+        await self._step("lock", self._take_lock)
+        cluster = await self._step("identity", self._identify)
+        machine = MetadataMachine(NamespaceLayout(*cluster.identity.namespace_bits))
+        await self._step("metadata", partial(self._recover_metadata, cluster, machine))
+        await self._step("shards", partial(self._recover_shards, cluster))
+        await self._step("cursors", self._check_cursors)
+        self.node = self._assemble(cluster, machine)
+        self.steps["ready"] = f"{len(self.node.router)} partitions"
+        event("node.ready", path=self.path, partitions=len(self.node.router))
+        return self.node
+
+    async def _step(self, name: str, work: Callable[[], _T]) -> _T:
+        """Take one step beside the loop, and say what it came to."""
+        started = time.monotonic()
+        try:
+            done = await self.loop.run_in_executor(None, work)
+        except HeadraceError as error:
+            self.steps[name] = f"failed: {error}"
+            event(f"node.{name}.failed", path=self.path, error=str(error))
+            raise
+        seconds = time.monotonic() - started
+        self.steps.setdefault(name, "done")
+        event(f"node.{name}.done", said=self.steps[name], seconds=f"{seconds:.3f}")
+        return done
+
+    def _take_lock(self) -> None:
+        try:
+            self.root = FileDirectory.open_root(self.path, create=True)
+        except OSError as error:
+            raise StorageFailed(self.path, "open", error) from error
+        socket = SOCKET_NAME if self.config.listen.socket else ""
+        self.lock = DirectoryLock.acquire(self.path, socket)
+        atomic_replace(self.root, CONFIG_NAME, [effective(self.config).encode()])
+
+    def _identify(self) -> ClusterIdentity:
+        assert self.root is not None
+        wanted = self.config.cluster
+        bits = (wanted.stream_bits, wanted.topic_bits, wanted.partition_bits)
+        identity = Identity(
+            secrets.token_bytes(16), METADATA, ReplicaId(0), wanted.replicas, bits
+        )
+        fresh = ClusterIdentity(identity, wanted.shards)
+        cluster = read_or_make(self.root, fresh, tell=lambda said: self._note("identity", said))
+        self._note("identity", f"cluster {cluster.identity.cluster.hex()}")
+        return cluster
+
+    def _note(self, step: str, said: str) -> None:
+        before = self.steps.get(step)
+        self.steps[step] = said if before is None else f"{before}; {said}"
+
+    def _directory(self, group: GroupId) -> Directory:
+        assert self.root is not None
+        directory: Directory = self.root
+        for name in (GROUPS, group_name(group)):
+            try:
+                made = directory.make_child(name)
+                directory.sync()
+            except OSError as error:
+                raise StorageFailed(f"{directory.path}/{name}", "make", error) from error
+            directory = made
+        return directory
+
+    def _recover_metadata(self, cluster: ClusterIdentity, machine: MetadataMachine) -> None:
+        options = self._options(self.config.journal.metadata_slots)
+
+        def bring_back() -> RecoveryReport:
+            group, report = recover(
+                self._directory(METADATA), cluster.identity, MetadataGroup(machine), options
+            )
+            self.metadata_group = group
+            return report
+
+        self._bring_back(METADATA, bring_back)
+        self._note("metadata", self._said(METADATA))
+
+    def _recover_shards(self, cluster: ClusterIdentity) -> None:
+        options = StoreOptions(
+            group=self._options(self.config.journal.slots),
+            sealer=lambda: Children(self.config.seal.children),
+        )
+        for number in cluster.shards:
+
+            def bring_back(number: GroupId = number) -> RecoveryReport:
+                store = open_store(self._directory(number), cluster.of(number), options)
+                self.stores[number] = store
+                return store.report
+
+            self._bring_back(number, bring_back)
+        count = sum(len(store.machine.state.partitions) for store in self.stores.values())
+        said = "; ".join(f"{number}: {self._said(number)}" for number in cluster.shards)
+        self._note("shards", f"{count} partitions; {said}")
+
+    def _bring_back(self, number: GroupId, work: Callable[[], RecoveryReport]) -> None:
+        """Recover one group, or note why it refuses."""
+        state = self.groups.setdefault(number, GroupState())
+        try:
+            state.report = work()
+        except HeadraceError as error:
+            state.refused = error
+            event("node.group.refused", group=number, error=str(error))
+            if self.strict:
+                raise
+        else:
+            for line in state.report.lines():
+                event("node.group.recovered", group=number, said=line)
+
+    def _said(self, number: GroupId) -> str:
+        state = self.groups[number]
+        if state.report is None:
+            return f"refused: {state.refused}"
+        return state.report.lines()[0]
+
+    def _check_cursors(self) -> None:
+        """Find cursors beyond their partition's end. They are said, and never cut down."""
+        for store in self.stores.values():
+            for partition in store.machine.state.partitions.values():
+                for group, cursor in partition.cursors.items():
+                    if cursor.next > partition.end:
+                        self.diverged.append(
+                            f"consumer group {group!r} reads {cursor.next} next in partition "
+                            f"{partition.namespace:x}, which ends at {partition.end}"
+                        )
+        for said in self.diverged:
+            event("node.cursor.diverged", said=said)
+        self._note("cursors", f"{len(self.diverged)} beyond the end")
+
+    def _assemble(self, cluster: ClusterIdentity, machine: MetadataMachine) -> Node:
+        node = Node(
+            self.path,
+            cluster.identity.cluster,
+            self.config,
+            self.loop,
+            Router(),
+            self.threads,
+            self.describe,
+        )
+        if self.metadata_group is not None:
+            driver = self._driver("0", self.metadata_group, self.config.journal.metadata_slots)
+            node.catalog = Catalog(
+                driver, machine, cluster.shard_count, self.threads, node.on_metadata
+            )
+            driver.start()
+        for number, store in self.stores.items():
+            node.shards[number] = self._run_shard(number, store, node)
+        if node.catalog is not None:
+            target = node.target()
+            for running in node.shards.values():
+                effects = running.shard.reconcile(target, now_us(), self.loop.time())
+                running.driver.perform(effects)
+        node.start_ticking()
+        return node
+
+    def _run_shard(self, number: GroupId, store: Store, node: Node) -> Running:
+        driver = self._driver(str(number), store.group, self.config.journal.slots)
+        reconciler = Reconciler(number, self.config.reconcile.tick.ms)
+        shard = Shard(number, store, driver.pump, node.router, reconciler)
+        driver.on_checkpoint = shard.on_paired
+        driver.after = lambda: node.wake() if reconciler.due_at_ms() == 0 else None
+        driver.start()
+        return Running(shard, driver, Admission(self.loop, self.threads))
+
+    def _driver(self, name: str, group: Group, slots: int) -> Driver:
+        commit = self.config.commit
+        limits = PumpLimits(
+            commit.pipeline, commit.pipeline_size, self.config.limits.queue_size
+        )
+        pace = Pace(slots, self.config.seal.size, self.config.seal.age.us)
+        _count_unsealed(pace, group)
+        return Driver(name, Pump(group, pace, limits), self.loop, commit.group_size)
+
+    def _options(self, slots: int) -> Options:
+        journal = self.config.journal
+        return Options(
+            slots=slots, file_size=journal.file_size, spare_count_max=journal.spare_count
+        )
+
+    def _describe(self, number: GroupId) -> dict[str, object]:
+        state = self.groups[number]
+        said: dict[str, object] = {
+            "recovery": [] if state.report is None else state.report.lines(),
+            "refused": None if state.refused is None else str(state.refused),
+        }
+        group = self.metadata_group if number == METADATA else None
+        if number in self.stores:
+            store = self.stores[number]
+            group = store.group
+            said["findings"] = [f"{each.path}: {each.what}" for each in store.findings]
+            said["partitions"] = len(store.machine.state.partitions)
+        if group is not None:
+            said["durable"] = group.journal.durable
+            said["applied"] = group.applied
+            said["halted"] = None if group.halted is None else str(group.halted)
+        return said
+
+    def _stop_groups(self) -> None:
+        """Mark the heads and let go of everything."""
+        try:
+            for store in self.stores.values():
+                store.stop()
+            if self.metadata_group is not None:
+                self.metadata_group.stop()
+        finally:
+            self._let_go()
+
+    async def _abandon(self) -> None:
+        """Let go of everything as it is: a start that fails here finds what a crash leaves."""
+        if self.node is not None:
+            drivers = [running.driver for running in self._running()]
+            if self.node.catalog is not None:
+                drivers.append(self.node.catalog.driver)
+            for driver in drivers:
+                await self.loop.run_in_executor(None, driver.abandon)
+        for store in self.stores.values():
+            with suppress(HeadraceError):
+                store.close()
+        if self.metadata_group is not None:
+            self.metadata_group.journal.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.threads.shutdown(wait=False)
+        if self.lock is not None:
+            self.lock.release()
+        if self.root is not None:
+            self.root.close()
+
+
+def _count_unsealed(pace: Pace, group: Group) -> None:
+    """Count what recovery found since the last Seal as if it had been appended now."""
+    sealed = group.superblock.current.checkpoint.op
+    for header in group.journal.headers(Op(sealed + 1), group.journal.durable):
+        pace.count(header.body_size, header.timestamp)
+
+
+async def start(path: str, config: Config, *, strict: bool = True) -> "StartedNode":
+    """Bring up the node in `path`, or make it. The caller stops what is returned."""
+    boot = Boot(path, config, asyncio.get_running_loop(), strict)
+    node = await boot.run()
+    return StartedNode(node, boot)
+
+
+@dataclass(frozen=True, slots=True)
+class StartedNode:
+    """A node that runs, and the way to stop it."""
+
+    node: Node
+    boot: Boot
+
+    async def stop(self) -> None:
+        await self.boot.stop()

@@ -1,0 +1,175 @@
+"""Which cluster a data directory belongs to: made once, before anything else is.
+
+    cluster.toml := cluster id, replica, replica count, shard count, namespace bits
+
+The same facts are in every superblock. If this file is lost they are taken from there.
+"""
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headrace.errors import CorruptFile, ForeignFile, MissingFile, StorageFailed
+from headrace.journal.entry import Flaw
+from headrace.journal.superblock import NAMES, Superblock, decode
+from headrace.model.ids import CLUSTER_ID_SIZE, GroupId, Identity, ReplicaId
+from headrace.storage.atomic import atomic_replace
+from headrace.storage.seam import Directory
+
+NAME = "cluster.toml"
+GROUPS = "groups"
+_SIZE_MAX = 64 * 1024
+METADATA = GroupId(0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """What all groups of a data directory share, and how many shards there are."""
+
+    identity: Identity  # of group 0
+    shard_count: int
+
+    def of(self, group: GroupId) -> Identity:
+        return replace(self.identity, group=group)
+
+    @property
+    def shards(self) -> list[GroupId]:
+        return [GroupId(number) for number in range(1, self.shard_count + 1)]
+
+
+def group_name(group: GroupId) -> str:
+    """Return the name of a group's directory."""
+    return f"{group:05}"
+
+
+def read_or_make(
+    directory: Directory, fresh: ClusterIdentity, *, tell: Callable[[str], None]
+) -> ClusterIdentity:
+    """Return the identity of `directory`; an empty one gets `fresh`, durably.
+
+    Where the file is gone and groups are there, their superblocks say it, and it is written
+    again. `tell` hears of that.
+    """
+    found = _read(directory)
+    if found is None:
+        found = _from_groups(directory)
+        if found is not None:
+            tell(f"{NAME} was gone, and is made again from the superblocks")
+        else:
+            found = fresh
+        _write(directory, found)
+    expected = fresh.identity
+    if found.identity.replica_count != expected.replica_count:
+        raise ForeignFile(
+            f"{directory.path}/{NAME}",
+            "replica count",
+            expected.replica_count,
+            found.identity.replica_count,
+        )
+    return found
+
+
+def _read(directory: Directory) -> ClusterIdentity | None:
+    path = f"{directory.path}/{NAME}"
+    try:
+        file = directory.open(NAME)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFailed(path, "open", error) from error
+    try:
+        data = file.read(0, _SIZE_MAX)
+    except OSError as error:
+        raise StorageFailed(path, "read", error) from error
+    finally:
+        file.close()
+    found = _parse(data)
+    if found is None:
+        rebuilt = _from_groups(directory)
+        if rebuilt is not None:
+            _write(directory, rebuilt)
+            return rebuilt
+        raise CorruptFile(
+            "it does not say which cluster this is", path=path, hint="Put back a copy of it"
+        )
+    return found
+
+
+def _parse(data: bytes) -> ClusterIdentity | None:
+    try:
+        table = tomllib.loads(data.decode())
+        cluster = bytes.fromhex(table["cluster"])
+        bits = tuple(int(each) for each in table["namespace_bits"])
+        replica, count = int(table["replica"]), int(table["replicas"])
+        shard_count = int(table["shards"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if len(cluster) != CLUSTER_ID_SIZE or len(bits) != 3 or min(bits) < 1 or sum(bits) > 64:
+        return None
+    if not 0 <= replica < count or not 1 <= shard_count < 100_000:
+        return None
+    identity = Identity(
+        cluster, METADATA, ReplicaId(replica), count, (bits[0], bits[1], bits[2])
+    )
+    return ClusterIdentity(identity, shard_count)
+
+
+def _write(directory: Directory, found: ClusterIdentity) -> None:
+    identity = found.identity
+    text = (
+        "# Which cluster this directory belongs to. Made once; never edit it.\n"
+        f'cluster = "{identity.cluster.hex()}"\n'
+        f"replica = {identity.replica}\n"
+        f"replicas = {identity.replica_count}\n"
+        f"shards = {found.shard_count}\n"
+        f"namespace_bits = {list(identity.namespace_bits)}\n"
+    )
+    atomic_replace(directory, NAME, [text.encode()])
+
+
+def _from_groups(directory: Directory) -> ClusterIdentity | None:
+    """Take the identity from any superblock that can be read; None if there is no group."""
+    try:
+        groups = directory.child(GROUPS)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFailed(f"{directory.path}/{GROUPS}", "open", error) from error
+    count = 0
+    identity: Identity | None = None
+    while (group := _group(groups, GroupId(count))) is not None:
+        identity = identity or _from_superblocks(group)
+        count += 1
+    if count == 0:
+        return None
+    if identity is None:
+        raise MissingFile(
+            f"there is no {NAME} and no superblock that says which cluster this is",
+            path=directory.path,
+            hint="Put back a copy of one of them",
+        )
+    return ClusterIdentity(replace(identity, group=METADATA), max(1, count - 1))
+
+
+def _group(groups: Directory, group: GroupId) -> Directory | None:
+    try:
+        return groups.child(group_name(group))
+    except OSError:
+        return None
+
+
+def _from_superblocks(group: Directory) -> Identity | None:
+    for name in NAMES:
+        try:
+            file = group.open(name)
+        except OSError:
+            continue
+        try:
+            found: Superblock | Flaw = decode(file.read(0, file.size()), name)
+        except OSError:
+            continue
+        finally:
+            file.close()
+        if isinstance(found, Superblock):
+            return found.identity
+    return None

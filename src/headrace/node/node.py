@@ -1,0 +1,321 @@
+"""A running node: every request comes in here, and is answered exactly once.
+
+All of it happens on one loop's thread, except reading rows and judging large batches, which
+have threads of their own.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from headrace.errors import HeadraceError, NotReady, NotYet
+from headrace.metadata.state import MetadataState
+from headrace.model.ids import GroupId, Offset, Revision
+from headrace.model.namespace import Namespace
+from headrace.node.admission import Admission, judge_append, judge_stage
+from headrace.node.catalog import Catalog
+from headrace.node.driver import Driver, now_us
+from headrace.node.reads import bounds_of, cursors_of, fetched
+from headrace.node.requests import to_log, to_reply
+from headrace.node.router import Awaited, Router
+from headrace.node.settings import Config
+from headrace.node.shard import Here, Parked, Shard
+from headrace.node.views import TargetView
+from headrace.partition.fetch import Wanted, fetch
+from headrace.partition.read import Key
+from headrace.storage.seam import Buffer
+from headrace.vsr import messages as log
+from headrace.wire import reading, writing
+from headrace.wire.greeting import GetStatus, Ping, Pong, Status
+from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request
+
+Answer = Callable[[Reply | HeadraceError, Sequence[Buffer]], None]
+TICK_S = 0.1  # how late a deadline may be noticed
+
+
+@dataclass(slots=True)
+class Running:
+    """A shard that serves, with what drives it."""
+
+    shard: Shard
+    driver: Driver
+    admission: Admission
+
+
+@dataclass(slots=True)
+class Node:
+    """See `server.service.Service`. Made by `bootstrap.start`."""
+
+    path: str
+    cluster: bytes
+    config: Config
+    loop: asyncio.AbstractEventLoop
+    router: Router
+    threads: ThreadPoolExecutor  # rows are read and batches judged there
+    describe: Callable[[], dict[str, object]]  # what bootstrap knows
+    catalog: Catalog | None = None  # None: group 0 refused to start
+    shards: dict[GroupId, Running] = field(default_factory=dict)
+    is_stopping: bool = False
+    _target: TargetView | None = None  # of the revision in it
+    _is_woken: bool = False
+    _timer: asyncio.TimerHandle | None = None
+    _retain_at: float = 0.0
+
+    def submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
+        """Begin a request. `answer` is called once, on the loop's thread."""
+        try:
+            self._submit(request, body, deadline, answer)
+        except HeadraceError as error:
+            answer(error, ())
+
+    def status(self) -> dict[str, object]:
+        """Say how the node is: what `/health/ready` shows."""
+        return self.describe()
+
+    def require_catalog(self) -> Catalog:
+        """Return the catalog, without which nothing is served."""
+        if self.catalog is None:
+            raise NotReady("group 0 does not serve, so nothing does", hint="See its status")
+        return self.catalog
+
+    @property
+    def metadata(self) -> MetadataState:
+        return self.require_catalog().state
+
+    def start_ticking(self) -> None:
+        self._tick()
+
+    def wake(self) -> None:
+        """Have the reconcilers look soon: once for all that happens in this turn."""
+        if not self._is_woken:
+            self._is_woken = True
+            self.loop.call_soon(self._reconcile)
+
+    def on_metadata(self) -> None:
+        """Metadata has a new revision."""
+        for running in self.shards.values():
+            running.shard.reconciler.wake()
+        self.wake()
+
+    def target(self) -> TargetView:
+        """Return what metadata wants; it changes only with the revision."""
+        metadata = self.metadata
+        if self._target is None or self._target.revision != metadata.revision:
+            self._target = TargetView(metadata.revision, True, metadata.target())
+        return self._target
+
+    async def stop(self) -> None:
+        """Answer what is under way, and end the threads. The caller sets the limit."""
+        self.is_stopping = True
+        drivers = [running.driver for running in self.shards.values()]
+        if self.catalog is not None:
+            drivers.append(self.catalog.driver)
+        await asyncio.gather(*(driver.stop() for driver in drivers))
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
+        if isinstance(request, Ping):
+            answer(Pong(), ())
+        elif isinstance(request, GetStatus):
+            answer(Status(json.dumps(self.status())), ())
+        elif self.is_stopping:
+            raise NotReady("the node is stopping", hint="Connect again in a moment")
+        elif isinstance(request, MetadataRequest):
+            self.require_catalog().handle(request, deadline, answer)
+        elif isinstance(request, reading.GetBounds):
+            self._bounds(request, deadline, answer)
+        else:
+            self._on_partition(request, body, deadline, answer)
+
+    def _bounds(self, request: reading.GetBounds, deadline: float, answer: Answer) -> None:
+        for one in request.partitions:
+            awaited = self._find(one.namespace, one.created)
+            if isinstance(awaited, Awaited):
+                self._park(awaited, request, b"", deadline, answer, one.namespace)
+                return
+        found = []
+        for one in request.partitions:
+            running = self._find(one.namespace, one.created)
+            assert isinstance(running, Running)
+            key = Key(Namespace(one.namespace), Revision(one.created))
+            found.append(bounds_of(running.shard.store.reader.partition(key)))
+        answer(reading.Bounds(tuple(found)), ())
+
+    def _find(self, namespace: int, created: int) -> Running | Awaited:
+        """Find who serves a partition, or who will. Never a default."""
+        route = self.router.route(namespace, created, self.metadata)
+        running = self.shards.get(route.shard)
+        if running is None:
+            raise NotReady(f"shard {route.shard} does not serve", hint="See the node's status")
+        return route if isinstance(route, Awaited) else running
+
+    def _park(
+        self,
+        awaited: Awaited,
+        request: Request,
+        body: Buffer,
+        deadline: float,
+        answer: Answer,
+        namespace: int,
+    ) -> None:
+        """Keep a request until its partition is here, and then begin it again."""
+
+        def ended(outcome: object) -> None:
+            if isinstance(outcome, Here):
+                self.submit(request, body, deadline, answer)
+            else:
+                assert isinstance(outcome, HeadraceError)
+                answer(outcome, ())
+
+        running = self.shards[awaited.shard]
+        limit = self.loop.time() + self.config.reconcile.park_deadline.seconds
+        parked = Parked(Key(Namespace(namespace), awaited.created), ended)
+        running.driver.perform(running.shard.park(parked, len(body), min(deadline, limit)))
+        self.wake()
+
+    def _on_partition(
+        self, request: PartitionRequest, body: Buffer, deadline: float, answer: Answer
+    ) -> None:
+        running = self._find(request.namespace, request.created)
+        if isinstance(running, Awaited):
+            self._park(running, request, body, deadline, answer, request.namespace)
+            return
+        key = Key(Namespace(request.namespace), Revision(request.created))
+        reader = running.shard.store.reader
+        match request:
+            case writing.Append() | writing.Stage():
+                self._admit(running, key, request, body, deadline, answer)
+            case reading.Fetch():
+                self._fetch(running, key, request, deadline, answer)
+            case reading.GetOffset():
+                timestamp = request.timestamp
+                self._read(
+                    lambda: (reading.FoundOffset(reader.offset_at(key, timestamp)), ()), answer
+                )
+            case reading.GetCursors():
+                answer(cursors_of(reader.partition(key)), ())
+            case _:
+                self._propose(running, to_log(request), deadline, answer)
+
+    def _admit(
+        self,
+        running: Running,
+        key: Key,
+        request: writing.Append | writing.Stage,
+        body: Buffer,
+        deadline: float,
+        answer: Answer,
+    ) -> None:
+        schemas = running.shard.store.reader.schemas(key).versions
+        schema = schemas.get(request.schema_id)
+        if schema is None:
+            raise NotYet(
+                "schema_unknown",
+                f"schema {request.schema_id} is not known here yet; there are {len(schemas)}",
+                hint="Repeat it in a moment, or look the topic up again",
+            )
+
+        def then(outcome: log.Request | HeadraceError) -> None:
+            if isinstance(outcome, HeadraceError):
+                answer(outcome, ())
+            else:
+                self._propose(running, outcome, deadline, answer)
+
+        if isinstance(request, writing.Append):
+            running.admission.admit(
+                lambda: judge_append(request, body, schema), len(body), then
+            )
+        else:
+            running.admission.admit(lambda: judge_stage(request, body, schema), len(body), then)
+
+    def _propose(
+        self, running: Running, request: log.Request, deadline: float, answer: Answer
+    ) -> None:
+        running.driver.submit(
+            request,
+            lambda result: answer(to_reply(result), ()),
+            deadline,
+        )
+
+    def _fetch(
+        self,
+        running: Running,
+        key: Key,
+        request: reading.Fetch,
+        deadline: float,
+        answer: Answer,
+    ) -> None:
+        """Read now, or when there is something to read."""
+        reader = running.shard.store.reader
+        wait = min(deadline, self.loop.time() + max(0, request.wait_ms) / 1_000)
+        end = reader.partition(key).end
+        if request.start >= end and request.end is None and self.loop.time() < wait:
+            running.shard.wait(key, lambda: self._fetch_again(request, deadline, answer), wait)
+            return
+        size_max = max(1, min(request.size_max, self.config.limits.fetch_size))
+        wanted = Wanted(
+            key,
+            Offset(request.start),
+            None if request.end is None else Offset(request.end),
+            size_max,
+            request.columns,
+            request.version,
+        )
+        self._read(lambda: fetched(fetch(reader, wanted)), answer)
+
+    def _fetch_again(self, request: reading.Fetch, deadline: float, answer: Answer) -> None:
+        """Read what has come, or nothing if the wait was in vain."""
+        again = reading.Fetch(
+            request.namespace,
+            request.created,
+            request.start,
+            request.end,
+            request.size_max,
+            0,
+            request.columns,
+            request.version,
+        )
+        self.submit(again, b"", deadline, answer)
+
+    def _read(self, work: Callable[[], tuple[Reply, Sequence[Buffer]]], answer: Answer) -> None:
+        """Read beside the loop, and answer on it."""
+
+        def run() -> None:
+            reply: Reply | HeadraceError
+            try:
+                reply, body = work()
+            except HeadraceError as error:
+                reply, body = error, ()
+            self.loop.call_soon_threadsafe(answer, reply, body)
+
+        self.threads.submit(run)
+
+    def _reconcile(self) -> None:
+        self._is_woken = False
+        if self.catalog is None:
+            return
+        target = self.target()
+        for running in self.shards.values():
+            effects = running.shard.reconcile(target, now_us(), self.loop.time())
+            running.driver.perform(effects)
+            if running.shard.reconciler.due_at_ms() == 0 and not self.is_stopping:
+                self.wake()
+
+    def _tick(self) -> None:
+        self._timer = self.loop.call_later(TICK_S, self._tick)
+        if self.catalog is None:
+            return
+        self.catalog.driver.tick()
+        target, now, clock = self.target(), now_us(), self.loop.time()
+        retains = clock >= self._retain_at
+        if retains:
+            self._retain_at = clock + self.config.retention.tick.seconds
+        for running in self.shards.values():
+            effects = running.shard.on_tick(target, now, clock)
+            if retains:
+                max_hold_ms = self.config.retention.max_hold.ms
+                effects += running.shard.retain(self.metadata, now, max_hold_ms)
+            running.driver.perform(effects)

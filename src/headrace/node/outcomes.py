@@ -1,0 +1,72 @@
+"""What a machine refused, as the error that its asker gets. The one translation of results."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from headrace.errors import (
+    BadName,
+    HeadraceError,
+    NotYet,
+    PartitionUnknown,
+    Recreated,
+    Refused,
+    TopicExists,
+    TopicUnknown,
+    WriterUnknown,
+)
+from headrace.metadata import results as metadata
+from headrace.model.names import TopicName
+from headrace.partition import results as partition
+
+_HINTS = {
+    partition.Code.WRITER_CONFLICT: "Use a new writer, or the content of the first try",
+    partition.Code.TOO_OLD: "Its answer was given long ago; go on with a new writer",
+    partition.Code.STAGE_MISSING: "Stage the rows again, and publish those receipts",
+    partition.Code.SUPERSEDED: "A later version was published; begin a new one above it",
+    partition.Code.FENCED: "Another consumer took over; join the group again",
+}
+
+
+def metadata_error(refused: metadata.Refused, topics: Sequence[str]) -> HeadraceError:
+    """Say why group 0 refused a command. `topics` are names that may have been meant."""
+    fields = refused.fields
+    match refused.code:
+        case metadata.Code.TOPIC_UNKNOWN:
+            name = TopicName(str(fields["stream"]), str(fields["topic"]))
+            return topic_unknown(name, topics)
+        case metadata.Code.STREAM_UNKNOWN:
+            return TopicUnknown(refused.message, hint="Create the stream, or check its name")
+        case metadata.Code.TOPIC_EXISTS:
+            return TopicExists(refused.message, hint="Use it, or choose another name")
+        case metadata.Code.BAD_NAME:
+            return BadName(str(fields["what"]), str(fields["name"]))
+        case metadata.Code.RECREATED:
+            name = TopicName(str(fields["stream"]), str(fields["topic"]))
+            return Recreated(str(name), int(fields["expected"]), int(fields["found"]))
+        case _:
+            return Refused(refused.code.value, refused.message)
+
+
+def partition_error(refused: partition.Refused) -> HeadraceError:
+    """Say why a shard refused an operation."""
+    match refused.code:
+        case partition.Code.PARTITION_UNKNOWN:
+            return PartitionUnknown(f"{refused.fields['namespace']:x}")
+        case partition.Code.RECREATED:
+            fields = refused.fields
+            return Recreated(
+                f"{fields['namespace']:x}", int(fields["expected"]), int(fields["found"])
+            )
+        case partition.Code.WRITER_UNKNOWN:
+            return WriterUnknown(refused.message)
+        case code if refused.is_retryable:
+            return NotYet(code.value, refused.message, hint="Repeat it in a moment")
+        case code:
+            return Refused(code.value, refused.message, hint=_HINTS.get(code, ""))
+
+
+def topic_unknown(name: TopicName, topics: Sequence[str]) -> TopicUnknown:
+    """Say that there is no such topic, and which one was meant perhaps."""
+    near = get_close_matches(str(name), topics, 1)
+    hint = f"Did you mean {near[0]!r}?" if near else "List the topics, or create it"
+    return TopicUnknown(f"there is no topic {str(name)!r}", hint=hint)

@@ -1,0 +1,49 @@
+"""What a shard holds, as replies to those who read."""
+
+from collections.abc import Sequence
+
+from headrace.partition.fetch import Fetched
+from headrace.partition.state import Partition
+from headrace.storage.seam import Buffer
+from headrace.wire import reading
+
+ALIGNMENT = 64  # Arrow likes its buffers at such places
+
+
+def bounds_of(partition: Partition) -> reading.PartitionBounds:
+    """Say what is retained of a partition."""
+    first, end = partition.first, partition.end
+    sealed_end = min((run.first for run in partition.runs), default=end)
+    return reading.PartitionBounds(first, end, partition.size, max(first, sealed_end))
+
+
+def cursors_of(partition: Partition) -> reading.Cursors:
+    """Return the cursors of a partition, by group."""
+    return reading.Cursors(
+        tuple(
+            reading.CursorInfo(group, cursor.next, cursor.generation, cursor.hold)
+            for group, cursor in sorted(partition.cursors.items())
+        )
+    )
+
+
+def fetched(found: Fetched) -> tuple[reading.Fetched, Sequence[Buffer]]:
+    """Return rows as a reply and a body, each piece at an aligned place."""
+    pieces = []
+    body: list[Buffer] = []
+    for part in found.parts:
+        size = len(part.body)
+        pieces.append(
+            reading.Piece(
+                part.is_entry,
+                part.first,
+                part.row_count,
+                part.timestamp,
+                part.schema_id,
+                size,
+            )
+        )
+        body.append(part.body)
+        if size % ALIGNMENT:
+            body.append(bytes(ALIGNMENT - size % ALIGNMENT))
+    return reading.Fetched(found.next, found.first, found.end, tuple(pieces)), body
