@@ -175,7 +175,7 @@ class BadName(Rejected):
     def __init__(self, what: str, name: str) -> None:
         super().__init__(
             f"{name[:200]!r} is no name for a {what}",
-            hint="Use 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or a digit",
+            hint="Use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or a digit",
         )
         self.what = what
         self.name = name

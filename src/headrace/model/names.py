@@ -6,7 +6,7 @@ from typing import Final
 
 from headrace.errors import BadName
 
-NAME_SIZE_MAX: Final = 128  # fits a file name with room for what others put around it
+NAME_SIZE_MAX: Final = 64  # fits a file name with room for what others put around it
 DEFAULT_STREAM: Final = "default"  # always there: plain `orders` is `default/orders`
 
 # ASCII alone: no two names look the same, and none is a path, an option or a hidden file.

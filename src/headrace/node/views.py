@@ -1,0 +1,106 @@
+"""What metadata wants and what a shard has, side by side. It only looks."""
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from headrace.metadata.state import Target
+from headrace.model.ids import GroupId, Revision
+from headrace.model.namespace import Namespace
+from headrace.partition.operations import Schema
+from headrace.partition.read import Key
+from headrace.partition.state import PartitionsState
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """What metadata wants, as applied here."""
+
+    revision: Revision
+    is_normal: bool  # group 0 is neither recovering nor changing its view here
+    partitions: Mapping[Namespace, Target]  # all, in order: MetadataState.target()
+
+
+@dataclass(frozen=True, slots=True)
+class ActualView:
+    """What the shard has."""
+
+    state: PartitionsState
+    routes: Mapping[Namespace, Revision]  # this shard's rows
+    files: AbstractSet[Key]  # lives that have files here
+    parked: AbstractSet[Key]  # lives that requests wait for
+    is_primary: bool = True  # a backup proposes nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both views, and what they say about one life. Only (namespace, created) is a life."""
+
+    shard: GroupId
+    target: TargetView
+    actual: ActualView
+
+    def lives(self) -> list[Key]:
+        """Return the lives that the machine has."""
+        partitions = self.actual.state.partitions.values()
+        return [Key(partition.namespace, partition.created) for partition in partitions]
+
+    def wanted_here(self) -> Iterator[tuple[Key, Target]]:
+        """Yield the lives that metadata places in this shard."""
+        for namespace, target in self.target.partitions.items():
+            if target.shard == self.shard:
+                yield Key(namespace, target.created), target
+
+    def is_there(self, key: Key) -> bool:
+        """Say whether the machine has this very life."""
+        partition = self.actual.state.partitions.get(key.namespace)
+        return partition is not None and partition.created == key.created
+
+    def has_row(self, key: Key) -> bool:
+        """Say whether a row leads to this very life."""
+        return self.actual.routes.get(key.namespace) == key.created
+
+    def is_closed(self, key: Key) -> bool:
+        """Say whether the machine has closed this life, or a later one."""
+        return key.created <= self.actual.state.closed.get(key.namespace, 0)
+
+    def is_wanted(self, key: Key) -> bool:
+        """Say whether metadata wants this life, in whichever shard."""
+        wanted = self.target.partitions.get(key.namespace)
+        return wanted is not None and wanted.created == key.created
+
+    def is_unwanted(self, key: Key) -> bool:
+        """Say whether metadata that has seen this life begin wants it nowhere any more."""
+        return key.created <= self.target.revision and not self.is_wanted(key)
+
+    def is_misplaced(self, key: Key) -> bool:
+        """Say whether metadata wants this life in another shard."""
+        wanted = self.target.partitions.get(key.namespace)
+        return self.is_wanted(key) and wanted is not None and wanted.shard != self.shard
+
+    def successor(self, key: Key) -> Revision | None:
+        """Return the newest later life under the same namespace."""
+        wanted = self.target.partitions.get(key.namespace)
+        there = self.actual.state.partitions.get(key.namespace)
+        known = [each.created for each in (wanted, there) if each is not None]
+        newest = max(known, default=key.created)
+        return newest if newest > key.created else None
+
+    def schemas_ahead(self, number: int) -> tuple[Schema, ...]:
+        """Return the schemas of an open topic that the machine does not know yet, in order."""
+        topic = self.actual.state.topics.get(number)
+        target = self.target.partitions.get(self.topic_namespace(number))
+        if topic is None or target is None or target.shard != self.shard:
+            return ()
+        if target.topic_created != topic.created:
+            return ()
+        return schemas_of(target)[topic.newest :]
+
+    def topic_namespace(self, number: int) -> Namespace:
+        """Return the namespace that stands for a topic: that of its partition 0."""
+        return Namespace(number << self.actual.state.partition_bits)
+
+
+def schemas_of(target: Target) -> tuple[Schema, ...]:
+    """Return a topic's schemas as the shard's log carries them."""
+    return tuple(Schema(each.id, each.data) for each in target.schemas)

@@ -1,0 +1,198 @@
+"""A node's metrics: every name and meaning in one table, and what becomes of it in a scrape.
+
+What happens here is counted as it happens. What others keep anyway, as fields of a machine or
+of a listener, is not counted twice: a callback reads it when somebody asks.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import Histogram as Distribution
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+LABEL_VALUES_MAX: Final = 64  # of one counter; what comes after these is counted as OTHER
+LABEL_SIZE_MAX: Final = 100  # characters
+OTHER: Final = "other"
+
+_SECONDS: Final = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+)
+_OPS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+
+# By name: a number; for a counter with a label, a number for each of the label's values.
+Readings = Mapping[str, float | Mapping[str, float]]
+
+
+class Counter(StrEnum):
+    """Numbers that only rise while a node runs. The third column is the label, if any."""
+
+    meaning: str
+    label: str
+
+    def __new__(cls, name: str, meaning: str, label: str = "") -> "Counter":
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.meaning = meaning
+        member.label = label
+        return member
+
+    APPENDS = "headrace_appends_total", "Appends that were acknowledged."
+    APPEND_ROWS = "headrace_append_rows_total", "Rows of acknowledged appends."
+    APPEND_BYTES = "headrace_append_bytes_total", "Body bytes of acknowledged appends."
+    FETCHES = "headrace_fetches_total", "Fetches that were answered with rows or their absence."
+    FETCH_BYTES = "headrace_fetch_bytes_total", "Body bytes of answers to fetches."
+    FAILURES = "headrace_failures_total", "Requests that ended with an error.", "code"
+    PASSES = "headrace_reconcile_passes_total", "Passes of reconcilers that compared."
+    SKIPS = "headrace_reconcile_skips_total", "Passes that had nothing to compare."
+    BUILDS = "headrace_reconcile_builds_total", "Partitions that were made here."
+    REMOVALS = "headrace_reconcile_removals_total", "Partitions that were removed here."
+    RECONCILE_FAILURES = (
+        "headrace_reconcile_failures_total",
+        "Builds and removals that failed, to be tried again.",
+        "cause",
+    )
+    PARKED = "headrace_parked_total", "Requests that waited for their partition to be made."
+    CONNECTIONS = "headrace_connections_total", "Connections that were accepted."
+    CUT_OFFS = "headrace_cut_off_connections_total", "Connections that were cut off.", "reason"
+
+
+class Gauge(StrEnum):
+    """Numbers as they are at the moment of a scrape; read, never counted."""
+
+    meaning: str
+
+    def __new__(cls, name: str, meaning: str) -> "Gauge":
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.meaning = meaning
+        return member
+
+    READY = "headrace_ready", "1 if the node serves, 0 if not."
+    JOURNAL_BYTES = "headrace_journal_bytes", "Bytes of all journal files, spares included."
+    FREE_SLOTS = "headrace_journal_free_slots", "Free slots of the fullest group's ring."
+    PENDING_CHECKPOINTS = "headrace_pending_checkpoints", "Checkpoints waiting to be written."
+    UNSEALED_BYTES = "headrace_unsealed_bytes", "Body bytes since the last seals."
+    PARTITIONS = "headrace_partitions", "Partitions that this node holds."
+    IN_FLIGHT = "headrace_in_flight_requests", "Requests that are not answered yet."
+    IN_FLIGHT_BYTES = "headrace_in_flight_bytes", "Body bytes of those requests."
+    OPEN_CONNECTIONS = "headrace_open_connections", "Connections that are open."
+
+
+class Histogram(StrEnum):
+    """Numbers of which the distribution matters."""
+
+    meaning: str
+    buckets: tuple[float, ...]
+
+    def __new__(cls, name: str, meaning: str, buckets: tuple[float, ...]) -> "Histogram":
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.meaning = meaning
+        member.buckets = buckets
+        return member
+
+    APPEND_SECONDS = (
+        "headrace_append_seconds",
+        "From an append to its acknowledgement.",
+        _SECONDS,
+    )
+    FETCH_SECONDS = "headrace_fetch_seconds", "From a fetch to its answer.", _SECONDS
+    COMMIT_GROUP_OPS = "headrace_commit_group_ops", "Ops that one sync made durable.", _OPS
+
+
+def _nothing() -> Readings:
+    return {}
+
+
+class Metrics(Collector):
+    """The metrics of one node. Any thread may count; nothing is shared with another node."""
+
+    def __init__(self, collect: Callable[[], Readings] = _nothing) -> None:
+        """`collect` is called once for each scrape, and names only what is in the table."""
+        self._read = collect
+        self._lock = threading.Lock()
+        self._counts: dict[Counter, dict[str, float]] = {
+            counter: {} if counter.label else {"": 0} for counter in Counter
+        }
+        self._registry = CollectorRegistry()
+        self._histograms = {
+            each: Distribution(
+                each.value, each.meaning, buckets=each.buckets, registry=self._registry
+            )
+            for each in Histogram
+        }
+        self._registry.register(self)
+
+    def count(self, counter: Counter, amount: float = 1, *, label: str = "") -> None:
+        """Add to a counter; `label` is the value of its label, where it has one."""
+        assert amount >= 0
+        assert bool(counter.label) == bool(label)
+        with self._lock:
+            _add(self._counts[counter], label, amount)
+
+    def observe(self, histogram: Histogram, value: float) -> None:
+        """Add one number to a distribution."""
+        self._histograms[histogram].observe(value)
+
+    def render(self) -> bytes:
+        """Return everything as Prometheus reads it; see CONTENT_TYPE."""
+        return generate_latest(_Uncreated(self._registry))
+
+    def collect(self) -> Iterator[Metric]:
+        """Give counters and gauges. Prometheus' registry calls this."""
+        readings = dict(self._read())
+        for counter in Counter:
+            yield self._counter_family(counter, readings.pop(counter, 0))
+        for gauge in Gauge:
+            if gauge in readings:
+                value = readings.pop(gauge)
+                assert not isinstance(value, Mapping)
+                yield GaugeMetricFamily(gauge.value, gauge.meaning, value=value)
+        assert not readings  # what is read is in the table
+
+    def _counter_family(
+        self, counter: Counter, reading: float | Mapping[str, float]
+    ) -> CounterMetricFamily:
+        with self._lock:
+            total = dict(self._counts[counter])
+        if isinstance(reading, Mapping):
+            assert counter.label
+            for value, number in reading.items():
+                _add(total, value, number)
+        elif counter.label:
+            assert reading == 0  # a labelled counter is read by label
+        else:
+            total[""] += reading
+        labels = [counter.label] if counter.label else []
+        family = CounterMetricFamily(counter.value, counter.meaning, labels=labels)
+        for value, number in sorted(total.items()):
+            family.add_metric([value] if labels else [], number)
+        return family
+
+
+class _Uncreated(Collector):
+    """A registry without the moments at which its metrics were made: nobody asks for them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._registry.collect():
+            family.samples = [s for s in family.samples if not s.name.endswith("_created")]
+            yield family
+
+
+def _add(counts: dict[str, float], label: str, amount: float) -> None:
+    """Add to the count of one label value, within the bound on how many there are."""
+    value = label[:LABEL_SIZE_MAX].encode(errors="replace").decode()
+    if value not in counts and len(counts) >= LABEL_VALUES_MAX:
+        value = OTHER
+    counts[value] = counts.get(value, 0) + amount

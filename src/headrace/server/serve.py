@@ -1,0 +1,98 @@
+"""A node with its sockets: what `headrace serve` and an embedded log run."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.node.bootstrap import SOCKET_NAME, Boot, start
+from headrace.node.events import event
+from headrace.node.settings import Config
+from headrace.server.http import Health, HttpServer, node_pages, serve_http
+from headrace.server.limits import Limits
+from headrace.server.listener import Listener
+from headrace.server.metered import Metered, readings
+from headrace.server.metrics import Metrics
+from headrace.server.tcp import listen_tcp
+from headrace.server.traffic import Traffic
+from headrace.server.unix import listen_unix
+
+
+@dataclass(slots=True)
+class Serving:
+    """A node that listens. `stop` ends it cleanly."""
+
+    boot: Boot
+    service: Metered
+    traffic: Traffic
+    listeners: list[Listener] = field(default_factory=list)
+    http: HttpServer | None = None
+
+    @property
+    def addresses(self) -> list[str]:
+        return [listener.address for listener in self.listeners]
+
+    async def stop(self) -> None:
+        """Stop accepting, answer what is in flight, then stop the groups."""
+        limit = self.boot.config.stop.timeout.seconds
+        await asyncio.gather(*(listener.close(limit) for listener in self.listeners))
+        if self.http is not None:
+            await self.http.stop()
+        await self.boot.stop()
+
+
+async def serve(
+    path: str, config: Config, *, release: str, tcp: bool = True, strict: bool = False
+) -> Serving:
+    """Start the node in `path` and listen. Whatever fails, nothing is left running."""
+    started = await start(path, config, strict=strict)
+    loop = asyncio.get_running_loop()
+    traffic = Traffic()
+    metrics = Metrics(lambda: readings(started.boot, traffic))
+    serving = Serving(started.boot, Metered(started.node, metrics, loop), traffic)
+    try:
+        await _listen(serving, config, release, metrics, tcp=tcp)
+    except BaseException:
+        await serving.stop()
+        raise
+    return serving
+
+
+async def _listen(
+    serving: Serving, config: Config, release: str, metrics: Metrics, *, tcp: bool
+) -> None:
+    limits = limits_of(config)
+    service, traffic, boot = serving.service, serving.traffic, serving.boot
+    if config.listen.socket:
+        path = Path(boot.path) / SOCKET_NAME
+        unix = await listen_unix(service, path, limits, release=release, traffic=traffic)
+        serving.listeners.append(unix)
+    if not tcp:
+        return
+    where, token = config.listen.address, config.auth.token.encode() or None
+    serving.listeners.append(
+        await listen_tcp(
+            service, where.host, where.port, limits, token, release=release, traffic=traffic
+        )
+    )
+    if config.listen.http is not None:
+        pages = node_pages(lambda: Health(boot.is_ready, boot.describe()), metrics.render)
+        serving.http = await serve_http(config.listen.http.host, config.listen.http.port, pages)
+    boot.steps["listen"] = ", ".join(serving.addresses)
+    event("node.listening", addresses=boot.steps["listen"])
+
+
+def limits_of(config: Config) -> Limits:
+    """Return what the config lets peers do."""
+    limits, request = config.limits, config.request
+    return Limits(
+        connection_count_max=limits.connections,
+        in_flight_max=limits.in_flight,
+        in_flight_size_max=limits.in_flight_size,
+        queue_size_max=limits.queue_size,
+        body_size_max=limits.body_size,
+        handshake_timeout=limits.handshake_timeout.seconds,
+        stall_timeout=limits.stall_timeout.seconds,
+        idle_timeout=limits.idle_timeout.seconds,
+        request_timeout=request.timeout.seconds,
+        request_timeout_max=request.timeout_max.seconds,
+    )

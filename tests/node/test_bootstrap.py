@@ -1,0 +1,238 @@
+"""A node from a directory and a config alone: made, stopped, refused, lost and found."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.node.nodes import (
+    Writer,
+    a_config,
+    a_node,
+    a_topic,
+    append,
+    ask,
+    ids,
+)
+
+from headrace.errors import (
+    Corrupt,
+    CorruptFile,
+    DirectoryHeld,
+    ForeignFile,
+    MissingFile,
+    NotReady,
+    StorageFailed,
+)
+from headrace.node.bootstrap import start
+from headrace.node.settings import Cluster
+from headrace.wire import catalog, reading
+
+
+def damage(path: Path, position: int, data: bytes = b"\xff" * 64) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+async def fill(path: Path, appends: int = 5) -> catalog.TopicInfo:
+    async with a_node(path) as node:
+        info = await a_topic(node)
+        writer = Writer(info)
+        for _ in range(appends):
+            await append(node, writer)
+        return info
+
+
+def test_a_new_directory_becomes_a_node_and_says_each_step(tmp_path):
+    async def run():
+        async with a_node(tmp_path / "data") as node:
+            return node.node.status()
+
+    status = asyncio.run(run())
+    assert status["ready"] is True
+    assert list(status["steps"]) == [
+        "lock",
+        "identity",
+        "metadata",
+        "shards",
+        "cursors",
+        "ready",
+    ]
+    names = sorted(each.name for each in (tmp_path / "data").iterdir())
+    assert names == ["LOCK", "cluster.toml", "groups", "node.toml"]
+    assert "slots = 4096" in (tmp_path / "data" / "node.toml").read_text()
+
+
+def test_rows_survive_a_clean_stop(tmp_path):
+    async def run():
+        info = await fill(tmp_path)
+        async with a_node(tmp_path) as node:
+            report = node.boot.groups[1].report
+            return report.was_clean, await ids(node, info.partitions[0])
+
+    assert asyncio.run(run()) == (True, list(range(50)))
+
+
+def test_rows_survive_a_copy_taken_in_full_run(tmp_path):
+    async def run():
+        async with a_node(tmp_path / "a") as node:
+            info = await a_topic(node)
+            writer = Writer(info)
+            for _ in range(5):
+                await append(node, writer)
+            shutil.copytree(tmp_path / "a", tmp_path / "b")
+        async with a_node(tmp_path / "b") as node:
+            assert node.boot.groups[1].report.was_clean is False
+            return await ids(node, info.partitions[0])
+
+    assert asyncio.run(run()) == list(range(50))
+
+
+def test_a_directory_that_is_held_is_refused_and_left_alone(tmp_path):
+    async def run():
+        async with a_node(tmp_path):
+            with pytest.raises(DirectoryHeld, match="held by process"):
+                await start(str(tmp_path), a_config())
+        async with a_node(tmp_path) as node:
+            return node.boot.is_ready
+
+    assert asyncio.run(run())
+
+
+def test_a_failed_start_lets_go_of_the_lock(tmp_path):
+    asyncio.run(fill(tmp_path))
+    for copy in (tmp_path / "groups" / "00001").glob("superblock.*"):
+        copy.unlink()
+    (snapshot_free,) = (tmp_path / "groups" / "00001" / "journal").glob("*.wal")
+    damage(snapshot_free, 0, b"\0" * 8192)
+
+    async def run():
+        with pytest.raises(Corrupt):
+            await start(str(tmp_path), a_config())
+        with pytest.raises(Corrupt):
+            await start(str(tmp_path), a_config())
+
+    asyncio.run(run())
+
+
+def test_a_shard_that_refuses_leaves_a_node_that_is_up_and_says_so(tmp_path):
+    info = asyncio.run(fill(tmp_path))
+    (journal,) = (tmp_path / "groups" / "00001" / "journal").glob("*.wal")
+    damage(journal, 0, b"\0" * 8192)
+
+    async def run():
+        async with a_node(tmp_path, strict=False) as node:
+            status = node.node.status()
+            assert status["ready"] is False
+            assert str(journal) in status["groups"]["1"]["refused"]
+            with pytest.raises(NotReady, match="shard 1 does not serve"):
+                await ask(node, reading.GetBounds(info.partitions))
+            found = await ask(node, catalog.DescribeTopic("shop/orders"))
+            assert found.created == info.created
+
+    asyncio.run(run())
+
+
+def test_without_group_0_nothing_is_served_and_the_reason_is_named(tmp_path):
+    info = asyncio.run(fill(tmp_path))
+    (journal,) = (tmp_path / "groups" / "00000" / "journal").glob("*.wal")
+    damage(journal, 0, b"\0" * 8192)
+
+    async def run():
+        async with a_node(tmp_path, strict=False) as node:
+            assert node.node.status()["ready"] is False
+            for request in (catalog.ListTopics(), reading.GetBounds(info.partitions)):
+                with pytest.raises(NotReady, match="group 0"):
+                    await ask(node, request)
+
+    asyncio.run(run())
+
+
+class TestIdentity:
+    def test_a_lost_file_is_made_again_from_the_superblocks(self, tmp_path):
+        info = asyncio.run(fill(tmp_path))
+        path = tmp_path / "cluster.toml"
+        before = path.read_text()
+        path.unlink()
+
+        async def run():
+            async with a_node(tmp_path) as node:
+                assert "made again" in node.boot.steps["identity"]
+                return await ids(node, info.partitions[0])
+
+        assert asyncio.run(run()) == list(range(50))
+        assert path.read_text() == before
+
+    @pytest.mark.parametrize(
+        "text", ["", "cluster = 5", 'cluster = "zz"', "\0\0", 'cluster = "00"\nshards = -1']
+    )
+    def test_a_rotten_file_is_made_again_too(self, tmp_path, text):
+        asyncio.run(fill(tmp_path))
+        path = tmp_path / "cluster.toml"
+        before = path.read_text()
+        path.write_text(text)
+
+        async def run():
+            async with a_node(tmp_path) as node:
+                return node.boot.is_ready
+
+        assert asyncio.run(run())
+        assert path.read_text() == before
+
+    def test_a_rotten_file_without_groups_is_refused(self, tmp_path):
+        (tmp_path / "cluster.toml").write_text("nothing")
+        with pytest.raises(CorruptFile, match=r"cluster\.toml"):
+            asyncio.run(start(str(tmp_path), a_config()))
+
+    def test_groups_without_any_superblock_are_refused(self, tmp_path):
+        asyncio.run(fill(tmp_path))
+        (tmp_path / "cluster.toml").unlink()
+        for copy in tmp_path.glob("groups/*/superblock.*"):
+            copy.unlink()
+        with pytest.raises(MissingFile, match="no superblock"):
+            asyncio.run(start(str(tmp_path), a_config()))
+
+    def test_the_number_of_shards_is_that_of_the_directory(self, tmp_path):
+        async def run():
+            async with a_node(tmp_path, a_config(cluster=Cluster(shards=3))) as node:
+                assert sorted(node.node.shards) == [1, 2, 3]
+            async with a_node(tmp_path) as node:
+                return sorted(node.node.shards)
+
+        assert asyncio.run(run()) == [1, 2, 3]
+
+    def test_another_groups_directory_is_refused(self, tmp_path):
+        asyncio.run(fill(tmp_path / "a"))
+        asyncio.run(fill(tmp_path / "b"))
+        shutil.rmtree(tmp_path / "a" / "groups" / "00001")
+        shutil.copytree(
+            tmp_path / "b" / "groups" / "00001", tmp_path / "a" / "groups" / "00001"
+        )
+        with pytest.raises(ForeignFile):
+            asyncio.run(start(str(tmp_path / "a"), a_config()))
+
+
+def test_a_file_where_the_directory_should_be_is_refused(tmp_path):
+    (tmp_path / "data").write_text("not a directory")
+    with pytest.raises(StorageFailed, match="open failed"):
+        asyncio.run(start(str(tmp_path / "data"), a_config()))
+
+
+def test_a_stop_under_load_answers_everything_and_loses_nothing(tmp_path):
+    async def run():
+        async with a_node(tmp_path) as node:
+            info = await a_topic(node)
+            writer = Writer(info)
+            await append(node, writer)
+            asked = [asyncio.ensure_future(ask(node, *writer.request())) for _ in range(200)]
+            await asyncio.sleep(0)
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+        done = [one for one in ended if not isinstance(one, BaseException)]
+        refused = [one for one in ended if isinstance(one, BaseException)]
+        assert all(isinstance(one, NotReady) for one in refused)
+        async with a_node(tmp_path) as node:
+            return len(done), len(await ids(node, info.partitions[0]))
+
+    acknowledged, rows = asyncio.run(run())
+    assert rows == (1 + acknowledged) * 10
