@@ -74,6 +74,7 @@ class Shard:
     waiters: dict[Key, list[_Waiter]] = field(default_factory=dict)  # for rows to come
     collecting: list[tuple[Collect, Op]] = field(default_factory=list)  # since this op
     is_recovered: bool = False  # a pass has looked at all the files that were found
+    clock: float = 0.0  # as of the last event that brought it
 
     def __post_init__(self) -> None:
         self.pump.observe = self._observe
@@ -103,6 +104,7 @@ class Shard:
 
     def reconcile(self, target: TargetView, now: int, clock: float) -> list[Effect]:
         """Compare with committed metadata, if that is due, and do what the plan says."""
+        self.clock = clock
         now_ms = int(clock * _MS_PER_S)
         if not self.reconciler.is_due(now_ms) or self.pump.halted is not None:
             return []
@@ -114,7 +116,7 @@ class Shard:
         )
         effects: list[Effect] = []
         for action in self.reconciler.plan(now_ms, target, actual):
-            effects += self._perform(action, now, clock)
+            effects += self._perform(action, now)
         return effects
 
     def retain(
@@ -123,7 +125,7 @@ class Shard:
         """Propose to drop what retention lets go."""
         effects: list[Effect] = []
         for namespace, partition in list(self.state.partitions.items()):
-            retention = _retention_of(metadata, namespace)
+            retention = _retention_of(metadata, namespace, partition.topic_created)
             if retention is None:
                 continue
             trim = due_trim(partition, retention, now, max_hold_ms)
@@ -134,6 +136,7 @@ class Shard:
 
     def on_tick(self, target: TargetView, now: int, clock: float) -> list[Effect]:
         """Let time pass."""
+        self.clock = clock
         effects = self.pump.on_tick(now, clock)
         for late in self.parking.expire(int(clock * _MS_PER_S)):
             effects.append(Reply(late.ticket, _not_here(late.key)))
@@ -166,7 +169,7 @@ class Shard:
         lives = self.store.keeper.files.lives()
         return pending | {Key(Namespace(each[0]), Revision(each[1])) for each in lives}
 
-    def _perform(self, action: Action, now: int, clock: float) -> list[Effect]:
+    def _perform(self, action: Action, now: int) -> list[Effect]:
         match action:
             case Fence(key) | RemoveRouted(key):
                 self.router.remove(key)
@@ -181,14 +184,15 @@ class Shard:
                 dropped = self.parking.drop(key)
                 return [Reply(parked.ticket, action.error) for parked in dropped]
             case _:
-                return self._begin(action, now, clock)
+                return self._begin(action, now)
 
-    def _begin(self, deed: Deed, now: int, clock: float) -> list[Effect]:
+    def _begin(self, deed: Deed, now: int) -> list[Effect]:
         def ended(result: object) -> None:
+            now_ms = int(self.clock * _MS_PER_S)
             if isinstance(result, HeadraceError):
-                self.reconciler.failed(deed, type(result).__name__, int(clock * _MS_PER_S))
+                self.reconciler.failed(deed, type(result).__name__, now_ms)
             elif isinstance(result, results.Refused):
-                self.reconciler.failed(deed, result.code.value, int(clock * _MS_PER_S))
+                self.reconciler.failed(deed, result.code.value, now_ms)
             else:
                 self.reconciler.done(deed)
 
@@ -255,10 +259,15 @@ class Shard:
             one.notify()
 
 
-def _retention_of(metadata: MetadataState, namespace: Namespace) -> Retention | None:
+def _retention_of(
+    metadata: MetadataState, namespace: Namespace, created: Revision
+) -> Retention | None:
+    """Return what a topic says of its rows, in just this life; None: they stay."""
     stream_id, topic_id, _ = metadata.layout.unpack(namespace)
     topic = metadata.topic_by_id(stream_id, topic_id)
-    if topic is None or (topic.retention.age_ms is None and topic.retention.size is None):
+    if topic is None or topic.created != created:
+        return None
+    if topic.retention.age_ms is None and topic.retention.size is None:
         return None
     return topic.retention
 

@@ -8,7 +8,10 @@ VERSION = 1  # of the protocol, as negotiated by Hello and Welcome
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The client's first word. `nonce` is 16 random bytes, new for each connection."""
+    """The client's first word. Answered by Welcome.
+
+    `nonce` is 16 random bytes, new for each connection.
+    """
 
     kind: ClassVar[int] = 1
     version_min: int
@@ -19,7 +22,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The node's answer: the version chosen, who it is, and its limits."""
+    """The node's first word: the version chosen, who it is, and its limits."""
 
     kind: ClassVar[int] = 2
     version: int
@@ -33,7 +36,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Shows that the client has the token, without sending it."""
+    """Shows that the client has the token, without sending it. Answered by Accepted."""
 
     kind: ClassVar[int] = 3
     mac: bytes
@@ -61,7 +64,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Asks whether anybody is there."""
+    """Asks whether anybody is there. Answered by Pong."""
 
     kind: ClassVar[int] = 6
 
@@ -75,7 +78,7 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class GetStatus:
-    """Asks how the node is."""
+    """Asks how the node is. Answered by Status."""
 
     kind: ClassVar[int] = 8
 

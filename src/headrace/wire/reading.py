@@ -100,7 +100,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class GetOffset:
-    """Ask for the first row appended at `timestamp` (microseconds) or later."""
+    """Ask for the first row appended at `timestamp` (microseconds) or later.
+
+    Answered by FoundOffset.
+    """
 
     kind: ClassVar[int] = 74
     namespace: int
@@ -121,7 +124,8 @@ class Fetch:
     """Read rows from `start` on: as many as fit in `size_max`, and at least one entry.
 
     Before `end`, if that is said, and then beyond the committed end it is Behind. With no end
-    and no row there yet, the answer waits up to `wait_ms`, and may then be empty.
+    and no row there yet, the answer waits up to `wait_ms`, and may then be empty. Answered by
+    Fetched.
     """
 
     kind: ClassVar[int] = 80

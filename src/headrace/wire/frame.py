@@ -1,0 +1,289 @@
+"""Frames: how messages follow one another on a connection. Little-endian; docs/protocol.md.
+
+    frame  := header  meta  body
+    header := magic:4s=HRW1  kind:u16  flags:u16=0  id:u64  deadline_ms:u32
+              meta_size:u32  body_size:u32  body_crc:u32  zeros:u32=0  head_crc:u32
+
+`head_crc` is the CRC-32 of the 36 bytes before it and of the meta, `body_crc` that of the body.
+The meta is a message (wire/codec.py); the body is rows, which nobody here looks at.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headrace.errors import BadFrame, BodyTooLarge
+from headrace.wire.codec import decode, encode
+from headrace.wire.messages import Message
+from headrace.wire.msgpack import Buffer
+
+MAGIC: Final = b"HRW1"
+META_SIZE_MAX: Final = 16 * 1024 * 1024  # a topic with many schemas
+BODY_SIZE_MAX: Final = (
+    64 * 1024 * 1024 + 64 * 1024
+)  # an entry's body, and what rows lie between
+RECEIVE_SIZE: Final = 128 * 1024  # what one receive takes at most, unless a body is awaited
+# A larger body that has not all come yet gets its own buffer; smaller ones wait and are copied.
+OWN_BUFFER_SIZE: Final = 64 * 1024
+DEADLINE_MS_MAX: Final = 2**32 - 1
+
+# With less than this free, what is in the buffer is moved to its front.
+_ROOM_SIZE_MIN: Final = 16 * 1024
+
+_HEAD: Final = struct.Struct("<4sHHQIIIII")  # all but the last word, which covers it
+_CRC: Final = struct.Struct("<I")
+HEADER_SIZE: Final = _HEAD.size + _CRC.size
+assert HEADER_SIZE == 40
+assert HEADER_SIZE + OWN_BUFFER_SIZE <= RECEIVE_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame as it came: its head is checked, its message and its body are not yet."""
+
+    kind: int
+    id: int  # of the request; its answer has the same
+    deadline_ms: int  # from its arrival; 0: none
+    meta: bytes
+    body: Buffer  # a buffer of its own, of exactly the body
+    body_crc: int
+
+
+class _Header(NamedTuple):
+    kind: int
+    id: int
+    deadline_ms: int
+    meta_size: int
+    body_size: int
+    body_crc: int
+    crc: int  # of the header; the meta goes on from it
+    head_crc: int
+
+
+def encode_frame(
+    message: Message, request_id: int, body: Sequence[Buffer] = (), deadline_ms: int = 0
+) -> list[Buffer]:
+    """Write a frame as pieces: header and meta in one, then those of the body, not copied."""
+    assert 0 <= request_id < 2**64
+    assert deadline_ms >= 0
+    meta = encode(message)
+    body_size = body_crc = 0
+    for piece in body:
+        body_size += memoryview(piece).nbytes
+        body_crc = zlib.crc32(piece, body_crc)
+    if len(meta) > META_SIZE_MAX:
+        raise BadFrame(
+            f"{type(message).__name__} of {len(meta)} bytes is over the limit of "
+            f"{META_SIZE_MAX}",
+            hint="Nothing was sent; ask for less at once",
+        )
+    if body_size > BODY_SIZE_MAX:
+        raise BodyTooLarge(body_size, BODY_SIZE_MAX)
+    head = _HEAD.pack(
+        MAGIC,
+        message.kind,
+        0,
+        request_id,
+        min(deadline_ms, DEADLINE_MS_MAX),
+        len(meta),
+        body_size,
+        body_crc,
+        0,
+    )
+    head_crc = zlib.crc32(meta, zlib.crc32(head))
+    return [b"".join((head, _CRC.pack(head_crc), meta)), *body]
+
+
+def decode_message(frame: Frame) -> Message:
+    """Read a frame's message. BadFrame if it is none."""
+    return decode(frame.kind, frame.meta)
+
+
+def check_body(frame: Frame) -> None:
+    """Compare a frame's body with its CRC-32. BadFrame if it is not what was sent."""
+    if (found := zlib.crc32(frame.body)) != frame.body_crc:
+        raise BadFrame(
+            f"the body of request {frame.id}: expected CRC-32 {frame.body_crc:08x}, "
+            f"found {found:08x}"
+        )
+
+
+class FrameReader:
+    """Makes frames of received bytes, without receiving any itself.
+
+    Receive into what `get_buffer` gives, then tell `received` how many bytes came. The limits
+    may be changed at any time and hold for frames whose header has not come yet.
+    """
+
+    def __init__(
+        self, *, meta_size_max: int = META_SIZE_MAX, body_size_max: int = BODY_SIZE_MAX
+    ) -> None:
+        self.meta_size_max = meta_size_max
+        self.body_size_max = body_size_max
+        self._is_refusing = False
+        # Bytes `start` to before `end` of the buffer came and are in no frame yet.
+        self._buffer = bytearray(RECEIVE_SIZE)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._header: _Header | None = None  # of the frame that is not whole yet
+        self._meta: bytes | None = None  # its meta, once that has come and is checked
+        self._body: bytearray | None = None  # where its body goes, if not into the buffer
+        self._body_end = 0  # bytes of it that came
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no part of a frame has come without the rest of it."""
+        return self._header is None and self._start == self._end
+
+    @property
+    def held_size(self) -> int:
+        """Bytes of memory held: the buffer, and the frame that is not whole yet."""
+        return len(self._buffer) + len(self._meta or b"") + len(self._body or b"")
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        """Give the place for the next bytes, never empty. Its size is ours to choose."""
+        if self._body is not None:
+            return memoryview(self._body)[self._body_end :]
+        if len(self._buffer) - self._end < _ROOM_SIZE_MIN:
+            self._make_room()
+        return self._view[self._end :]
+
+    def received(self, size: int) -> list[Frame]:
+        """Take `size` bytes that came; give the frames that are whole with them.
+
+        BadFrame: the peer does not speak the protocol. Frames that came with the bad bytes
+        are not given, and the reader refuses everything from then on.
+        """
+        if self._is_refusing:
+            raise BadFrame("bytes after others that were not the protocol")
+        try:
+            return self._into_buffer(size) if self._body is None else self._into_body(size)
+        except BadFrame:
+            self._refuse()
+            raise
+
+    def _into_buffer(self, size: int) -> list[Frame]:
+        self._end += size
+        assert self._end <= len(self._buffer)
+        frames = []
+        while (frame := self._next()) is not None:
+            frames.append(frame)
+        if self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > RECEIVE_SIZE:
+                self._use_buffer(RECEIVE_SIZE)
+        return frames
+
+    def _into_body(self, size: int) -> list[Frame]:
+        assert self._body is not None
+        self._body_end += size
+        assert self._body_end <= len(self._body)
+        if self._body_end < len(self._body):
+            return []
+        body, self._body = self._body, None
+        return [self._whole(body)]
+
+    def _next(self) -> Frame | None:
+        """Take the next frame from the buffer, or as much of it as came."""
+        header = self._header
+        if header is None:
+            header = self._header = self._take_header()
+            if header is None:
+                return None
+        if self._meta is None:
+            self._meta = self._take_meta(header)
+            if self._meta is None:
+                return None
+        end = self._start + header.body_size
+        if end <= self._end:
+            body = bytes(self._view[self._start : end])
+            self._start = end
+            return self._whole(body)
+        if header.body_size > OWN_BUFFER_SIZE:
+            self._begin_body(header.body_size)
+        return None
+
+    def _take_header(self) -> _Header | None:
+        start = self._start
+        if self._end - start < HEADER_SIZE:
+            opening = bytes(self._view[start : min(self._end, start + len(MAGIC))])
+            if not MAGIC.startswith(opening):
+                raise _not_ours(opening)
+            return None
+        magic, kind, flags, request_id, deadline_ms, meta_size, body_size, body_crc, zeros = (
+            _HEAD.unpack_from(self._buffer, start)
+        )
+        if magic != MAGIC:
+            raise _not_ours(magic)
+        if flags or zeros:
+            raise BadFrame(f"reserved bits: expected none, found {flags:#x} and {zeros:#x}")
+        if meta_size > self.meta_size_max:
+            raise BadFrame(
+                f"a meta of {meta_size} bytes, at most {self.meta_size_max} may come"
+            )
+        if body_size > self.body_size_max:
+            raise BadFrame(
+                f"a body of {body_size} bytes, at most {self.body_size_max} may come"
+            )
+        crc = zlib.crc32(self._view[start : start + _HEAD.size])
+        (head_crc,) = _CRC.unpack_from(self._buffer, start + _HEAD.size)
+        self._start = start + HEADER_SIZE
+        return _Header(
+            kind, request_id, deadline_ms, meta_size, body_size, body_crc, crc, head_crc
+        )
+
+    def _take_meta(self, header: _Header) -> bytes | None:
+        end = self._start + header.meta_size
+        if end > self._end:
+            return None
+        meta = bytes(self._view[self._start : end])
+        if (found := zlib.crc32(meta, header.crc)) != header.head_crc:
+            raise BadFrame(f"a head: expected CRC-32 {header.head_crc:08x}, found {found:08x}")
+        self._start = end
+        return meta
+
+    def _begin_body(self, size: int) -> None:
+        """Let the rest of the body come straight into a buffer of its own."""
+        came = self._view[self._start : self._end]
+        self._body, self._body_end = bytearray(size), len(came)
+        self._body[: len(came)] = came
+        self._start = self._end
+
+    def _whole(self, body: Buffer) -> Frame:
+        header, meta = self._header, self._meta
+        assert header is not None
+        assert meta is not None
+        self._header = self._meta = None
+        return Frame(header.kind, header.id, header.deadline_ms, meta, body, header.body_crc)
+
+    def _make_room(self) -> None:
+        """Move what is in the buffer to its front, or to one that grows as a meta comes."""
+        capacity = len(self._buffer)
+        wanted = 0 if self._header is None or self._meta is not None else self._header.meta_size
+        if wanted > capacity:
+            self._use_buffer(min(wanted, 2 * capacity))
+        elif self._start:
+            size = self._end - self._start
+            self._buffer[:size] = self._view[self._start : self._end]
+            self._start, self._end = 0, size
+
+    def _use_buffer(self, capacity: int) -> None:
+        came = self._view[self._start : self._end]
+        self._buffer = bytearray(capacity)
+        self._view = memoryview(self._buffer)
+        self._view[: len(came)] = came
+        self._start, self._end = 0, len(came)
+
+    def _refuse(self) -> None:
+        """Let go of everything; a small buffer stays, for whoever asks for one."""
+        self._is_refusing = True
+        self._header = None
+        self._start = self._end = 0
+        self._use_buffer(_ROOM_SIZE_MIN)
+
+
+def _not_ours(opening: bytes) -> BadFrame:
+    return BadFrame(f"a frame: expected {MAGIC!r} first, found {opening!r}")

@@ -1,0 +1,152 @@
+"""Golden bytes of frames: what goes over a connection today is what went over it then.
+
+A failure here is a change of the protocol: its page, its version and the changelog change
+with it.
+"""
+
+import pytest
+from tests.formats.test_golden import PAGES
+
+from headrace.errors import Busy
+from headrace.wire.frame import FrameReader, check_body, decode_message, encode_frame
+from headrace.wire.messages import Append, Fetched, Hello
+from headrace.wire.reading import Piece
+from headrace.wire.refusals import to_error, to_failed
+
+HELLO = """\
+48 52 57 31                                      # magic
+01 00                                            # kind
+00 00                                            # flags
+00 00 00 00 00 00 00 00                          # id
+00 00 00 00                                      # deadline_ms: none
+1b 00 00 00                                      # meta_size
+00 00 00 00                                      # body_size
+00 00 00 00                                      # body_crc
+00 00 00 00                                      # zeros
+c0 87 20 09                                      # head_crc
+94                                               # array of 4
+01                                               # version_min
+01                                               # version_max
+a5 30 2e 31 2e 30                                # release
+c4 10 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d  # nonce
+0e 0f
+"""
+APPEND = """\
+48 52 57 31                                      # magic
+30 00                                            # kind
+00 00                                            # flags
+05 00 00 00 00 00 00 00                          # id
+dc 05 00 00                                      # deadline_ms
+24 00 00 00                                      # meta_size
+08 00 00 00                                      # body_size
+90 17 5b 77                                      # body_crc
+00 00 00 00                                      # zeros
+8e c3 fd 9c                                      # head_crc
+97                                               # array of 7
+cf 00 01 00 00 02 00 00 03                       # namespace
+07                                               # created
+c4 10 77 72 69 74 65 72 20 6f 66 20 73 69 78 74  # writer
+65 65
+cd 01 2c                                         # version
+01                                               # schema_id
+02                                               # row_count
+c4 00                                            # checksum: none
+74 77 6f 20 72 6f 77 73                          # body
+"""
+FETCHED = """\
+48 52 57 31                                      # magic
+51 00                                            # kind
+00 00                                            # flags
+06 00 00 00 00 00 00 00                          # id
+00 00 00 00                                      # deadline_ms
+18 00 00 00                                      # meta_size
+08 00 00 00                                      # body_size
+90 17 5b 77                                      # body_crc
+00 00 00 00                                      # zeros
+f0 83 1a d3                                      # head_crc
+94                                               # array of 4
+66                                               # next
+00                                               # first
+ce 00 01 11 70                                   # end
+91                                               # 1 piece
+96                                               # array of 6
+c3                                               # is_entry
+64                                               # first
+02                                               # row_count
+cf 00 06 0a 24 18 1e 40 00                       # timestamp
+01                                               # schema_id
+08                                               # size
+74 77 6f 20 72 6f 77 73                          # body
+"""
+FAILED = """\
+48 52 57 31                                      # magic
+05 00                                            # kind
+00 00                                            # flags
+00 00 00 00 00 01 00 00                          # id
+00 00 00 00                                      # deadline_ms
+4e 00 00 00                                      # meta_size
+00 00 00 00                                      # body_size
+00 00 00 00                                      # body_crc
+00 00 00 00                                      # zeros
+93 d0 c0 ea                                      # head_crc
+95                                               # array of 5
+a4 42 75 73 79                                   # code
+ba 74 6f 6f 20 6d 61 6e 79 20 72 65 71 75 65 73  # message
+74 73 20 61 72 65 20 6f 70 65 6e
+b4 43 6f 6d 65 20 61 67 61 69 6e 20 69 6e 20 32  # hint
+35 30 20 6d 73
+91                                               # 1 field
+92                                               # array of 2
+a7 5f 62 72 61 6e 63 68                          # its name: _branch
+ab 55 6e 61 76 61 69 6c 61 62 6c 65              # its value: Unavailable
+cc fa                                            # retry_after_ms
+"""
+
+BUSY = to_failed(Busy("too many requests are open", 250))
+GOLDEN = {
+    "hello": (HELLO, Hello(1, 1, "0.1.0", bytes(range(16))), 0, b"", 0),
+    "append": (
+        APPEND,
+        Append(0x0001_000002_000003, 7, b"writer of sixtee", 300, 1, 2, b""),
+        5,
+        b"two rows",
+        1500,
+    ),
+    "fetched": (
+        FETCHED,
+        Fetched(102, 0, 70_000, (Piece(True, 100, 2, 1_700_000_000_000_000, 1, 8),)),
+        6,
+        b"two rows",
+        0,
+    ),
+    "failed": (FAILED, BUSY, 2**40, b"", 0),
+}
+PAGE = (PAGES.parent / "protocol.md").read_text()
+
+
+def from_hex(text: str) -> bytes:
+    return bytes.fromhex("".join(line.partition("#")[0] for line in text.splitlines()))
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_frame(name):
+    text, message, request_id, body, deadline_ms = GOLDEN[name]
+    data = from_hex(text)
+    assert b"".join(encode_frame(message, request_id, (body,), deadline_ms)) == data
+    reader = FrameReader()
+    reader.get_buffer(-1)[: len(data)] = data
+    (frame,) = reader.received(len(data))
+    assert decode_message(frame) == message
+    check_body(frame)
+    assert (frame.id, frame.body, frame.deadline_ms) == (request_id, body, deadline_ms)
+
+
+def test_the_error_in_an_answer():
+    error = to_error(BUSY)
+    assert isinstance(error, Busy)
+    assert str(error) == "too many requests are open. Come again in 250 ms"
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_its_page_shows_the_same_bytes(name):
+    assert f"```text\n{GOLDEN[name][0]}```" in PAGE
