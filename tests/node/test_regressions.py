@@ -88,9 +88,8 @@ def test_t6_a_start_says_which_cursors_are_beyond_the_end(tmp_path, monkeypatch)
 @pytest.mark.parametrize("kind", ["sync", "sync-dir"])
 def test_t7_a_sync_that_fails_at_open_is_said_and_not_swallowed(kind):
     disk = MemoryDisk()
-    group, _ = recover(
-        disk.root, SOLO, CounterMachine(), Options(slots=64, file_size=64 * 1024)
-    )
+    options = Options(slots=64, file_size=64 * 1024)
+    group, _ = recover(disk.root, SOLO, CounterMachine(), options)
     group.journal.close()
     after = disk.kill()
     failures = []
