@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Protocol
 
-from headrace.bench import disk, ingest, journal, partitions, recovery, replay
+from headrace.bench import disk, fetch, ingest, journal, partitions, recovery, remote, replay
+from headrace.bench import open as opening
 from headrace.bench.frame import Case
 from headrace.errors import Rejected
 
@@ -22,6 +23,9 @@ BENCHES: dict[str, Bench] = {
     "ingest": ingest,
     "partitions": partitions,
     "replay": replay,
+    "remote": remote,
+    "fetch": fetch,
+    "open": opening,
 }
 
 

@@ -12,9 +12,12 @@ from headrace.bench import report
 from headrace.bench.frame import ROUND_COUNT, Result, measure
 from headrace.bench.place import check_is_disk, fsync_is_free, working_directory
 from headrace.bench.registry import BENCHES, Bench, about, find
+from headrace.bench.remote import Remote
 from headrace.cli.exits import Exit
-from headrace.errors import StorageFailed
+from headrace.errors import Rejected, StorageFailed
 
+INGEST = "ingest"
+LOCAL = "local"
 # Where no terminal says how wide it is, lines are long enough for a whole row.
 PLAIN_WIDTH = 140
 
@@ -45,6 +48,13 @@ def bench(
             "A directory made inside it is removed at the end.",
         ),
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="With ingest: append over TCP, to the node at HOST:PORT, or to `local`, "
+            "a node of the bench's own."
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 1 if a floor is missed.")
     ] = False,
@@ -59,13 +69,24 @@ def bench(
     if name is None:
         report.print_list(_console(), {each: about(BENCHES[each]) for each in BENCHES})
         return
-    results = run(find(name), rounds=rounds, scale=scale, data=data or Path(), check=check)
+    results = run(
+        chosen(name, address), rounds=rounds, scale=scale, data=data or Path(), check=check
+    )
     if as_json:
         typer.echo(json.dumps(report.as_json(name, results), indent=2))
     else:
         report.print_table(_console(), name, results)
     if check and not floors_are_met(results):
         raise typer.Exit(Exit.FAILURE)
+
+
+def chosen(name: str, address: str | None) -> Bench:
+    """Find a bench; `ingest` with an address is the one that goes over TCP."""
+    if address is None:
+        return find(name)
+    if name != INGEST:
+        raise Rejected(f"{name!r} takes no address", hint=f"Only {INGEST!r} does")
+    return Remote(None if address == LOCAL else address)
 
 
 def run(bench: Bench, *, rounds: int, scale: float, data: Path, check: bool) -> list[Result]:
