@@ -29,20 +29,26 @@ _LEAF_BUFFERS: Final = {kind.id: 2 for kind in _FIXED_TYPES} | {
 }
 
 Body = bytes | bytearray | memoryview  # or a pa.Buffer
+Layout = tuple[int, int]  # nodes and buffers of a message
 
 
 def encode(batch: pa.RecordBatch) -> pa.Buffer:
     """Return the body for `batch`: uncompressed, and of a slice only its own rows."""
-    _layout(batch.schema)
+    layout(batch.schema)
     try:
         return (_compacted(batch) if _may_be_slice(batch) else batch).serialize()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise BadBatch(f"the batch cannot be encoded: {_first_line(error)}") from error
 
 
-def decode(body: Body, schema: pa.Schema, row_count: int) -> pa.RecordBatch:
-    """Return the batch in `body`, without a copy unless compressed; judge no values."""
-    node_count, buffer_count = _layout(schema)
+def decode(
+    body: Body, schema: pa.Schema, row_count: int, known: Layout | None = None
+) -> pa.RecordBatch:
+    """Return the batch in `body`, without a copy unless compressed; judge no values.
+
+    `known` is the layout of `schema`, where the caller has it already.
+    """
+    node_count, buffer_count = known or layout(schema)
     view = memoryview(body)
     message = parse(view, node_count=node_count, buffer_count=buffer_count)
     if message.row_count != row_count:
@@ -57,7 +63,9 @@ def decode(body: Body, schema: pa.Schema, row_count: int) -> pa.RecordBatch:
         raise BadBatch(f"Arrow cannot read it: {_first_line(error)}", hint=HINT) from error
 
 
-def admit(body: Body, schema: pa.Schema, row_count: int) -> pa.RecordBatch:
+def admit(
+    body: Body, schema: pa.Schema, row_count: int, known: Layout | None = None
+) -> pa.RecordBatch:
     """Return the batch in a client's `body`, every value of it judged."""
     if row_count == 0:
         raise BadBatch("the batch has no rows", hint="There is nothing to append: leave it out")
@@ -66,14 +74,14 @@ def admit(body: Body, schema: pa.Schema, row_count: int) -> pa.RecordBatch:
             f"the batch has {row_count} rows, at most {ROW_COUNT_MAX} are taken",
             hint="Send its rows in more than one batch",
         )
-    batch = decode(body, schema, row_count)
+    batch = decode(body, schema, row_count, known)
     for field, column in zip(schema, batch.columns, strict=True):
         _validate(field.name, column)
         check_nulls(column, field, field.name)
     return batch
 
 
-def _layout(schema: pa.Schema) -> tuple[int, int]:
+def layout(schema: pa.Schema) -> Layout:
     """Return how many nodes and buffers a message of `schema` has."""
     counts = [_counts(field.name, field.type) for field in schema]
     return sum(nodes for nodes, _ in counts), sum(buffers for _, buffers in counts)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 from xxhash import xxh3_128_digest
@@ -30,6 +31,14 @@ from headrace.wire.writing import Append, Stage
 INLINE_SIZE_MAX = 256 * 1024  # judged within a loop's turn: well under a millisecond
 _VERSION_MAX = 2**63 - 1
 _NUMBER_MAX = 2**32 - 1
+
+
+class Kind(NamedTuple):
+    """What a batch must be."""
+
+    schema: pa.Schema
+    layout: batch.Layout
+
 
 Then = Callable[[Request | HeadraceError], None]
 
@@ -82,9 +91,9 @@ def _outcome(judge: Callable[[], Request]) -> Request | HeadraceError:
         return BadBatch("this node has not enough memory for it", hint="Send smaller batches")
 
 
-def judge_append(request: Append, body: Buffer, schema: pa.Schema) -> Request:
+def judge_append(request: Append, body: Buffer, kind: Kind) -> Request:
     """Return what is proposed for an Append, or raise."""
-    checksum = _judge(request, body, schema)
+    checksum = _judge(request, body, kind)
     return Request(
         APPEND,
         body,
@@ -98,11 +107,11 @@ def judge_append(request: Append, body: Buffer, schema: pa.Schema) -> Request:
     )
 
 
-def judge_stage(request: Stage, body: Buffer, schema: pa.Schema) -> Request:
+def judge_stage(request: Stage, body: Buffer, kind: Kind) -> Request:
     """Return what is proposed for a Stage, or raise."""
     if len(request.stage_id) != STAGE_ID_SIZE or not 0 <= request.number <= _NUMBER_MAX:
         raise BadBatch("the stage's id or number cannot be")
-    _judge(request, body, schema, reserve=STAGE_HEADER_SIZE)
+    _judge(request, body, kind, reserve=STAGE_HEADER_SIZE)
     return Request(
         STAGE,
         encode_stage(request.stage_id, request.number) + bytes(body),
@@ -116,7 +125,7 @@ def judge_stage(request: Stage, body: Buffer, schema: pa.Schema) -> Request:
     )
 
 
-def _judge(request: Append | Stage, body: Buffer, schema: pa.Schema, reserve: int = 0) -> bytes:
+def _judge(request: Append | Stage, body: Buffer, kind: Kind, reserve: int = 0) -> bytes:
     """Judge a batch, and return the checksum of its body."""
     if len(body) + reserve > BODY_SIZE_MAX:
         raise BodyTooLarge(len(body), BODY_SIZE_MAX - reserve)
@@ -134,5 +143,5 @@ def _judge(request: Append | Stage, body: Buffer, schema: pa.Schema, reserve: in
             f"the body's checksum is {checksum.hex()}, the sender's {request.checksum.hex()}",
             hint="Its bytes were changed on the way: send it again, and look at the network",
         )
-    batch.admit(body, schema, request.row_count)
+    batch.admit(body, kind.schema, request.row_count, kind.layout)
     return checksum

@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError, NotReady, NotYet
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.namespace import Namespace
-from headrace.node.admission import Admission, judge_append, judge_stage
+from headrace.node.admission import Admission, Kind, judge_append, judge_stage
 from headrace.node.catalog import Catalog
 from headrace.node.driver import Driver, now_us
 from headrace.node.reads import bounds_of, cursors_of, fetched
@@ -209,7 +209,8 @@ class Node:
         deadline: float,
         answer: Answer,
     ) -> None:
-        schemas = running.shard.store.reader.schemas(key).versions
+        found = running.shard.store.reader.schemas(key)
+        schemas = found.versions
         schema = schemas.get(request.schema_id)
         if schema is None:
             raise NotYet(
@@ -218,6 +219,8 @@ class Node:
                 hint="Repeat it in a moment, or look the topic up again",
             )
 
+        kind = Kind(schema, found.layouts[request.schema_id])
+
         def then(outcome: log.Request | HeadraceError) -> None:
             if isinstance(outcome, HeadraceError):
                 answer(outcome, ())
@@ -225,11 +228,9 @@ class Node:
                 self._propose(running, outcome, deadline, answer)
 
         if isinstance(request, writing.Append):
-            running.admission.admit(
-                lambda: judge_append(request, body, schema), len(body), then
-            )
+            running.admission.admit(lambda: judge_append(request, body, kind), len(body), then)
         else:
-            running.admission.admit(lambda: judge_stage(request, body, schema), len(body), then)
+            running.admission.admit(lambda: judge_stage(request, body, kind), len(body), then)
 
     def _propose(
         self, running: Running, request: log.Request, deadline: float, answer: Answer

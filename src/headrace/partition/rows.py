@@ -25,13 +25,15 @@ class Schemas:
     """The versions of one topic's schema, decoded once."""
 
     versions: Mapping[int, Any]  # of pa.Schema, by version
+    layouts: Mapping[int, batch.Layout]  # of their batches, by version
 
     @classmethod
     def decode(cls, encoded: Mapping[int, bytes], path: str) -> "Schemas":
         """Read schemas that are in the log: whoever put them there has checked them."""
         try:
-            return cls({version: decode_schema(data) for version, data in encoded.items()})
-        except BadSchema as error:
+            found = {version: decode_schema(data) for version, data in encoded.items()}
+            return cls(found, {each: batch.layout(schema) for each, schema in found.items()})
+        except (BadSchema, BadBatch) as error:
             raise CorruptFile(f"a schema in the log: {error}", path=path) from error
 
     def user(self, version: int) -> pa.Schema:
@@ -55,7 +57,8 @@ def rows_of(entry: Entry, schemas: Schemas, version: int, path: str) -> pa.Recor
     if header.operation == STAGE:
         body = body[STAGE_HEADER_SIZE:]
     try:
-        found = batch.decode(body, schemas.user(header.schema_id), header.row_count)
+        known = schemas.layouts[header.schema_id]
+        found = batch.decode(body, schemas.user(header.schema_id), header.row_count, known)
         return upgrade(found, schemas.user(version))
     except BadBatch as error:
         # Its checksum is right, so these are the bytes that were admitted.
