@@ -19,7 +19,9 @@ KNOWN_COMMANDS = frozenset(
     {
         "make check",
         "make demo",
+        "make env",
         "make test",
+        ".venv/bin/headrace serve --data ./data",
         ".venv/bin/headrace bench",
         ".venv/bin/headrace bench disk",
         ".venv/bin/headrace bench journal",
@@ -27,6 +29,9 @@ KNOWN_COMMANDS = frozenset(
         ".venv/bin/headrace bench ingest",
         ".venv/bin/headrace bench partitions",
         ".venv/bin/headrace bench replay",
+        ".venv/bin/headrace bench ingest --address local",
+        ".venv/bin/headrace bench fetch",
+        ".venv/bin/headrace bench open",
         ".venv/bin/headrace bench disk --json",
     }
 )
@@ -82,6 +87,13 @@ def test_a_known_command_exists(command):
     assert CliRunner().invoke(app, [command_name, "--help"]).exit_code == 0
     if command_name == "bench" and rest:
         assert rest[0] in BENCHES
+
+
+def test_the_example_in_the_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (example,) = fences((ROOT / "README.md").read_text(), "python")
+    exec(compile(example, "README.md", "exec"), {"__name__": "readme"})
+    assert "ann" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
