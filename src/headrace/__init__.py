@@ -1,6 +1,106 @@
 """Headrace: a durable, replicated log for Arrow data that feeds Spark."""
 
+from typing import TYPE_CHECKING
+
+from headrace.errors import (
+    BadBatch,
+    BadRequest,
+    BadSchema,
+    Behind,
+    Busy,
+    ConnectionLost,
+    Corrupt,
+    DirectoryHeld,
+    Expired,
+    HeadraceError,
+    Recreated,
+    Refused,
+    Rejected,
+    StorageFailed,
+    TimedOut,
+    TopicExists,
+    TopicUnknown,
+    Unauthorized,
+    Unavailable,
+    Unknown,
+)
+
+if TYPE_CHECKING:
+    from headrace.client.public import (
+        Appended,
+        AsyncConsumer,
+        AsyncLog,
+        AsyncProducer,
+        AsyncRows,
+        AsyncTopic,
+        AsyncTransaction,
+        Bounds,
+        Consumer,
+        Cursor,
+        Log,
+        Producer,
+        Published,
+        Range,
+        Retention,
+        Rows,
+        Topic,
+        TopicSummary,
+        Transaction,
+        Trimmed,
+        connect,
+        connect_async,
+        open,  # noqa: A004
+        open_async,
+    )
+
 __version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Appended",
+    "AsyncConsumer",
+    "AsyncLog",
+    "AsyncProducer",
+    "AsyncRows",
+    "AsyncTopic",
+    "AsyncTransaction",
+    "BadBatch",
+    "BadRequest",
+    "BadSchema",
+    "Behind",
+    "Bounds",
+    "Busy",
+    "ConnectionLost",
+    "Consumer",
+    "Corrupt",
+    "Cursor",
+    "DirectoryHeld",
+    "Expired",
+    "HeadraceError",
+    "Log",
+    "Producer",
+    "Published",
+    "Range",
+    "Recreated",
+    "Refused",
+    "Rejected",
+    "Retention",
+    "Rows",
+    "StorageFailed",
+    "TimedOut",
+    "Topic",
+    "TopicExists",
+    "TopicSummary",
+    "TopicUnknown",
+    "Transaction",
+    "Trimmed",
+    "Unauthorized",
+    "Unavailable",
+    "Unknown",
+    "connect",
+    "connect_async",
+    "open",
+    "open_async",
+]
 
 # Asserts state what this code guarantees about stored data. Without them a broken guarantee
 # would go on to write, so no part of the package loads under -O.
@@ -9,3 +109,18 @@ if not __debug__:
         "headrace does not run under python -O or PYTHONOPTIMIZE: "
         "its assertions guard stored data. Start Python without it"
     )
+
+
+def __getattr__(name: str) -> object:
+    """Load the client when it is first asked for: parts of the package do without it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from headrace.client import public
+
+    found: object = getattr(public, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

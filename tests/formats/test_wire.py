@@ -19,17 +19,18 @@ HELLO = """\
 00 00                                            # flags
 00 00 00 00 00 00 00 00                          # id
 00 00 00 00                                      # deadline_ms: none
-1b 00 00 00                                      # meta_size
+1c 00 00 00                                      # meta_size
 00 00 00 00                                      # body_size
 00 00 00 00                                      # body_crc
 00 00 00 00                                      # zeros
-c0 87 20 09                                      # head_crc
-94                                               # array of 4
+83 ca 6f 9c                                      # head_crc
+95                                               # array of 5
 01                                               # version_min
 01                                               # version_max
 a5 30 2e 31 2e 30                                # release
 c4 10 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d  # nonce
 0e 0f
+c3                                               # needs_crc
 """
 APPEND = """\
 48 52 57 31                                      # magic
@@ -59,23 +60,24 @@ FETCHED = """\
 00 00                                            # flags
 06 00 00 00 00 00 00 00                          # id
 00 00 00 00                                      # deadline_ms
-18 00 00 00                                      # meta_size
+1a 00 00 00                                      # meta_size
 08 00 00 00                                      # body_size
 90 17 5b 77                                      # body_crc
 00 00 00 00                                      # zeros
-f0 83 1a d3                                      # head_crc
+56 24 e6 90                                      # head_crc
 94                                               # array of 4
 66                                               # next
 00                                               # first
 ce 00 01 11 70                                   # end
 91                                               # 1 piece
-96                                               # array of 6
+97                                               # array of 7
 c3                                               # is_entry
 64                                               # first
 02                                               # row_count
 cf 00 06 0a 24 18 1e 40 00                       # timestamp
 01                                               # schema_id
 08                                               # size
+c4 00                                            # checksum: none
 74 77 6f 20 72 6f 77 73                          # body
 """
 FAILED = """\

@@ -37,7 +37,7 @@ def test_a_message_is_the_array_of_its_fields():
     assert unpack(encode(fetch)) == (5, 7, 100, None, 1_048_576, 500, ("id", "größe"), 2)
     assert unpack(encode(a_fetched(a_piece()))) == (
         *(110, 0, 110),
-        ((True, 100, 10, 1_700_000_000_000_000, 2, 64),),
+        ((True, 100, 10, 1_700_000_000_000_000, 2, 64, b""),),
     )
     assert encode(Ping()) == b"\x90"
 

@@ -192,7 +192,7 @@ def test_a_frame_keeps_its_bytes_when_others_come(size):
     assert frame.body == body
 
 
-@pytest.mark.parametrize("size", [OWN_BUFFER_SIZE + 1, 10 * RECEIVE_SIZE])
+@pytest.mark.parametrize("size", [OWN_BUFFER_SIZE + 1, 2 * RECEIVE_SIZE])
 def test_a_large_body_is_received_straight_into_its_own_buffer(size):
     reader = FrameReader()
     data = a_frame(body=a_body(size))
@@ -236,6 +236,21 @@ def test_the_place_for_a_meta_grows_only_as_its_bytes_come():
         assert reader.held_size <= META_SIZE_MAX
 
 
+def test_the_place_for_a_body_grows_only_as_its_bytes_come():
+    reader = FrameReader()
+    data = a_frame(body=bytes(10 * 1024 * 1024))
+    head_size = len(data) - 10 * 1024 * 1024
+    feed(reader, data[:head_size])
+    came = 0
+    while came < 10 * 1024 * 1024 - 100_000:
+        assert reader.held_size <= 4 * max(came, RECEIVE_SIZE) + RECEIVE_SIZE + head_size
+        came += 100_000
+        assert feed(reader, bytes(100_000)) == []
+    (frame,) = feed(reader, data[head_size + came :])
+    assert len(frame.body) == 10 * 1024 * 1024
+    check_body(frame)
+
+
 def test_it_is_idle_only_between_frames():
     reader = FrameReader()
     assert reader.is_idle
@@ -253,7 +268,8 @@ def test_it_is_idle_only_between_frames():
         (b"GET / HTTP/1.1\r\n\r\n", "found b'GET '"),
         (b"HRW2", "found b'HRW2'"),
         (a_header(magic=b"HRW2"), "found b'HRW2'"),
-        (a_header(flags=1), "reserved bits"),
+        (a_header(flags=2), "reserved bits"),
+        (a_header(flags=1, body_crc=5), "reserved bits"),
         (a_header(zeros=1), "reserved bits"),
         (a_header(meta_size=META_SIZE_MAX + 1), "a meta of 16777217 bytes"),
         (a_header(body_size=BODY_SIZE_MAX + 1), "a body of 67174401 bytes"),
@@ -383,3 +399,12 @@ def test_it_reads_from_a_plain_socket():
                 frames += reader.received(there.recv_into(reader.get_buffer(-1)))
     assert [frame.id for frame in frames] == list(range(len(bodies)))
     assert [frame.body for frame in frames] == bodies
+
+
+def test_a_body_without_a_crc_says_so_and_is_taken_by_those_who_know_another_checksum():
+    pieces = encode_frame(an_append(), 3, [b"rows"], has_crc=False)
+    (frame,) = feed(FrameReader(), b"".join(pieces))
+    assert frame.body == b"rows"
+    assert frame.body_crc is None
+    with pytest.raises(BadFrame, match="without a CRC-32"):
+        check_body(frame)

@@ -41,6 +41,7 @@ def fetched(found: Fetched) -> tuple[reading.Fetched, Sequence[Buffer]]:
                 part.timestamp,
                 part.schema_id,
                 size,
+                part.checksum,
             )
         )
         body.append(part.body)

@@ -27,6 +27,7 @@ class Part:
     timestamp: int  # of an entry; 0 otherwise
     schema_id: int
     body: Buffer
+    checksum: bytes = b""  # xxh3-128 of the body as it was appended; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,12 @@ def _parts_at(
 
 def _entry(reader: Reader, piece: Piece) -> Part:
     entry = reader.keeper.read(piece.op, reader.journal)
-    body = memoryview(entry.body)
-    if entry.header.operation == STAGE:
-        body = body[STAGE_HEADER_SIZE:]
-    header = entry.header
-    return Part(True, piece.first, piece.row_count, piece.timestamp, header.schema_id, body)
+    header, body, checksum = entry.header, memoryview(entry.body), entry.header.body_checksum
+    if header.operation == STAGE:  # its checksum covers more than the batch
+        body, checksum = body[STAGE_HEADER_SIZE:], b""
+    return Part(
+        True, piece.first, piece.row_count, piece.timestamp, header.schema_id, body, checksum
+    )
 
 
 def _encoded(

@@ -1,10 +1,11 @@
 """Frames: how messages follow one another on a connection. Little-endian; docs/protocol.md.
 
     frame  := header  meta  body
-    header := magic:4s=HRW1  kind:u16  flags:u16=0  id:u64  deadline_ms:u32
+    header := magic:4s=HRW1  kind:u16  flags:u16  id:u64  deadline_ms:u32
               meta_size:u32  body_size:u32  body_crc:u32  zeros:u32=0  head_crc:u32
 
 `head_crc` is the CRC-32 of the 36 bytes before it and of the meta, `body_crc` that of the body.
+Flag 1 says that there is none: the message has a better checksum of the body.
 The meta is a message (wire/codec.py); the body is rows, which nobody here looks at.
 """
 
@@ -27,7 +28,13 @@ BODY_SIZE_MAX: Final = (
 RECEIVE_SIZE: Final = 128 * 1024  # what one receive takes at most, unless a body is awaited
 # A larger body that has not all come yet gets its own buffer; smaller ones wait and are copied.
 OWN_BUFFER_SIZE: Final = 64 * 1024
+# Such a buffer begins with this and grows as bytes come: a header of 40 bytes that promises the
+# largest body costs no more.
+_BODY_BUFFER_SIZE: Final = 256 * 1024
+_BODY_GROWTH: Final = 4  # of its size at once, so that few bytes are copied twice
 DEADLINE_MS_MAX: Final = 2**32 - 1
+
+_NO_BODY_CRC: Final = 1  # the one flag there is
 
 # With less than this free, what is in the buffer is moved to its front.
 _ROOM_SIZE_MIN: Final = 16 * 1024
@@ -37,6 +44,7 @@ _CRC: Final = struct.Struct("<I")
 HEADER_SIZE: Final = _HEAD.size + _CRC.size
 assert HEADER_SIZE == 40
 assert HEADER_SIZE + OWN_BUFFER_SIZE <= RECEIVE_SIZE
+assert RECEIVE_SIZE <= _BODY_BUFFER_SIZE  # what came with the header fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class Frame:
     deadline_ms: int  # from its arrival; 0: none
     meta: bytes
     body: Buffer  # a buffer of its own, of exactly the body
-    body_crc: int
+    body_crc: int | None  # None: its message has another checksum of the body
 
 
 class _Header(NamedTuple):
@@ -57,22 +65,31 @@ class _Header(NamedTuple):
     deadline_ms: int
     meta_size: int
     body_size: int
-    body_crc: int
+    body_crc: int | None
     crc: int  # of the header; the meta goes on from it
     head_crc: int
 
 
 def encode_frame(
-    message: Message, request_id: int, body: Sequence[Buffer] = (), deadline_ms: int = 0
+    message: Message,
+    request_id: int,
+    body: Sequence[Buffer] = (),
+    deadline_ms: int = 0,
+    *,
+    has_crc: bool = True,
 ) -> list[Buffer]:
-    """Write a frame as pieces: header and meta in one, then those of the body, not copied."""
+    """Write a frame as pieces: header and meta in one, then those of the body, not copied.
+
+    Without a CRC the message must have a checksum of the body that the receiver can compute.
+    """
     assert 0 <= request_id < 2**64
     assert deadline_ms >= 0
     meta = encode(message)
     body_size = body_crc = 0
     for piece in body:
         body_size += memoryview(piece).nbytes
-        body_crc = zlib.crc32(piece, body_crc)
+        if has_crc:
+            body_crc = zlib.crc32(piece, body_crc)
     if len(meta) > META_SIZE_MAX:
         raise BadFrame(
             f"{type(message).__name__} of {len(meta)} bytes is over the limit of "
@@ -84,7 +101,7 @@ def encode_frame(
     head = _HEAD.pack(
         MAGIC,
         message.kind,
-        0,
+        0 if has_crc else _NO_BODY_CRC,
         request_id,
         min(deadline_ms, DEADLINE_MS_MAX),
         len(meta),
@@ -103,6 +120,8 @@ def decode_message(frame: Frame) -> Message:
 
 def check_body(frame: Frame) -> None:
     """Compare a frame's body with its CRC-32. BadFrame if it is not what was sent."""
+    if frame.body_crc is None:
+        raise BadFrame(f"the body of request {frame.id} came without a CRC-32")
     if (found := zlib.crc32(frame.body)) != frame.body_crc:
         raise BadFrame(
             f"the body of request {frame.id}: expected CRC-32 {frame.body_crc:08x}, "
@@ -146,6 +165,8 @@ class FrameReader:
     def get_buffer(self, size_hint: int) -> memoryview:
         """Give the place for the next bytes, never empty. Its size is ours to choose."""
         if self._body is not None:
+            if self._body_end == len(self._body):
+                self._grow_body(self._body)
             return memoryview(self._body)[self._body_end :]
         if len(self._buffer) - self._end < _ROOM_SIZE_MIN:
             self._make_room()
@@ -179,9 +200,10 @@ class FrameReader:
 
     def _into_body(self, size: int) -> list[Frame]:
         assert self._body is not None
+        assert self._header is not None
         self._body_end += size
         assert self._body_end <= len(self._body)
-        if self._body_end < len(self._body):
+        if self._body_end < self._header.body_size:
             return []
         body, self._body = self._body, None
         return [self._whole(body)]
@@ -218,7 +240,7 @@ class FrameReader:
         )
         if magic != MAGIC:
             raise _not_ours(magic)
-        if flags or zeros:
+        if flags & ~_NO_BODY_CRC or zeros or (flags and body_crc):
             raise BadFrame(f"reserved bits: expected none, found {flags:#x} and {zeros:#x}")
         if meta_size > self.meta_size_max:
             raise BadFrame(
@@ -231,8 +253,9 @@ class FrameReader:
         crc = zlib.crc32(self._view[start : start + _HEAD.size])
         (head_crc,) = _CRC.unpack_from(self._buffer, start + _HEAD.size)
         self._start = start + HEADER_SIZE
+        known = None if flags else body_crc
         return _Header(
-            kind, request_id, deadline_ms, meta_size, body_size, body_crc, crc, head_crc
+            kind, request_id, deadline_ms, meta_size, body_size, known, crc, head_crc
         )
 
     def _take_meta(self, header: _Header) -> bytes | None:
@@ -248,9 +271,15 @@ class FrameReader:
     def _begin_body(self, size: int) -> None:
         """Let the rest of the body come straight into a buffer of its own."""
         came = self._view[self._start : self._end]
-        self._body, self._body_end = bytearray(size), len(came)
+        self._body, self._body_end = bytearray(min(size, _BODY_BUFFER_SIZE)), len(came)
         self._body[: len(came)] = came
         self._start = self._end
+
+    def _grow_body(self, full: bytearray) -> None:
+        """Go on in a larger buffer; never in this one, of which somebody may hold a view."""
+        assert self._header is not None
+        self._body = bytearray(min(self._header.body_size, _BODY_GROWTH * len(full)))
+        self._body[: len(full)] = full
 
     def _whole(self, body: Buffer) -> Frame:
         header, meta = self._header, self._meta

@@ -18,6 +18,7 @@ class Hello:
     version_max: int
     release: str
     nonce: bytes
+    needs_crc: bool = True  # it knows no xxh3-128: every body must have its CRC-32
 
 
 @dataclass(frozen=True, slots=True)

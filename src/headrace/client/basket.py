@@ -1,0 +1,85 @@
+"""Rows that a producer was given and has not sent yet. Any thread may put some in."""
+
+import threading
+from collections.abc import Iterable, Iterator
+from enum import Enum, auto
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.client.intake import Data, batches_of, row_of, rows_to_batch
+from headrace.model.schema import conform
+
+
+class Signal(Enum):
+    """What its owner should do after something was put in."""
+
+    NOTHING = auto()
+    LINGER = auto()  # the basket was empty: send it soon
+    SEND = auto()  # it has enough for a batch
+    FULL = auto()  # nothing was put in
+
+
+Item = Any  # a list of rows, or a pa.RecordBatch that fits the schema
+
+
+class Basket:
+    """Rows and batches, in the order in which they came."""
+
+    def __init__(self, batch_rows: int, batch_size: int, rows_max: int) -> None:
+        self._batch_rows = batch_rows
+        self._batch_size = batch_size
+        self._rows_max = rows_max
+        self._lock = threading.Lock()
+        self._items: list[Item] = []
+        self._row_count = 0
+        self._size = 0  # of batches; rows are counted only
+
+    def put(self, item: Item) -> Signal:
+        """Take rows, or a batch."""
+        rows = None if isinstance(item, pa.RecordBatch) else item
+        count = item.num_rows if rows is None else len(rows)
+        with self._lock:
+            if self._row_count and self._row_count + count > self._rows_max:
+                return Signal.FULL
+            was_empty, had_enough = not self._row_count, self._has_enough()
+            self._row_count += count
+            if rows is None:
+                self._size += item.nbytes
+                self._items.append(item)
+            elif self._items and isinstance(self._items[-1], list):
+                self._items[-1].extend(rows)
+            else:
+                self._items.append(list(rows))
+            if self._has_enough() and not had_enough:
+                return Signal.SEND
+            return Signal.LINGER if was_empty and count else Signal.NOTHING
+
+    def take(self) -> list[Item]:
+        """Give everything, and be empty."""
+        with self._lock:
+            items, self._items = self._items, []
+            self._row_count = self._size = 0
+            return items
+
+    def _has_enough(self) -> bool:
+        return self._row_count >= self._batch_rows or self._size >= self._batch_size
+
+
+def items_of(
+    data: Data | Any,  # noqa: ANN401
+    schema: pa.Schema,
+) -> Iterable[Item]:
+    """Return what was sent as items: one row, rows, or batches that fit the schema already."""
+    if isinstance(data, dict) or hasattr(data, "model_dump"):
+        return [[row_of(data)]]
+    if isinstance(data, list | tuple):
+        return [[row_of(each) for each in data]]
+    return batches_of(data, schema)
+
+
+def batches_in(items: Iterable[Item], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give what a basket had as batches."""
+    for item in items:
+        rows = item if isinstance(item, pa.RecordBatch) else rows_to_batch(item, schema)
+        yield conform(rows, schema)

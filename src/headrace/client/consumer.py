@@ -1,0 +1,186 @@
+"""A consumer group's reader: goes on where the group's cursors are."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.client.feed import Slab
+from headrace.client.moments import duration
+from headrace.client.rows import endless
+from headrace.client.spans import Spans, Where
+from headrace.client.values import Cursor
+from headrace.errors import Diverged
+from headrace.model.names import check_name
+from headrace.wire.reading import CursorStored, StoreCursor
+
+if TYPE_CHECKING:
+    from headrace.client.topic import AsyncTopic
+
+
+class AsyncConsumer:
+    """Gives batches as they come. `commit` makes the place of the last one given durable."""
+
+    def __init__(
+        self,
+        topic: "AsyncTopic",
+        group: str,
+        *,
+        partition: int | Sequence[int] | None,
+        start: Where,
+        columns: Sequence[str] | None,
+        hold: bool,
+        auto_commit: bool,
+    ) -> None:
+        self.group = check_name("consumer group", group)
+        self._topic = topic
+        self._partition = partition
+        self._start = start
+        self._columns = columns
+        self._hold = hold
+        self._auto_commit = auto_commit
+        # By partition: the next row to be given, the one that is stored, the generation.
+        self._next: dict[int, int] | None = None
+        self._stored: dict[int, int] = {}
+        self._is_ahead = False  # something was given since the last commit
+        self._generations: dict[int, int] = {}
+        self._slabs: AsyncGenerator[Slab, None] | None = None
+        self._pending: asyncio.Task[Slab] | None = None
+
+    def __repr__(self) -> str:
+        return f"<consumer {self.group!r} of {self._topic.name!r}>"
+
+    async def __aenter__(self) -> "AsyncConsumer":
+        await self.positions()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._auto_commit and self._is_ahead and error is None:
+            await self.commit()
+        await self.close()
+
+    def __aiter__(self) -> "AsyncConsumer":
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        rows = await self._take(None)
+        assert rows is not None
+        return rows
+
+    async def poll(self, wait: str | float = "1s") -> pa.RecordBatch | None:
+        """Return the next batch, or None if none comes within `wait`."""
+        return await self._take(duration(wait, "wait").seconds)
+
+    async def positions(self) -> dict[int, int]:
+        """Return the next offset of each partition that this consumer gives."""
+        return dict(await self._load())
+
+    async def commit(self) -> dict[int, int]:
+        """Store that everything given so far is done; return the next offsets."""
+        positions = await self._load()
+        for number, place in positions.items():
+            if self._stored.get(number) != place:
+                await self._store(number, place)
+        self._is_ahead = False
+        return dict(positions)
+
+    async def seek(self, where: Where) -> dict[int, int]:
+        """Go on from another place: an offset, a time, `earliest`, `latest`, or a dict."""
+        positions = await self._load()
+        await self._stop()
+        spans = Spans(self._topic.caller, self._topic.view)
+        found = await spans.places(where, await spans.bounds(list(positions)))
+        positions.update(found)
+        return found
+
+    async def close(self) -> None:
+        """Stop reading. What was not committed will be given again."""
+        await self._stop()
+
+    async def _take(self, wait: float | None) -> pa.RecordBatch | None:
+        positions = await self._load()
+        if self._auto_commit and self._is_ahead:
+            await self.commit()
+        if self._slabs is None:
+            feeds = self._topic.feeds(positions, self._columns)
+            self._slabs = endless(feeds)
+        if self._pending is None:
+            self._pending = asyncio.create_task(_next_of(self._slabs))
+        done, _ = await asyncio.wait({self._pending}, timeout=wait)
+        if not done:
+            return None
+        pending, self._pending = self._pending, None
+        try:
+            slab = pending.result()
+        except BaseException:
+            self._slabs = None
+            raise
+        positions[slab.partition] = slab.next
+        self._is_ahead = True
+        return slab.rows
+
+    async def _load(self) -> dict[int, int]:
+        """Find where the group is. Where it has no cursor, it begins at `start`."""
+        if self._next is not None:
+            return self._next
+        topic = self._topic
+        view = await topic.refresh()
+        spans = Spans(topic.caller, view)
+        cursors = {each.partition: each for each in await topic.cursors(self.group)}
+        numbers = view.numbers(self._partition)
+        bounds = await spans.bounds(numbers)
+        fresh = {number: each for number, each in bounds.items() if number not in cursors}
+        places = await spans.places(self._start, fresh)
+        for number in numbers:
+            cursor = cursors.get(number)
+            if cursor is not None:
+                self._check(cursor, bounds[number].end)
+                places[number] = self._stored[number] = cursor.next
+                self._generations[number] = cursor.generation
+            if self._hold and (cursor is None or not cursor.hold):
+                await self._store(number, places[number])
+        self._next = {number: places[number] for number in numbers}
+        return self._next
+
+    def _check(self, cursor: Cursor, end: int) -> None:
+        if cursor.next > end:
+            raise Diverged(
+                f"consumer group {self.group!r} reads {cursor.next} next, beyond the end",
+                path=f"partition {cursor.partition} of {self._topic.name!r}",
+                expected=f"at most {end}",
+                found=cursor.next,
+                hint="Rows that were acknowledged are gone; delete the cursor, and begin anew",
+            )
+
+    async def _store(self, number: int, place: int) -> None:
+        info = self._topic.view.partition(number)
+        request = StoreCursor(
+            namespace=info.namespace,
+            created=info.created,
+            group=self.group,
+            next=place,
+            generation=self._generations.get(number, 0),
+            hold=self._hold,
+        )
+        await self._topic.caller.get(request, CursorStored)
+        self._stored[number] = place
+
+    async def _stop(self) -> None:
+        pending, self._pending = self._pending, None
+        slabs, self._slabs = self._slabs, None
+        if pending is not None:
+            pending.cancel()
+            await asyncio.gather(pending, return_exceptions=True)
+        if slabs is not None:
+            await slabs.aclose()
+
+
+async def _next_of(slabs: AsyncGenerator[Slab, None]) -> Slab:
+    return await anext(slabs)

@@ -1,0 +1,171 @@
+"""The rows of one partition, fetched one answer after another."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from xxhash import xxh3_128_digest
+
+from headrace.client.patience import Backoff, Caller, now
+from headrace.client.view import View
+from headrace.errors import BadBatch, BadFrame, BadRequest
+from headrace.model.batch import decode
+from headrace.model.place import Place, Shape, cut, read_entry
+from headrace.wire.catalog import PartitionInfo
+from headrace.wire.msgpack import Buffer
+from headrace.wire.reading import Fetch, Fetched, Piece
+
+FETCH_SIZE: Final = 4 * 1024 * 1024  # of one answer; one more is fetched ahead
+WAIT_MS: Final = 5_000  # how long a node holds on to a question about rows to come
+LAG_MAX: Final = 5.0  # seconds that a partition may be behind the topic's newest schema
+_ALIGNMENT: Final = 64
+_SMALL: Final = 64 * 1024  # batches smaller than this are put together
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """One batch of rows, `start` to before `next` of one partition."""
+
+    partition: int
+    start: int
+    next: int
+    rows: pa.RecordBatch
+
+
+@dataclass(slots=True)
+class Feed:
+    """A place in one partition that moves on with each fetch."""
+
+    caller: Caller
+    view: View
+    partition: int
+    position: int
+    end: int | None  # None: there is none, and answers may be empty
+    columns: tuple[str, ...] | None
+    refresh: Callable[[], Awaitable[View]]
+    wait_ms: int = WAIT_MS
+    version: int = field(init=False)
+    shape: Shape = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._show(self.view)
+
+    @property
+    def is_done(self) -> bool:
+        return self.end is not None and self.position >= self.end
+
+    async def next(self) -> list[Slab]:
+        """Fetch what follows. With no end, it waits a while, and may come back with nothing."""
+        while True:
+            start = self.position
+            fetched, body = await self._fetch()
+            newest = max((each.schema_id for each in fetched.pieces), default=0)
+            if newest <= self.version:
+                break
+            await self._renew(newest)
+        if self.end is not None and fetched.next <= start:
+            raise BadFrame(f"rows from {start} on were asked for, and none came")
+        batches = self._batches(fetched, body, start)
+        self.position = fetched.next
+        return self._slabs(_together(batches), start)
+
+    async def _fetch(self) -> tuple[Fetched, Buffer]:
+        wait_ms = 0 if self.end is not None else self.wait_ms
+        backoff, lag_end = Backoff(), now() + LAG_MAX
+        while True:
+            request = Fetch(
+                namespace=self._info.namespace,
+                created=self._info.created,
+                start=self.position,
+                end=self.end,
+                size_max=FETCH_SIZE,
+                wait_ms=wait_ms,
+                columns=self.columns,
+                version=self.version,
+            )
+            deadline = self.caller.deadline(self.caller.timeout + wait_ms / 1_000)
+            try:
+                return await self.caller.ask(request, Fetched, deadline=deadline)
+            except BadRequest:
+                if await self._has_newer():
+                    if self.end is not None:
+                        raise  # rows have a newer schema than this read is about
+                elif now() >= lag_end:
+                    raise
+                # Everything else was checked before it was asked: the schema is on its way
+                # to the partition.
+                await asyncio.sleep(backoff.next())
+
+    @property
+    def _info(self) -> PartitionInfo:
+        return self.view.partition(self.partition)
+
+    async def _has_newer(self) -> bool:
+        """Look whether the topic has a newer schema, and show rows in it from now on."""
+        view = await self.refresh()
+        is_newer = view.version > self.version
+        if is_newer and self.end is None:
+            self._show(view)
+        return is_newer
+
+    async def _renew(self, newest: int) -> None:
+        if await self._has_newer() and newest <= self.version:
+            return
+        raise BadRequest(
+            f"rows of schema version {newest} came, which {self.version} cannot show",
+            hint="The schema has changed meanwhile; read again",
+        )
+
+    def _show(self, view: View) -> None:
+        self.view, self.version = view, view.version
+        self.shape = Shape.of(view.schema, self.columns)
+
+    def _batches(self, fetched: Fetched, body: Buffer, start: int) -> list[pa.RecordBatch]:
+        """Return the rows from `start` to before `next`, each once, or raise BadFrame."""
+        view = memoryview(body)
+        position, offset, batches = 0, start, []
+        for piece in fetched.pieces:
+            data = view[position : position + piece.size]
+            if data.nbytes != piece.size:
+                raise BadFrame(f"{piece.size} bytes of rows were promised, {data.nbytes} came")
+            if piece.checksum and xxh3_128_digest(data) != piece.checksum:
+                raise BadFrame(f"rows from {piece.first} on are not what their producer sent")
+            if piece.first > offset or piece.first + piece.row_count <= offset:
+                raise BadFrame(f"rows from {piece.first} on came where {offset} is next")
+            position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT
+            try:
+                rows = cut(self._rows(piece, data), piece.first, offset, fetched.next)
+            except BadBatch as error:
+                raise BadFrame(f"rows from {piece.first} on cannot be read: {error}") from error
+            batches.append(rows)
+            offset += rows.num_rows
+        if offset != fetched.next:
+            raise BadFrame(
+                f"rows from {start} to {fetched.next} were promised, to {offset} came"
+            )
+        return batches
+
+    def _slabs(self, batches: list[pa.RecordBatch], start: int) -> list[Slab]:
+        slabs = []
+        for rows in batches:
+            slabs.append(Slab(self.partition, start, start + rows.num_rows, rows))
+            start += rows.num_rows
+        return slabs
+
+    def _rows(self, piece: Piece, data: memoryview) -> pa.RecordBatch:
+        if not piece.is_entry:
+            return decode(data, self.shape.schema, piece.row_count)
+        place = Place(self.partition, piece.first, piece.timestamp)
+        schema = self.view.schemas.get(piece.schema_id)
+        if schema is None:
+            raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
+        return read_entry(data, schema, piece.row_count, place, self.shape)
+
+
+def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Put many small batches together: a log of small appends reads as fast as another."""
+    if len(batches) < 2 or sum(each.nbytes for each in batches) / len(batches) >= _SMALL:
+        return batches
+    return [pa.concat_batches(batches)]

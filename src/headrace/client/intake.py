@@ -1,0 +1,230 @@
+"""From whatever a user has to Arrow batches: tables, frames, rows, columns."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import date, datetime
+from itertools import chain
+from typing import Any, Final, Protocol, TypeGuard, runtime_checkable
+
+import pyarrow as pa
+
+from headrace.errors import BadBatch
+from headrace.model.schema import conform
+from headrace.model.types import inside, said
+from headrace.model.values import check_names
+
+_NO_ROWS: Final = "Give a table, a frame, a list of dicts, or a dict of lists"
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """Anything that gives itself as an Arrow stream: polars, DuckDB, Arrow itself."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+@runtime_checkable
+class ArrowArray(Protocol):
+    """Anything that gives itself as one Arrow batch."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object: ...
+
+
+Row = Mapping[str, object]
+# Rows as objects are those of pydantic models or dataclasses; a frame of pandas is an object,
+# too, and the Protocols are there for the others.
+Data = (
+    ArrowStream | ArrowArray | Sequence[Row] | Sequence[object] | Mapping[str, Sequence[object]]
+)
+
+
+def batches_of(data: Data, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give `data` as batches of exactly `schema`, which is canonical. BadBatch names a column.
+
+    A stream is read and judged as it is taken; everything else is judged before the first.
+    """
+    found = _arrow_batches(data, schema)
+    fitted = (conform(_typed(batch, schema), schema) for batch in found if batch.num_rows)
+    return iter(list(fitted)) if isinstance(found, list) else fitted
+
+
+def _arrow_batches(data: Data, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    if _is_pandas(data):
+        return [_frame_to_batch(data, schema)]
+    if isinstance(data, pa.Table):
+        return list(data.to_batches())
+    if isinstance(data, ArrowArray):  # a record batch, too
+        return [pa.record_batch(data)]
+    if isinstance(data, ArrowStream):
+        return _read(data)
+    if isinstance(data, Mapping):
+        return [_from_columns(data, schema)]
+    if _is_text(data) or not isinstance(data, Sequence):
+        raise BadBatch(f"{type(data).__name__} holds no rows", hint=_NO_ROWS)
+    return [rows_to_batch(data, schema)] if data else []
+
+
+def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Give columns of nothing but nulls, which frames have without a type, their type."""
+    for place, field in enumerate(batch.schema):
+        known = schema.get_field_index(field.name)
+        if known >= 0 and pa.types.is_null(field.type):
+            nulls = pa.nulls(batch.num_rows, schema.field(known).type)
+            batch = batch.set_column(place, field.name, nulls)
+    return batch
+
+
+def infer_schema(data: Data | Mapping[str, object]) -> pa.Schema:
+    """Return the schema that `data` has by itself; what it is kept as is judged elsewhere."""
+    if _is_pandas(data):
+        return pa.Schema.from_pandas(data, preserve_index=False).remove_metadata()
+    if isinstance(data, pa.RecordBatch | pa.Table):
+        return data.schema
+    if isinstance(data, ArrowStream):
+        return pa.RecordBatchReader.from_stream(data).schema
+    if isinstance(data, ArrowArray):
+        return pa.record_batch(data).schema
+    try:
+        if isinstance(data, Mapping):
+            return pa.table(dict(data)).schema
+        if _is_text(data) or not isinstance(data, Sequence):
+            raise TypeError(f"{type(data).__name__} holds no rows")
+        return pa.Table.from_pylist([row_of(each) for each in data]).schema
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        flaw = f"no schema can be told from it: {said(error)}"
+        raise BadBatch(flaw, hint=_NO_ROWS) from error
+
+
+def row_of(item: object) -> dict[str, object]:
+    """Return one row: a dict, a pydantic model, or a dataclass."""
+    if isinstance(item, Mapping):
+        return dict(item)
+    dump = getattr(item, "model_dump", None)
+    if callable(dump) and not isinstance(item, type):
+        found = dump()
+        assert isinstance(found, dict)
+        return found
+    if is_dataclass(item) and not isinstance(item, type):
+        return asdict(item)
+    raise BadBatch(f"{type(item).__name__} is no row", hint="Give each row as a dict")
+
+
+def rows_to_batch(rows: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
+    """Make a batch of rows. A column that a row does not have is null in it."""
+    dicts = [row_of(each) for each in rows]
+    names = dict.fromkeys(chain.from_iterable(dicts))
+    unknown = [name for name in names if name not in schema.names]
+    check_names([*schema.names, *map(str, unknown)], schema.names)
+    return pa.RecordBatch.from_arrays(
+        [_column([row.get(field.name) for row in dicts], field) for field in schema],
+        schema=schema,
+    )
+
+
+def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    if columns and not any(_is_column(each) for each in columns.values()):
+        raise BadBatch("a dict of single values is one row", hint="Give it in a list: [row]")
+    check_names([*map(str, columns)], schema.names)
+    found = [_as_column(columns[field.name], field) for field in schema]
+    for field, column in zip(schema, found, strict=True):
+        if len(column) != len(found[0]):
+            flaw = f"it has {len(column)} values, {schema.names[0]!r} has {len(found[0])}"
+            raise BadBatch(flaw, column=field.name, hint="Give each column as many")
+    return pa.RecordBatch.from_arrays(found, names=schema.names)
+
+
+def _is_column(value: object) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str | bytes | Mapping)
+
+
+def _as_column(values: Any, field: pa.Field) -> pa.Array:  # noqa: ANN401
+    if isinstance(values, pa.ChunkedArray):
+        return values.combine_chunks()
+    if isinstance(values, pa.Array):
+        return values
+    if isinstance(values, list | tuple):
+        return _column(list(values), field)
+    return _converted(lambda: pa.array(values), field.name)
+
+
+def _column(values: list[object], field: pa.Field) -> pa.Array:
+    _judge(values, field.type, field.name)
+    return _converted(lambda: pa.array(values, field.type), field.name)
+
+
+def _judge(values: Iterable[object], kind: pa.DataType, path: str) -> None:
+    """Raise BadBatch for values that Arrow would take, and change without a word."""
+    if pa.types.is_integer(kind):
+        _refuse(values, float, path, "a float is no whole number")
+    elif pa.types.is_date(kind):
+        _refuse(values, datetime, path, "a time of day would be lost; give a date")
+    elif pa.types.is_timestamp(kind):
+        _judge_times(values, path)
+    elif pa.types.is_struct(kind):
+        rows = [each for each in values if isinstance(each, Mapping)]
+        for row in rows:
+            unknown = [name for name in row if kind.get_field_index(str(name)) < 0]
+            names = [each.name for each in kind]
+            check_names([*names, *map(str, unknown)], names, path)
+        for child in kind:
+            _judge([row.get(child.name) for row in rows], child.type, inside(path, child.name))
+    elif pa.types.is_list(kind):
+        lists = (each for each in values if isinstance(each, list | tuple))
+        _judge(list(chain.from_iterable(lists)), kind.value_type, f"{path}[]")
+
+
+def _judge_times(values: Iterable[object], path: str) -> None:
+    for value in values:
+        if isinstance(value, datetime) and value.tzinfo is None:
+            flaw = f"{value.isoformat()} has no time zone"
+            raise BadBatch(flaw, column=path, hint="Say which: datetime.now(UTC)")
+        if isinstance(value, date) and not isinstance(value, datetime):
+            raise BadBatch("a date is no moment; give a datetime", column=path)
+
+
+def _refuse(values: Iterable[object], kind: type, path: str, flaw: str) -> None:
+    for value in values:
+        if isinstance(value, kind):
+            raise BadBatch(f"{said(value)}: {flaw}", column=path, hint="Convert it first")
+
+
+def _frame_to_batch(frame: Any, schema: pa.Schema) -> pa.RecordBatch:  # noqa: ANN401
+    names = [str(name) for name in frame.columns]
+    columns = [_from_pandas(frame, name, schema) for name in frame.columns]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _from_pandas(frame: Any, name: Any, schema: pa.Schema) -> pa.Array:  # noqa: ANN401
+    """Return one column. Whole numbers that pandas keeps as floats, for nulls, fit again."""
+    place = schema.get_field_index(str(name))
+    kind = schema.field(place).type if place >= 0 else None
+    series = frame[name]
+    if kind is None or pa.types.is_timestamp(kind):
+        return _converted(lambda: pa.array(series, from_pandas=True), str(name))
+    return _converted(lambda: pa.array(series, type=kind, from_pandas=True), str(name))
+
+
+def _converted(make: Any, name: str) -> pa.Array:  # noqa: ANN401
+    try:
+        found = make()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+        flaw = said(str(error).splitlines()[0] if str(error) else error)
+        raise BadBatch(flaw, column=name, hint="Give values of the column's type") from error
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _is_text(data: object) -> bool:
+    return isinstance(data, str | bytes | bytearray)
+
+
+def _is_pandas(data: object) -> TypeGuard[Any]:
+    kind = type(data)
+    return kind.__module__.partition(".")[0] == "pandas" and kind.__name__ == "DataFrame"
+
+
+def _read(data: ArrowStream) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.RecordBatchReader.from_stream(data) as reader:
+            yield from reader
+    except pa.ArrowInvalid as error:
+        raise BadBatch(f"the stream broke off: {said(error)}") from error

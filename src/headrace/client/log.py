@@ -1,0 +1,244 @@
+"""A log, as asyncio programs use it."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.client.channel import Channel
+from headrace.client.ledger import Ledger
+from headrace.client.moments import duration, size
+from headrace.client.patience import Caller
+from headrace.client.producer import BATCH_ROWS, AsyncProducer
+from headrace.client.schemas import SchemaLike, schema_of
+from headrace.client.spans import Spans
+from headrace.client.topic import AsyncTopic, age_of
+from headrace.client.transaction import AsyncTransaction
+from headrace.client.values import TopicSummary
+from headrace.client.view import KEY_OPTION, View
+from headrace.errors import BadFrame, BadRequest, HeadraceError, TopicExists, TopicUnknown
+from headrace.model.keys import check_key
+from headrace.model.names import check_name, parse_topic
+from headrace.model.schema import encode_schema
+from headrace.wire.catalog import (
+    Changed,
+    CreateStream,
+    CreateTopic,
+    DeleteStream,
+    DescribeTopic,
+    ListTopics,
+    TopicInfo,
+    Topics,
+)
+from headrace.wire.greeting import GetStatus, Status
+
+
+class AsyncLog:
+    """Streams of topics. Made by `headrace.open_async` and `headrace.connect_async`."""
+
+    def __init__(self, channel: Channel, timeout: float) -> None:
+        self.caller = Caller(channel, timeout)
+        # One handle of each topic, so that it has one writer however often it is asked for.
+        self._topics: dict[str, AsyncTopic] = {}
+        self._producers: set[AsyncProducer] = set()
+        self._is_closed = False
+
+    @property
+    def address(self) -> str:
+        """Where the log is: a path, or an address."""
+        return self.caller.channel.address
+
+    def __repr__(self) -> str:
+        return f"<log at {self.address}>"
+
+    async def __aenter__(self) -> "AsyncLog":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def create_topic(
+        self,
+        name: str,
+        schema: SchemaLike | pa.Schema,
+        *,
+        partitions: int = 1,
+        key: str | None = None,
+        retention: str | float | timedelta | None = None,
+        retention_size: str | int | None = None,
+        if_not_exists: bool = False,
+    ) -> AsyncTopic:
+        """Make a topic, and its stream if there is none.
+
+        `schema` is a pa.Schema, a pydantic model or dataclass, a dict of type names, or data to
+        take it from. `key` is the column whose value chooses a row's partition.
+        """
+        parse_topic(name)
+        wanted = schema_of(schema)
+        if key is not None:
+            check_key(wanted, key)
+        request = CreateTopic(
+            topic=name,
+            schema=encode_schema(wanted),
+            partition_count=partitions,
+            retention_age_ms=age_of(retention),
+            retention_size=None if retention_size is None else size(retention_size, "size"),
+            options=() if key is None else ((KEY_OPTION, key),),
+        )
+        if if_not_exists:
+            with suppress(TopicUnknown):
+                return await self._existing(name, wanted)
+        try:
+            info = await self.caller.get(request, TopicInfo)
+        except TopicExists:
+            if if_not_exists:
+                return await self._existing(name, wanted)
+            raise
+        return self._handle(info)
+
+    async def topic(self, name: str) -> AsyncTopic:
+        """Return a topic that is there; TopicUnknown suggests another name."""
+        parse_topic(name)
+        return self._handle(await self.caller.get(DescribeTopic(name), TopicInfo))
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return list((await self.caller.get(ListTopics(), Topics)).topics)
+
+    async def streams(self) -> list[str]:
+        """Return the names of all streams, sorted."""
+        return list((await self.caller.get(ListTopics(), Topics)).streams)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its rows."""
+        await (await self.topic(name)).delete()
+
+    async def create_stream(self, name: str) -> None:
+        await self.caller.get(CreateStream(check_name("stream", name)), Changed)
+
+    async def delete_stream(self, name: str, *, with_topics: bool = False) -> None:
+        """Delete a stream. One that has topics goes only `with_topics`."""
+        request = DeleteStream(check_name("stream", name), with_topics)
+        await self.caller.get(request, Changed)
+
+    async def producer(
+        self,
+        topic: str | AsyncTopic,
+        *,
+        linger: str | float = "5ms",
+        batch_rows: int = BATCH_ROWS,
+        batch_size: str | int = "4MiB",
+        ledger: str | PathLike[str] | None = None,
+    ) -> AsyncProducer:
+        """Make a producer, which sends rows in batches of so many rows or bytes.
+
+        Rows wait for others at most `linger`. A `ledger` is a file that gets a line for each
+        acknowledged batch, before that is told.
+        """
+        if batch_rows < 1:
+            raise BadRequest(f"batch_rows: {batch_rows} is no number of rows")
+        bytes_max = size(batch_size, "batch_size")
+        handle = await self.topic(topic) if isinstance(topic, str) else topic
+        producer = AsyncProducer(
+            handle,
+            linger=duration(linger, "linger").seconds,
+            batch_rows=batch_rows,
+            batch_size=max(1, bytes_max),
+            ledger=None if ledger is None else Ledger(fspath(ledger)),
+        )
+        self._producers = {each for each in self._producers if not each.is_closed}
+        self._producers.add(producer)
+        return producer
+
+    async def transaction(
+        self, topic: str | AsyncTopic, app_id: str, version: int
+    ) -> AsyncTransaction:
+        """Begin a transaction: `async with await log.transaction(…) as transaction`."""
+        handle = await self.topic(topic) if isinstance(topic, str) else topic
+        return AsyncTransaction(handle, app_id, version)
+
+    async def status(self) -> dict[str, Any]:
+        """Say how the node is."""
+        answer = await self.caller.get(GetStatus(), Status)
+        try:
+            found = json.loads(answer.text)
+        except ValueError as error:
+            raise BadFrame(f"a status that is no JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise BadFrame("a status that is no JSON object")
+        return found
+
+    async def recovery_report(self) -> dict[str, list[str]]:
+        """Say what each group found when the node started, in words."""
+        groups = (await self.status()).get("groups")
+        if not isinstance(groups, Mapping):
+            return {}
+        return {
+            str(group): [str(line) for line in said.get("recovery") or ()]
+            for group, said in groups.items()
+            if isinstance(said, Mapping)
+        }
+
+    async def summary(self, count_max: int | None = None) -> list[TopicSummary]:
+        """Return one line for each topic: its rows, its bytes, its settings."""
+        found = []
+        for name in (await self.topics())[:count_max]:
+            with suppress(TopicUnknown):  # deleted meanwhile
+                found.append(await self._summary(name))
+        return found
+
+    async def close(self) -> None:
+        """Let go of the log. Producers are flushed first."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        failure: HeadraceError | None = None
+        closings = [each.close for each in self._producers]
+        closings += [each.close for each in self._topics.values()]
+        for close in closings:
+            try:
+                await close()
+            except HeadraceError as error:
+                failure = failure or error
+        await self.caller.channel.close()
+        if failure is not None:
+            raise failure
+
+    async def _existing(self, name: str, schema: pa.Schema) -> AsyncTopic:
+        found = await self.topic(name)
+        if not found.schema.equals(schema):
+            raise TopicExists(
+                f"topic {found.name!r} is there already, with another schema",
+                hint=f"Take it as it is: log.topic({name!r}), or evolve it",
+            )
+        return found
+
+    async def _summary(self, name: str) -> TopicSummary:
+        view = View.of(await self.caller.get(DescribeTopic(name), TopicInfo))
+        bounds = (await Spans(self.caller, view).bounds(view.numbers(None))).values()
+        return TopicSummary(
+            name=view.name,
+            partition_count=len(view.info.partitions),
+            row_count=sum(each.row_count for each in bounds),
+            size=sum(each.size for each in bounds),
+            retention=view.retention,
+            created_at=view.created_at,
+        )
+
+    def _handle(self, info: TopicInfo) -> AsyncTopic:
+        known = self._topics.get(info.topic)
+        if known is not None and known.created == info.created:
+            known.take(info)
+            return known
+        topic = self._topics[info.topic] = AsyncTopic(self.caller, View.of(info))
+        return topic

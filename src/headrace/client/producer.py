@@ -1,0 +1,178 @@
+"""A producer: takes rows one by one or many at once, and sends them in good batches."""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from headrace.client.appending import parcels
+from headrace.client.basket import Basket, Item, Signal, batches_in, items_of
+from headrace.client.intake import Data
+from headrace.client.ledger import Ledger
+from headrace.client.values import Appended, Range, merged
+from headrace.client.writer import Writer
+from headrace.errors import BadRequest, HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.client.topic import AsyncTopic
+
+BATCH_ROWS: Final = 10_000  # enough to fill a batch, few enough to convert in milliseconds
+BUFFERED: Final = 4  # batches that may wait: one is converted while others fill
+RANGES_MAX: Final = 65_536  # that `flush` tells of; older ones are in the ledger, if anywhere
+
+
+class AsyncProducer:
+    """Made by `AsyncLog.producer`. Rows of one key, and of one partition, keep their order."""
+
+    def __init__(
+        self,
+        topic: "AsyncTopic",
+        *,
+        linger: float,
+        batch_rows: int,
+        batch_size: int,
+        ledger: Ledger | None,
+    ) -> None:
+        self.topic = topic
+        self._linger = linger
+        self._batch_size = batch_size
+        self._basket = Basket(batch_rows, batch_size, BUFFERED * batch_rows)
+        self._ledger = ledger
+        self._writer = Writer(topic.caller, topic.name, ledger)
+        self._turns = itertools.count()
+        self._sending = asyncio.Lock()  # one sends at a time, so that rows keep their order
+        self._open: set[asyncio.Future[Range]] = set()
+        self._ranges: deque[Range] = deque(maxlen=RANGES_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_closed = False
+        self.failure: BaseException | None = None  # of rows sent before; told once
+
+    def __repr__(self) -> str:
+        return f"<producer of {self.topic.name!r}>"
+
+    async def __aenter__(self) -> "AsyncProducer":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def send(self, data: Data | object) -> None:
+        """Take a row, rows or a table, to be sent soon. Waits while too much is waiting.
+
+        Raise what became of rows sent before, if they could not be appended.
+        """
+        self.check()
+        for item in self.items(data):
+            while (signal := self.put(item)) is Signal.FULL:
+                await self.push()
+            self.on_signal(signal)
+
+    def items(self, data: Data | object) -> Iterable[Item]:
+        """Give what was sent as the basket takes it. Any thread may do it."""
+        return items_of(data, self.topic.schema)
+
+    def put(self, item: Item) -> Signal:
+        """Put an item into the basket. Any thread may do it, and tells the loop the signal."""
+        return self._basket.put(item)
+
+    def check(self) -> None:
+        """Raise what became of rows sent before."""
+        if self.is_closed:
+            raise BadRequest("the producer is closed", hint="Make a new one")
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
+
+    def on_signal(self, signal: Signal) -> None:
+        """Do what a basket asks for. Runs on the loop."""
+        if signal is Signal.SEND:
+            self._begin_push()
+        elif signal is Signal.LINGER and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._linger, self._begin_push)
+
+    async def flush(self) -> Appended:
+        """Wait until all rows sent are on disk; return where those since the last flush are."""
+        await self.push()
+        while self._open:
+            await asyncio.wait(set(self._open))
+        self.check()
+        ranges, self._ranges = self._ranges, deque(maxlen=RANGES_MAX)
+        return Appended(merged(ranges))
+
+    async def close(self) -> None:
+        """Flush, and let go of everything."""
+        if self.is_closed:
+            return
+        try:
+            await self.flush()
+        finally:
+            self.is_closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._writer.close()
+            if self._ledger is not None:
+                self._ledger.close()
+
+    def _begin_push(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        task = asyncio.create_task(self.push())
+        self._tasks.add(task)
+        task.add_done_callback(self._pushed)
+
+    def _pushed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            self.failure = self.failure or task.exception()
+
+    async def push(self) -> None:
+        """Send what is in the basket. What goes wrong is told by the next call."""
+        async with self._sending:
+            items = self._basket.take()
+            if not items:
+                return
+            try:
+                await self._send(items)
+            except HeadraceError as error:
+                self.failure = self.failure or error
+
+    async def _send(self, items: list[Item]) -> None:
+        topic = self.topic
+        schema = topic.schema
+        table = pa.Table.from_batches(batches_in(items, schema), schema=schema)
+        limit = topic.caller.channel.body_size_max
+        for parcel in parcels(
+            topic.view, table, None, self._turns, limit=limit, size=self._batch_size
+        ):
+            done = await self._writer.put(
+                parcel.partition,
+                topic.view.partition(parcel.partition),
+                body=parcel.body,
+                row_count=parcel.row_count,
+                schema_id=parcel.schema_id,
+                deadline=topic.caller.deadline(),
+            )
+            self._open.add(done)
+            done.add_done_callback(self._landed)
+
+    def _landed(self, done: asyncio.Future[Range]) -> None:
+        self._open.discard(done)
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            self._ranges.append(done.result())
+        else:
+            self.failure = self.failure or error

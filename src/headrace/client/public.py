@@ -1,0 +1,138 @@
+"""The ways in: `open` for a log in this process, `connect` for one elsewhere."""
+
+import asyncio
+import atexit
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import metadata
+from os import PathLike, fspath
+from typing import Final
+from weakref import WeakSet
+
+from headrace.client.consumer import AsyncConsumer
+from headrace.client.log import AsyncLog
+from headrace.client.moments import duration
+from headrace.client.patience import now
+from headrace.client.producer import AsyncProducer
+from headrace.client.remote import RemoteChannel
+from headrace.client.rows import AsyncRows
+from headrace.client.runner import Runner
+from headrace.client.sync import Log, Topic
+from headrace.client.sync_streams import Consumer, Producer, Rows, Transaction
+from headrace.client.topic import AsyncTopic
+from headrace.client.transaction import AsyncTransaction
+from headrace.client.values import (
+    Appended,
+    Bounds,
+    Cursor,
+    Published,
+    Range,
+    Retention,
+    TopicSummary,
+    Trimmed,
+)
+from headrace.errors import HeadraceError
+
+__all__ = [
+    "Appended",
+    "AsyncConsumer",
+    "AsyncLog",
+    "AsyncProducer",
+    "AsyncRows",
+    "AsyncTopic",
+    "AsyncTransaction",
+    "Bounds",
+    "Consumer",
+    "Cursor",
+    "Log",
+    "Producer",
+    "Published",
+    "Range",
+    "Retention",
+    "Rows",
+    "Topic",
+    "TopicSummary",
+    "Transaction",
+    "Trimmed",
+    "connect",
+    "connect_async",
+    "open",
+    "open_async",
+]
+
+TIMEOUT: Final = "30s"  # of one operation, retries included
+
+_open_logs: WeakSet[Log] = WeakSet()
+
+
+def open(  # noqa: A001
+    path: str | PathLike[str], *, timeout: str | float = TIMEOUT, **settings: object
+) -> Log:
+    """Open the log in directory `path`; make it if it is not there.
+
+    Opened twice in one process, it is the same log. Settings are those of a node, written
+    `commit__group_size="16MiB"` for `commit.group_size`.
+    """
+    # A program that only connects does not need a node.
+    from headrace.client.home import Guest, enter
+
+    seconds = duration(timeout, "timeout").seconds
+    home = enter(fspath(path), settings, _release())
+    log = Log(AsyncLog(Guest(home), seconds), home.runner, home.leave)
+    _open_logs.add(log)
+    return log
+
+
+async def open_async(
+    path: str | PathLike[str],
+    *,
+    timeout: str | float = TIMEOUT,  # noqa: ASYNC109
+    **settings: object,
+) -> AsyncLog:
+    """Open the log in directory `path`, for asyncio. See `open`."""
+    from headrace.client.home import Guest, enter
+
+    seconds = duration(timeout, "timeout").seconds
+    home = await asyncio.to_thread(enter, fspath(path), settings, _release())
+    return AsyncLog(Guest(home), seconds)
+
+
+def connect(address: str, token: str | None = None, timeout: str | float = TIMEOUT) -> Log:
+    """Connect to a node: `host:port`, several with commas between, or `unix:/path`."""
+    runner = Runner(f"headrace {address}")
+    try:
+        core = runner.run(connect_async(address, token, timeout))
+    except BaseException:
+        runner.stop()
+        raise
+    log = Log(core, runner, runner.stop)
+    _open_logs.add(log)
+    return log
+
+
+async def connect_async(
+    address: str,
+    token: str | None = None,
+    timeout: str | float = TIMEOUT,  # noqa: ASYNC109
+) -> AsyncLog:
+    """Connect to a node, for asyncio. See `connect`."""
+    seconds = duration(timeout, "timeout").seconds
+    channel = RemoteChannel(address, token, _release())
+    await channel.connect(now() + seconds)
+    return AsyncLog(channel, seconds)
+
+
+def _release() -> str:
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version("headrace")
+    return "unknown"
+
+
+def _close_all(logs: Callable[[], list[Log]] = lambda: list(_open_logs)) -> None:
+    """Stop what a program that ends has left open. What was acknowledged is on disk."""
+    for log in logs():
+        with suppress(HeadraceError, RuntimeError):
+            log.close()
+
+
+atexit.register(_close_all)

@@ -1,0 +1,400 @@
+"""The sync API: logs and topics, as plain programs use them.
+
+Each method runs the one of the same name of the async core, which has the details.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from datetime import datetime, timedelta
+from os import PathLike
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+
+from headrace.client.intake import Data
+from headrace.client.log import AsyncLog
+from headrace.client.producer import BATCH_ROWS
+from headrace.client.runner import Runner
+from headrace.client.schemas import SchemaLike
+from headrace.client.show import (
+    SHOWN_MAX,
+    as_html,
+    as_text,
+    log_lines,
+    topic_lines,
+    topic_title,
+)
+from headrace.client.spans import LATEST, Where
+from headrace.client.sync_streams import Consumer, Producer, Rows, Transaction
+from headrace.client.topic import AS_IT_IS, AsyncTopic
+from headrace.client.values import (
+    Appended,
+    Bounds,
+    Cursor,
+    Retention,
+    TopicSummary,
+    Trimmed,
+)
+from headrace.errors import HeadraceError
+
+SHOW_TIMEOUT: Final = 2.0  # seconds that a table for a terminal may take
+
+_Found = TypeVar("_Found")
+
+
+class Topic:
+    """One life of one topic. If it is deleted and made again, this handle says so."""
+
+    def __init__(self, core: AsyncTopic, runner: Runner) -> None:
+        self._core = core
+        self._runner = runner
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The newest schema that this handle knows; see `refresh`."""
+        return self._core.schema
+
+    @property
+    def partitions(self) -> int:
+        return self._core.partitions
+
+    @property
+    def key(self) -> str | None:
+        """The column whose value chooses a row's partition."""
+        return self._core.key
+
+    @property
+    def retention(self) -> Retention:
+        return self._core.retention
+
+    @property
+    def created(self) -> int:
+        """The revision at which this life of the topic began."""
+        return self._core.created
+
+    @property
+    def created_at(self) -> datetime:
+        return self._core.created_at
+
+    def __repr__(self) -> str:
+        bounds = self._shown_bounds()
+        if bounds is None:
+            return repr(self._core)
+        return as_text(self._title, topic_lines(bounds), len(bounds) - SHOWN_MAX)
+
+    def _repr_html_(self) -> str:
+        bounds = self._shown_bounds() or []
+        return as_html(self._title, topic_lines(bounds), len(bounds) - SHOWN_MAX)
+
+    def append(self, data: Data, partition: int | None = None) -> Appended:
+        """Append rows, and return where they are once they are on disk.
+
+        Tables, frames, Arrow streams, lists of dicts and dicts of lists are taken. A large
+        append goes as several batches, each of which is appended exactly once; if one fails,
+        the error's notes say what was appended. For all or nothing see `Log.transaction`.
+        """
+        job = self._core.appending()
+        try:
+            for parcel in self._core.parcels(data, partition):
+                self._runner.run(job.put(parcel))
+        except HeadraceError as error:
+            self._runner.run(job.fail(error))
+        except BaseException:
+            self._runner.post(job.abandon)
+            raise
+        return self._runner.run(job.finish())
+
+    def read(
+        self,
+        partition: int | Sequence[int] | None = None,
+        *,
+        start: Where = None,
+        end: Where = None,
+        last: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Rows:
+        """Return the rows from `start` to before `end`, by default all that there are now.
+
+        `start` and `end` are offsets, times (`datetime`, `-15m`, ISO 8601), `earliest`,
+        `latest`, or a dict with an offset for each partition. `last` is a number of rows of
+        each partition.
+        """
+        reading = self._core.read(partition, start=start, end=end, last=last, columns=columns)
+        return Rows(self._runner.run(reading), self._runner)
+
+    def follow(
+        self,
+        partition: int | Sequence[int] | None = None,
+        *,
+        start: Where = LATEST,
+        columns: Sequence[str] | None = None,
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """Give rows from `start` on as they come, for ever; by default only new ones."""
+        batches = self._core.follow(partition, start=start, columns=columns)
+        try:
+            while True:
+                yield self._runner.run(_next(batches))
+        finally:
+            self._runner.begin(batches.aclose())
+
+    def consumer(
+        self,
+        group: str,
+        *,
+        partition: int | Sequence[int] | None = None,
+        start: Where = None,
+        columns: Sequence[str] | None = None,
+        hold: bool = False,
+        auto_commit: bool = False,
+    ) -> Consumer:
+        """Read as a consumer group: from its cursors, or from `start` where it has none.
+
+        `hold` keeps retention from dropping rows that the group has not read.
+        """
+        core = self._core.consumer(
+            group,
+            partition=partition,
+            start=start,
+            columns=columns,
+            hold=hold,
+            auto_commit=auto_commit,
+        )
+        return Consumer(core, self._runner)
+
+    def bounds(self) -> list[Bounds]:
+        """Return what is retained of each partition."""
+        return self._runner.run(self._core.bounds())
+
+    def offsets_at(self, time: datetime | str) -> dict[int, int]:
+        """Return the first offset of each partition appended at `time` or later."""
+        return self._runner.run(self._core.offsets_at(time))
+
+    def cursors(self, group: str | None = None) -> list[Cursor]:
+        """Return where consumer groups are, and how far behind; of all, or of one."""
+        return self._runner.run(self._core.cursors(group))
+
+    def delete_cursors(self, group: str) -> None:
+        """Forget a consumer group: it begins anew, and holds nothing any more."""
+        self._runner.run(self._core.delete_cursors(group))
+
+    def evolve(self, schema: SchemaLike | pa.Schema) -> None:
+        """Give the topic a newer schema: more nullable columns at its end, wider numbers."""
+        self._runner.run(self._core.evolve(schema))
+
+    def add_partitions(self, count: int) -> None:
+        """Add partitions. Keys move: new rows of a key may go elsewhere than its old ones."""
+        self._runner.run(self._core.add_partitions(count))
+
+    def alter(
+        self,
+        *,
+        retention: str | float | timedelta | None = AS_IT_IS,
+        retention_size: str | int | None = AS_IT_IS,
+    ) -> None:
+        """Change how long and how much is kept; None is for ever, and without a limit."""
+        altering = self._core.alter(retention=retention, retention_size=retention_size)
+        self._runner.run(altering)
+
+    def trim(
+        self,
+        before: Where,
+        partition: int | Sequence[int] | None = None,
+        *,
+        past_hold: bool = False,
+    ) -> list[Trimmed]:
+        """Drop the rows before an offset or a time; what a consumer group holds stays."""
+        return self._runner.run(self._core.trim(before, partition, past_hold=past_hold))
+
+    def purge(self, partition: int | Sequence[int] | None = None) -> list[Trimmed]:
+        """Drop all rows; offsets go on from where they are."""
+        return self._runner.run(self._core.purge(partition))
+
+    def delete(self) -> None:
+        """Delete the topic, in just this life."""
+        self._runner.run(self._core.delete())
+
+    def refresh(self) -> None:
+        """Look the topic up again: its schema, its partitions, its settings."""
+        self._runner.run(self._core.refresh())
+
+    @property
+    def core(self) -> AsyncTopic:
+        """The topic's async twin. It belongs to the log's own loop."""
+        return self._core
+
+    @property
+    def _title(self) -> str:
+        return topic_title(self.name, self.key, self.retention)
+
+    def _shown_bounds(self) -> list[Bounds] | None:
+        return _tried(self._runner, self._core.bounds())
+
+
+class Log:
+    """Streams of topics, from `headrace.open` or `headrace.connect`. Threads may share it."""
+
+    def __init__(self, core: AsyncLog, runner: Runner, leave: Callable[[], None]) -> None:
+        self._core = core
+        self._runner = runner
+        self._leave = leave  # called last, from the thread that closes
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    @property
+    def address(self) -> str:
+        """Where the log is: a path, or an address."""
+        return self._core.address
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        lines = _tried(self._runner, self._shown())
+        return repr(self._core) if lines is None else as_text(self._title, *lines)
+
+    def _repr_html_(self) -> str:
+        lines = _tried(self._runner, self._shown())
+        return as_html(self._title, *(lines or (log_lines([]), 0)))
+
+    def create_topic(
+        self,
+        name: str,
+        schema: SchemaLike | pa.Schema,
+        *,
+        partitions: int = 1,
+        key: str | None = None,
+        retention: str | float | timedelta | None = None,
+        retention_size: str | int | None = None,
+        if_not_exists: bool = False,
+    ) -> Topic:
+        """Make a topic, and its stream if there is none.
+
+        `schema` is a pa.Schema, a pydantic model or dataclass, a dict of type names, or data to
+        take it from. `key` is the column whose value chooses a row's partition.
+        """
+        creating = self._core.create_topic(
+            name,
+            schema,
+            partitions=partitions,
+            key=key,
+            retention=retention,
+            retention_size=retention_size,
+            if_not_exists=if_not_exists,
+        )
+        return Topic(self._runner.run(creating), self._runner)
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic that is there; TopicUnknown suggests another name."""
+        return Topic(self._runner.run(self._core.topic(name)), self._runner)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return self._runner.run(self._core.topics())
+
+    def streams(self) -> list[str]:
+        """Return the names of all streams, sorted."""
+        return self._runner.run(self._core.streams())
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its rows."""
+        self._runner.run(self._core.delete_topic(name))
+
+    def create_stream(self, name: str) -> None:
+        self._runner.run(self._core.create_stream(name))
+
+    def delete_stream(self, name: str, *, with_topics: bool = False) -> None:
+        """Delete a stream. One that has topics goes only `with_topics`."""
+        self._runner.run(self._core.delete_stream(name, with_topics=with_topics))
+
+    def producer(
+        self,
+        topic: str | Topic,
+        *,
+        linger: str | float = "5ms",
+        batch_rows: int = BATCH_ROWS,
+        batch_size: str | int = "4MiB",
+        ledger: str | PathLike[str] | None = None,
+    ) -> Producer:
+        """Make a producer, which sends rows in batches of so many rows or bytes.
+
+        Rows wait for others at most `linger`. A `ledger` is a file that gets a line for each
+        acknowledged batch, before that is told.
+        """
+        making = self._core.producer(
+            _core_of(topic),
+            linger=linger,
+            batch_rows=batch_rows,
+            batch_size=batch_size,
+            ledger=ledger,
+        )
+        return Producer(self._runner.run(making), self._runner)
+
+    def transaction(self, topic: str | Topic, app_id: str, version: int) -> Transaction:
+        """Begin a transaction: `with log.transaction(…) as transaction`.
+
+        Who repeats it after a crash gives the same app id and version: it counts once.
+        """
+        beginning = self._core.transaction(_core_of(topic), app_id, version)
+        return Transaction(self._runner.run(beginning), self._runner)
+
+    def status(self) -> dict[str, Any]:
+        """Say how the node is."""
+        return self._runner.run(self._core.status())
+
+    def recovery_report(self) -> dict[str, list[str]]:
+        """Say what each group found when the node started, in words."""
+        return self._runner.run(self._core.recovery_report())
+
+    def summary(self, count_max: int | None = None) -> list[TopicSummary]:
+        """Return one line for each topic: its rows, its bytes, its settings."""
+        return self._runner.run(self._core.summary(count_max))
+
+    def close(self) -> None:
+        """Let go of the log. Producers are flushed first."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                self._runner.run(self._core.close())
+            finally:
+                self._leave()
+
+    @property
+    def _title(self) -> str:
+        return f"log at {self.address}"
+
+    async def _shown(self) -> tuple[list[tuple[str, ...]], int]:
+        names = await self._core.topics()
+        return log_lines(await self._core.summary(SHOWN_MAX)), len(names) - SHOWN_MAX
+
+
+async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch:
+    return await anext(batches)
+
+
+def _tried(runner: Runner, asking: Coroutine[Any, Any, _Found]) -> _Found | None:
+    """Ask for something to show. A log that is gone, or slow, is shown without it."""
+    try:
+        return runner.run(asyncio.wait_for(asking, SHOW_TIMEOUT))
+    except (HeadraceError, TimeoutError):
+        asking.close()
+        return None
+
+
+def _core_of(topic: str | Topic) -> str | AsyncTopic:
+    return topic.core if isinstance(topic, Topic) else topic

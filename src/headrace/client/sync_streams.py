@@ -1,0 +1,213 @@
+"""The sync API, part two: rows, producers, consumers, transactions."""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.client.basket import Signal
+from headrace.client.consumer import AsyncConsumer
+from headrace.client.intake import Data
+from headrace.client.producer import AsyncProducer
+from headrace.client.rows import AsyncRows
+from headrace.client.runner import Runner
+from headrace.client.spans import Where
+from headrace.client.transaction import AsyncTransaction
+from headrace.client.values import Appended, Published, Range
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Rows:
+    """The rows of a read, fetched as they are taken. May be read as often as you like.
+
+    Iterate over it for record batches, or give it to whatever takes Arrow streams: polars,
+    DuckDB, pandas.
+    """
+
+    def __init__(self, core: AsyncRows, runner: Runner) -> None:
+        self._core = core
+        self._runner = runner
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._core.schema
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """The offsets that are read, fixed when `read` was called."""
+        return self._core.ranges
+
+    @property
+    def row_count(self) -> int:
+        return self._core.row_count
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        batches = self._core.__aiter__()
+        try:
+            while (batch := self._runner.run(_next_or_none(batches))) is not None:
+                yield batch
+        finally:
+            self._runner.begin(batches.aclose())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def to_table(self) -> pa.Table:
+        """Read everything into one table."""
+        return self._runner.run(self._core.to_table())
+
+    def to_pandas(self) -> Any:  # noqa: ANN401  # pandas has no types of its own
+        return self.to_table().to_pandas()
+
+    def to_polars(self) -> "pl.DataFrame":
+        import polars as pl
+
+        return pl.DataFrame(self.to_table())
+
+
+async def _next_or_none(batches: Any) -> pa.RecordBatch | None:  # noqa: ANN401
+    return await anext(batches, None)
+
+
+class Producer:
+    """Takes rows, and sends them in good batches. Any thread may send."""
+
+    def __init__(self, core: AsyncProducer, runner: Runner) -> None:
+        self._core = core
+        self._runner = runner
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def send(self, data: Data | object) -> None:
+        """Take a row, rows or a table, to be sent soon. Waits while too much is waiting.
+
+        Raise what became of rows sent before, if they could not be appended.
+        """
+        core = self._core
+        core.check()
+        for item in core.items(data):
+            while (signal := core.put(item)) is Signal.FULL:
+                self._runner.run(core.push())
+            if signal is not Signal.NOTHING:
+                self._runner.post(lambda told=signal: core.on_signal(told))  # type: ignore[misc]
+
+    def flush(self) -> Appended:
+        """Wait until all rows sent are on disk; return where those since the last flush are."""
+        return self._runner.run(self._core.flush())
+
+    def close(self) -> None:
+        """Flush, and let go of everything."""
+        if not self._core.is_closed:
+            self._runner.run(self._core.close())
+
+
+class Consumer:
+    """Gives batches as they come. `commit` makes the place of the last one given durable."""
+
+    def __init__(self, core: AsyncConsumer, runner: Runner) -> None:
+        self._core = core
+        self._runner = runner
+
+    @property
+    def group(self) -> str:
+        return self._core.group
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+    def __enter__(self) -> "Consumer":
+        self._runner.run(self._core.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._runner.run(self._core.__aexit__(kind, error, trace))
+
+    def __iter__(self) -> "Consumer":
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        return self._runner.run(self._core.__anext__())
+
+    def poll(self, wait: str | float = "1s") -> pa.RecordBatch | None:
+        """Return the next batch, or None if none comes within `wait`."""
+        return self._runner.run(self._core.poll(wait))
+
+    def positions(self) -> dict[int, int]:
+        """Return the next offset of each partition that this consumer gives."""
+        return self._runner.run(self._core.positions())
+
+    def commit(self) -> dict[int, int]:
+        """Store that everything given so far is done; return the next offsets."""
+        return self._runner.run(self._core.commit())
+
+    def seek(self, where: Where) -> dict[int, int]:
+        """Go on from another place: an offset, a time, `earliest`, `latest`, or a dict."""
+        return self._runner.run(self._core.seek(where))
+
+    def close(self) -> None:
+        """Stop reading. What was not committed will be given again."""
+        self._runner.run(self._core.close())
+
+
+class Transaction:
+    """Rows that become readable together, once, at the end of its block, or not at all."""
+
+    def __init__(self, core: AsyncTransaction, runner: Runner) -> None:
+        self._core = core
+        self._runner = runner
+
+    @property
+    def result(self) -> Published | None:
+        """What became of it, once it is published."""
+        return self._core.result
+
+    def __repr__(self) -> str:
+        return repr(self._core)
+
+    def __enter__(self) -> "Transaction":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._runner.run(self._core.__aexit__(kind, error, trace))
+
+    def append(self, data: Data, partition: int | None = None) -> None:
+        """Put rows into the transaction."""
+        for parcel in self._core.parcels(data, partition):
+            self._runner.run(self._core.put(parcel))
+
+    def publish(self) -> Published:
+        """Give all rows their offsets, in one step. The end of the block does it, too."""
+        return self._runner.run(self._core.publish())
+
+    def discard(self) -> None:
+        """Forget the rows."""
+        self._runner.run(self._core.discard())

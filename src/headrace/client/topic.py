@@ -1,0 +1,328 @@
+"""A topic, as asyncio programs use it."""
+
+import itertools
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from headrace.client.appending import Appending, parcels
+from headrace.client.consumer import AsyncConsumer
+from headrace.client.feed import WAIT_MS, Feed
+from headrace.client.intake import Data
+from headrace.client.moments import duration, microseconds, size
+from headrace.client.patience import Caller
+from headrace.client.rows import FETCHES_MAX, AsyncRows, endless
+from headrace.client.schemas import SchemaLike, schema_of
+from headrace.client.spans import LATEST, Spans, Where
+from headrace.client.split import Parcel
+from headrace.client.values import Appended, Bounds, Cursor, Range, Retention, Trimmed
+from headrace.client.view import View
+from headrace.client.writer import Writer
+from headrace.errors import BadRequest, HeadraceError, Recreated, Rejected
+from headrace.model.place import Shape
+from headrace.model.schema import check_evolution, encode_schema
+from headrace.wire import reading, writing
+from headrace.wire.catalog import (
+    AddPartitions,
+    AddSchema,
+    AlterTopic,
+    Changed,
+    DeleteTopic,
+    DescribeTopic,
+    TopicInfo,
+)
+
+AS_IT_IS = "as it is"  # of a retention that `alter` does not change
+
+
+class AsyncTopic:
+    """One life of one topic. If it is deleted and made again, this handle says so."""
+
+    def __init__(self, caller: Caller, view: View) -> None:
+        self.view = view
+        self.caller = replace(caller, probe=self._probe)
+        self._turns = itertools.count()
+        self._writer = Writer(self.caller, view.name)
+
+    def __repr__(self) -> str:
+        return f"<topic {self.name!r}: {self.partitions} partitions>"
+
+    @property
+    def name(self) -> str:
+        return self.view.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The newest schema that this handle knows; see `refresh`."""
+        return self.view.schema
+
+    @property
+    def partitions(self) -> int:
+        return len(self.view.info.partitions)
+
+    @property
+    def key(self) -> str | None:
+        """The column whose value chooses a row's partition."""
+        return self.view.key
+
+    @property
+    def retention(self) -> Retention:
+        return self.view.retention
+
+    @property
+    def created(self) -> int:
+        """The revision at which this life of the topic began."""
+        return self.view.info.created
+
+    @property
+    def created_at(self) -> datetime:
+        return self.view.created_at
+
+    async def append(self, data: Data, partition: int | None = None) -> Appended:
+        """Append rows, and return where they are once they are on disk.
+
+        A large append goes as several batches, each of which is appended exactly once; if one
+        fails, the error's notes say what was appended. For all or nothing see `transaction`.
+        """
+        job = self.appending()
+        try:
+            for parcel in self.parcels(data, partition):
+                await job.put(parcel)
+        except HeadraceError as error:
+            await job.fail(error)
+        return await job.finish()
+
+    def appending(self) -> Appending:
+        return Appending(self.caller, self._writer, self.view)
+
+    def parcels(self, data: Data, partition: int | None) -> Iterator[Parcel]:
+        limit = self.caller.channel.body_size_max
+        return parcels(self.view, data, partition, self._turns, limit=limit)
+
+    async def read(
+        self,
+        partition: int | Sequence[int] | None = None,
+        *,
+        start: Where = None,
+        end: Where = None,
+        last: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> AsyncRows:
+        """Return the rows from `start` to before `end`, by default all that there are now.
+
+        `start` and `end` are offsets, times (`datetime`, `-15m`, ISO 8601), `earliest`,
+        `latest`, or a dict with an offset for each partition. `last` is a number of rows of
+        each partition.
+        """
+        view = await self.refresh()
+        numbers = view.numbers(partition)
+        chosen = None if columns is None else tuple(columns)
+        shape = Shape.of(view.schema, chosen)
+        ranges = await Spans(self.caller, view).ranges(numbers, start, end, last)
+
+        def feed(each: Range) -> Feed:
+            return Feed(
+                self.caller, view, each.partition, each.start, each.end, chosen, self.refresh
+            )
+
+        return AsyncRows(shape.schema, ranges, feed)
+
+    async def follow(
+        self,
+        partition: int | Sequence[int] | None = None,
+        *,
+        start: Where = LATEST,
+        columns: Sequence[str] | None = None,
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """Give rows from `start` on as they come, for ever; by default only new ones.
+
+        When the topic gets a newer schema, later batches have it.
+        """
+        view = await self.refresh()
+        numbers = view.numbers(partition)
+        spans = Spans(self.caller, view)
+        places = await spans.places(start, await spans.bounds(numbers))
+        async with aclosing(endless(self.feeds(places, columns))) as slabs:
+            async for slab in slabs:
+                yield slab.rows
+
+    def feeds(self, places: dict[int, int], columns: Sequence[str] | None) -> list[Feed]:
+        """Return feeds without an end from these places on."""
+        chosen = None if columns is None else tuple(columns)
+        wait_ms = WAIT_MS if len(places) <= FETCHES_MAX else 50  # they take turns
+        return [
+            Feed(self.caller, self.view, number, place, None, chosen, self.refresh, wait_ms)
+            for number, place in places.items()
+        ]
+
+    def consumer(
+        self,
+        group: str,
+        *,
+        partition: int | Sequence[int] | None = None,
+        start: Where = None,
+        columns: Sequence[str] | None = None,
+        hold: bool = False,
+        auto_commit: bool = False,
+    ) -> AsyncConsumer:
+        """Read as a consumer group: from its cursors, or from `start` where it has none.
+
+        `hold` keeps retention from dropping rows that the group has not read.
+        """
+        return AsyncConsumer(
+            self,
+            group,
+            partition=partition,
+            start=start,
+            columns=columns,
+            hold=hold,
+            auto_commit=auto_commit,
+        )
+
+    async def bounds(self) -> list[Bounds]:
+        """Return what is retained of each partition."""
+        view = await self.refresh()
+        return list((await Spans(self.caller, view).bounds(view.numbers(None))).values())
+
+    async def offsets_at(self, time: datetime | str) -> dict[int, int]:
+        """Return the first offset of each partition appended at `time` or later."""
+        view = await self.refresh()
+        spans, moment = Spans(self.caller, view), microseconds(time)
+        return {number: await spans.at(number, moment) for number in view.numbers(None)}
+
+    async def cursors(self, group: str | None = None) -> list[Cursor]:
+        """Return where consumer groups are, and how far behind; of all, or of one."""
+        view = await self.refresh()
+        bounds = await Spans(self.caller, view).bounds(view.numbers(None))
+        found = []
+        for number, each in bounds.items():
+            info = view.partition(number)
+            request = reading.GetCursors(info.namespace, info.created)
+            answer = await self.caller.get(request, reading.Cursors)
+            found += [
+                Cursor(
+                    number, one.group, one.next, each.end - one.next, one.hold, one.generation
+                )
+                for one in answer.cursors
+                if group in (None, one.group)
+            ]
+        return found
+
+    async def delete_cursors(self, group: str) -> None:
+        """Forget a consumer group: it begins anew, and holds nothing any more."""
+        for cursor in await self.cursors(group):
+            info = self.view.partition(cursor.partition)
+            request = reading.DeleteCursor(
+                info.namespace, info.created, group, cursor.generation
+            )
+            await self.caller.get(request, reading.CursorDeleted)
+
+    async def evolve(self, schema: SchemaLike) -> None:
+        """Give the topic a newer schema: more nullable columns at its end, wider numbers."""
+        view = await self.refresh()
+        wanted = schema_of(schema)
+        check_evolution(view.schema, wanted)
+        version = view.version + 1
+        request = AddSchema(view.name, self.created, version, encode_schema(wanted))
+        self.take(await self.caller.get(request, TopicInfo))
+
+    async def add_partitions(self, count: int) -> None:
+        """Add partitions. Keys move: new rows of a key may go elsewhere than its old ones."""
+        view = await self.refresh()
+        first = len(view.info.partitions)
+        request = AddPartitions(view.name, self.created, first, count)
+        self.take(await self.caller.get(request, TopicInfo))
+
+    async def alter(
+        self,
+        *,
+        retention: str | float | timedelta | None = AS_IT_IS,
+        retention_size: str | int | None = AS_IT_IS,
+    ) -> None:
+        """Change how long and how much is kept; None is for ever, and without a limit."""
+        info = (await self.refresh()).info
+        age_ms, kept = info.retention_age_ms, info.retention_size
+        if retention != AS_IT_IS:
+            age_ms = age_of(retention)
+        if retention_size != AS_IT_IS:
+            kept = None if retention_size is None else size(retention_size, "retention_size")
+        request = AlterTopic(self.name, self.created, (age_ms, kept), ())
+        self.take(await self.caller.get(request, TopicInfo))
+
+    async def trim(
+        self,
+        before: Where,
+        partition: int | Sequence[int] | None = None,
+        *,
+        past_hold: bool = False,
+    ) -> list[Trimmed]:
+        """Drop the rows before an offset or a time; what a consumer group holds stays."""
+        view = await self.refresh()
+        spans = Spans(self.caller, view)
+        places = await spans.places(before, await spans.bounds(view.numbers(partition)))
+        found = []
+        for number, first in places.items():
+            info = view.partition(number)
+            request = writing.Trim(info.namespace, info.created, first, past_hold)
+            answer = await self.caller.get(request, writing.Trimmed)
+            found.append(Trimmed(number, answer.first, answer.holds))
+        return found
+
+    async def purge(self, partition: int | Sequence[int] | None = None) -> list[Trimmed]:
+        """Drop all rows; offsets go on from where they are."""
+        view = await self.refresh()
+        found = []
+        for number in view.numbers(partition):
+            info = view.partition(number)
+            request = writing.Purge(info.namespace, info.created)
+            answer = await self.caller.get(request, writing.Trimmed)
+            found.append(Trimmed(number, answer.first, answer.holds))
+        return found
+
+    async def delete(self) -> None:
+        """Delete the topic, in just this life."""
+        await self.caller.get(DeleteTopic(self.name, self.created), Changed)
+
+    async def refresh(self) -> View:
+        """Look the topic up again: its schema, its partitions, its settings."""
+        info = await self.caller.get(DescribeTopic(self.name), TopicInfo)
+        self.take(info)
+        return self.view
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        await self._writer.close()
+
+    def take(self, info: TopicInfo) -> None:
+        """Know what a node says of the topic now."""
+        if info.created != self.created:
+            raise Recreated(self.name, self.created, info.created)
+        if info.revision < self.view.info.revision:
+            return  # an older answer that came late
+        if info != self.view.info:
+            self.view = View.of(info)
+
+    async def _probe(self) -> None:
+        """Raise if the topic is gone, so that nobody waits for it until a deadline."""
+        request = DescribeTopic(self.name)
+        try:
+            reply, _ = await self.caller.channel.call(request, timeout=self.caller.timeout)
+        except Rejected:
+            raise
+        except HeadraceError:
+            return
+        if isinstance(reply, TopicInfo) and reply.created != self.created:
+            raise Recreated(self.name, self.created, reply.created)
+
+
+def age_of(retention: str | float | timedelta | None) -> int | None:
+    """Return how long rows are kept, in milliseconds; None is for ever."""
+    if retention is None:
+        return None
+    found = duration(retention, "retention")
+    if not found.ms:
+        raise BadRequest("retention: rows are kept for some time, or None for ever")
+    return found.ms

@@ -1,0 +1,145 @@
+"""What the client answers with: plain values."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from headrace.model.units import DURATION_UNITS, SIZE_UNITS
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Range:
+    """Rows `start` to before `end` of one partition."""
+
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def row_count(self) -> int:
+        return self.end - self.start
+
+
+def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Return ranges sorted, those that follow one another as one."""
+    found: list[Range] = []
+    for each in sorted(ranges):
+        last = found[-1] if found else None
+        if last is not None and (last.partition, last.end) == (each.partition, each.start):
+            found[-1] = Range(last.partition, last.start, each.end)
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Rows that are on disk, and where they are."""
+
+    ranges: tuple[Range, ...]  # sorted, none of them empty
+
+    @property
+    def row_count(self) -> int:
+        return sum(each.row_count for each in self.ranges)
+
+    @property
+    def offsets(self) -> dict[int, tuple[Range, ...]]:
+        """The ranges of each partition that got rows."""
+        numbers = dict.fromkeys(each.partition for each in self.ranges)
+        return {
+            number: tuple(each for each in self.ranges if each.partition == number)
+            for number in numbers
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of a transaction. `repeated`: it was published before, and counts once."""
+
+    ranges: tuple[Range, ...]
+    repeated: bool
+    same: bool | None  # as the earlier try; None: not a repeat, or nothing to compare
+
+    @property
+    def row_count(self) -> int:
+        return sum(each.row_count for each in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is retained of one partition: rows `first` to before `end`."""
+
+    partition: int
+    first: int
+    end: int
+    size: int  # bytes of their batches
+    sealed_end: int  # rows before this are in segments
+
+    @property
+    def row_count(self) -> int:
+        return self.end - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a consumer group reads on in one partition."""
+
+    partition: int
+    group: str
+    next: int
+    lag: int  # rows from `next` to the committed end
+    hold: bool
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """`first` is the first row retained; `holds` are groups, and what they hold on to."""
+
+    partition: int
+    first: int
+    holds: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long and how much is kept; None means no limit."""
+
+    age: timedelta | None
+    size: int | None  # bytes
+
+    def __str__(self) -> str:
+        said = [text for text in (shown_age(self.age), shown_size(self.size)) if text]
+        return " or ".join(said) or "for ever"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """One line of a log's table of topics."""
+
+    name: str
+    partition_count: int
+    row_count: int
+    size: int
+    retention: Retention
+    created_at: datetime
+
+
+def shown_age(age: timedelta | None) -> str:
+    """Write an age in its largest whole unit; nothing for no limit."""
+    if age is None:
+        return ""
+    microseconds = age // timedelta(microseconds=1)
+    units = (each for each in DURATION_UNITS.items() if microseconds % each[1] == 0)
+    name, unit = next(units)
+    return f"{microseconds // unit}{name}"
+
+
+def shown_size(size: int | None) -> str:
+    """Write a size in three digits or so, for people; nothing for no limit."""
+    if size is None:
+        return ""
+    for name in ("TiB", "GiB", "MiB", "KiB"):
+        if size >= SIZE_UNITS[name]:
+            return f"{size / SIZE_UNITS[name]:.3g} {name}"
+    return f"{size} B"

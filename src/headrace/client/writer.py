@@ -1,0 +1,116 @@
+"""The lanes of one handle or producer, and how much may be on its way in all of them."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from xxhash import xxh3_128_digest
+
+from headrace.client.lane import Lane, Target, new_writer
+from headrace.client.ledger import Ledger
+from headrace.client.patience import Caller
+from headrace.client.values import Range
+from headrace.client.window import Draft
+from headrace.errors import TimedOut
+from headrace.wire.catalog import PartitionInfo
+
+IN_FLIGHT_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of bodies, over all partitions
+
+
+class Budget:
+    """Bytes that may be held at once. Whoever came first is served first."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free = size
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, size: int) -> int:
+        """Wait for `size` bytes, or for all there are if it is more; return how many."""
+        wanted = min(size, self._size)
+        if self._waiting or self._free < wanted:
+            waiter = asyncio.get_running_loop().create_future()
+            entry = (wanted, waiter)
+            self._waiting.append(entry)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self.give(wanted)
+                else:
+                    with suppress(ValueError):
+                        self._waiting.remove(entry)
+                    self._serve()
+                raise
+        else:
+            self._free -= wanted
+        return wanted
+
+    def give(self, size: int) -> None:
+        """Give bytes back."""
+        self._free += size
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting and self._free >= self._waiting[0][0]:
+            size, waiter = self._waiting.popleft()
+            if not waiter.done():
+                self._free -= size
+                waiter.set_result(None)
+
+
+class Writer:
+    """One writer: a lane for each partition, made when it is needed."""
+
+    def __init__(self, caller: Caller, topic: str, ledger: Ledger | None = None) -> None:
+        self._caller = caller
+        self._topic = topic
+        self._ledger = ledger
+        self._name = new_writer()
+        self._lanes: dict[int, Lane] = {}
+        self._budget = Budget(IN_FLIGHT_SIZE_MAX)
+
+    async def put(
+        self,
+        number: int,
+        info: PartitionInfo,
+        *,
+        body: memoryview,
+        row_count: int,
+        schema_id: int,
+        deadline: float,
+    ) -> asyncio.Future[Range]:
+        """Hand a batch to its partition's lane, once there is room; the future tells."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                taken = await self._budget.take(body.nbytes)
+        except TimeoutError:
+            raise TimedOut("the batches before this one took too long") from None
+        done: asyncio.Future[Range] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(lambda _: self._budget.give(taken))
+        self._lane(number, info).put(
+            Draft(body, row_count, schema_id, xxh3_128_digest(body), deadline, done)
+        )
+        return done
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        await asyncio.gather(*(lane.stop() for lane in self._lanes.values()))
+
+    def _lane(self, number: int, info: PartitionInfo) -> Lane:
+        lane = self._lanes.get(number)
+        if lane is None:
+            target = Target(self._topic, number, info)
+            lane = self._lanes[number] = Lane(self._caller, target, self._name, self._ledger)
+        return lane
+
+
+async def all_of(futures: Sequence[asyncio.Future[Range]]) -> list[Range]:
+    """Wait for all batches, and raise the first error in their order only then."""
+    results = await asyncio.gather(*futures, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [each for each in results if isinstance(each, Range)]

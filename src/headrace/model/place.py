@@ -1,0 +1,91 @@
+"""From what was appended to rows as readers see them.
+
+Before the user's columns stand `_partition`, `_offset` and `_timestamp`; rows of an older
+schema version are shown in a newer one, and only columns that were asked for are given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.errors import BadRequest
+from headrace.model.batch import Body, decode
+from headrace.model.schema import SYSTEM_FIELDS, upgrade
+from headrace.model.types import said
+
+_SYSTEM_NAMES: Final = frozenset(each.name for each in SYSTEM_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What rows shall look like."""
+
+    user: pa.Schema  # all columns of the version in which rows are shown
+    schema: pa.Schema  # of the answer
+
+    @classmethod
+    def of(cls, user: pa.Schema, columns: Sequence[str] | None) -> "Shape":
+        """Return all columns of a version, the system's first, or just those asked for."""
+        whole = pa.schema([*SYSTEM_FIELDS, *user])
+        if columns is None:
+            return cls(user, whole)
+        if not columns or len(set(columns)) < len(columns):
+            raise BadRequest(
+                "no columns" if not columns else "a column is asked for twice",
+                hint="Name each column that you want once, or None for all",
+            )
+        for name in columns:
+            if name not in whole.names:
+                near = get_close_matches(name, whole.names, 1)
+                hint = f"Is it {near[0]!r}?" if near else f"There are {said(whole.names)}"
+                raise BadRequest(f"there is no column {said(name)!r}", hint=hint)
+        return cls(user, pa.schema([whole.field(name) for name in columns]))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the rows of an entry are in their partition."""
+
+    partition_id: int
+    first: int
+    timestamp: int  # microseconds
+
+
+def placed(rows: pa.RecordBatch, place: Place, shape: Shape) -> pa.RecordBatch:
+    """Return user's rows of the shape's version, in that shape."""
+    count = rows.num_rows
+    columns = [
+        _system(field, place, count)
+        if field.name in _SYSTEM_NAMES
+        else rows.column(rows.schema.get_field_index(field.name))
+        for field in shape.schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=shape.schema)
+
+
+def read_entry(
+    body: Body, schema: pa.Schema, row_count: int, place: Place, shape: Shape
+) -> pa.RecordBatch:
+    """Return the rows of one entry, whose bytes are of `schema`. BadBatch if they are not."""
+    return placed(upgrade(decode(body, schema, row_count), shape.user), place, shape)
+
+
+def cut(rows: pa.RecordBatch, first: int, start: int, end: int | None) -> pa.RecordBatch:
+    """Return those of the rows from offset `first` on that are in `start` to before `end`."""
+    last = first + rows.num_rows
+    start, end = max(start, first), last if end is None else min(end, last)
+    if (start, end) == (first, last):
+        return rows
+    return rows.slice(start - first, max(0, end - start))
+
+
+def _system(field: pa.Field, place: Place, count: int) -> pa.Array:
+    partition, offset, timestamp = SYSTEM_FIELDS
+    if field.name == offset.name:
+        return pa.arange(place.first, place.first + count)
+    value = place.partition_id if field.name == partition.name else place.timestamp
+    assert field.name in (partition.name, timestamp.name)
+    return pa.repeat(pa.scalar(value, field.type), count)

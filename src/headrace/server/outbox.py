@@ -1,0 +1,102 @@
+"""What is to be said to one peer: gathered for a turn of the loop, then written at once."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.errors import HeadraceError
+from headrace.server.limits import Limits
+from headrace.server.progress import Progress
+from headrace.server.traffic import Traffic
+from headrace.wire.frame import encode_frame
+from headrace.wire.greeting import Accepted, Welcome
+from headrace.wire.messages import Reply
+from headrace.wire.msgpack import Buffer
+from headrace.wire.reading import Fetched
+from headrace.wire.refusals import to_failed
+
+JOIN_SIZE_MAX: Final = 64 * 1024  # copying so little costs less than many pieces
+
+Said = Reply | Welcome | Accepted | HeadraceError
+
+
+def encode_answer(
+    traffic: Traffic,
+    request_id: int,
+    said: Said,
+    body: Sequence[Buffer] = (),
+    *,
+    needs_crc: bool = True,
+) -> list[Buffer]:
+    """Write an answer as a frame. Here, and only here, errors become Failed."""
+    if not isinstance(said, HeadraceError):
+        has_crc = needs_crc or not _is_covered(said)
+        try:
+            return encode_frame(said, request_id, body, has_crc=has_crc)
+        except HeadraceError as error:  # larger than a frame can be
+            said = error
+    failed = to_failed(said)
+    traffic.refused[failed.code] += 1
+    return encode_frame(failed, request_id)
+
+
+def _is_covered(said: Said) -> bool:
+    """Tell whether an answer says the checksum of everything in its body."""
+    return isinstance(said, Fetched) and all(piece.checksum for piece in said.pieces)
+
+
+class Outbox:
+    """The answers of one connection."""
+
+    __slots__ = ("_answers", "_progress", "_traffic", "_written_size", "needs_crc", "size")
+
+    def __init__(self, traffic: Traffic) -> None:
+        self.needs_crc = True  # the peer knows no other checksum
+        self.size = 0  # of the bodies that are to be written
+        self._traffic = traffic
+        self._answers: list[tuple[int, Said, Sequence[Buffer]]] = []
+        self._written_size = 0  # of everything given to the transport
+        self._progress: Progress | None = None  # of what the transport still holds
+
+    def __bool__(self) -> bool:
+        return bool(self._answers)
+
+    def add(self, request_id: int, said: Said, body: Sequence[Buffer] = ()) -> None:
+        """Keep an answer for this turn's one write."""
+        self._answers.append((request_id, said, body))
+        for piece in body:
+            self.size += len(piece)
+
+    def clear(self) -> None:
+        """Forget what can be said to nobody."""
+        self._answers.clear()
+        self.size = 0
+
+    def write(self, transport: asyncio.Transport) -> None:
+        """Give everything to the transport in one call."""
+        answers, self._answers = self._answers, []
+        self.size = 0
+        pieces: list[Buffer] = []
+        for request_id, said, body in answers:
+            pieces += encode_answer(
+                self._traffic, request_id, said, body, needs_crc=self.needs_crc
+            )
+        size = sum(map(len, pieces))
+        self._traffic.frames_out += len(answers)
+        self._traffic.bytes_out += size
+        self._written_size += size
+        if size <= JOIN_SIZE_MAX:
+            transport.write(b"".join(pieces))
+        else:
+            transport.writelines(pieces)
+
+    def is_stuck(self, transport: asyncio.Transport, now: float, limits: Limits) -> bool:
+        """Tell whether the peer has stopped taking what was written."""
+        unsent_size = transport.get_write_buffer_size()
+        if not unsent_size:
+            self._progress = None
+            return False
+        sent_size = self._written_size - unsent_size
+        if self._progress is None or self._progress.is_through(sent_size):
+            self._progress = Progress.begin(now, sent_size, self._written_size)
+        return self._progress.is_stuck(now, sent_size, limits)

@@ -1,0 +1,308 @@
+"""Connections, against a tiny node on a real socket that does what it is told."""
+
+import asyncio
+import time
+
+import pytest
+from tests.client.frame_server import TinyNode, listening
+
+from headrace.client import connection
+from headrace.client.remote import Address, RemoteChannel, parse_addresses
+from headrace.errors import (
+    BadRequest,
+    Busy,
+    ConnectionLost,
+    TimedOut,
+    Unauthorized,
+    Unknown,
+    VersionUnknown,
+)
+from headrace.wire.catalog import CreateStream, ListTopics, Topics
+from headrace.wire.frame import encode_frame
+from headrace.wire.greeting import Failed, Hello, Ping, Pong
+
+TOPICS = Topics(("default/a",), ("default",))
+
+
+def a_channel(address, token=None):
+    return RemoteChannel(address, token, "test")
+
+
+def answering(peer, frame, message):
+    peer.say(TOPICS if isinstance(message, ListTopics) else Pong(), frame.id)
+
+
+async def test_answers_find_their_questions_in_any_order():
+    held = []
+
+    def backwards(peer, frame, message):
+        held.append(frame)
+        if len(held) == 3:
+            for each in reversed(held):
+                peer.say(Topics((str(each.id),), ()), each.id)
+
+    async with listening(TinyNode(backwards)) as address:
+        channel = a_channel(address)
+        calls = [channel.call(ListTopics(), timeout=5) for _ in range(3)]
+        replies = [reply.topics for reply, _ in await asyncio.gather(*calls)]
+        assert replies == [(str(frame.id),) for frame in held]
+        await channel.close()
+
+
+async def test_bodies_go_and_come_whole():
+    def echo(peer, frame, message):
+        peer.say(Pong(), frame.id, (frame.body,))
+
+    async with listening(TinyNode(echo)) as address:
+        channel = a_channel(address)
+        parts = [memoryview(bytes([n]) * (n * 100_000)) for n in range(1, 6)]
+        _, body = await channel.call(Ping(), parts, timeout=5)
+        assert bytes(body) == b"".join(parts)
+        await channel.close()
+
+
+async def test_the_token_is_proven_both_ways_and_never_sent():
+    node = TinyNode(answering, token=b"sesame")
+    async with listening(node) as address:
+        channel = a_channel(address, "sesame")
+        assert (await channel.call(ListTopics(), timeout=5))[0] == TOPICS
+        assert not any("sesame" in repr(each) for each in node.heard)
+        await channel.close()
+
+
+@pytest.mark.parametrize(
+    ("has", "gives", "knows", "words"),
+    [
+        (b"sesame", "wrong", True, "not this node's"),
+        (b"sesame", None, True, "wants a token"),
+        (None, "sesame", True, "asks for no token"),
+        (b"sesame", "sesame", False, "does not know the token"),
+    ],
+)
+async def test_a_token_that_does_not_match_ends_at_once(has, gives, knows, words):
+    node = TinyNode(answering, token=has)
+    node.knows_token = knows
+    async with listening(node) as address:
+        channel = a_channel(address, gives)
+        before = time.monotonic()
+        with pytest.raises(Unauthorized, match=words):
+            await channel.call(ListTopics(), timeout=5)
+        assert time.monotonic() - before < 2
+        assert not any(isinstance(each, ListTopics) for each in node.heard)
+
+
+async def test_another_version_of_the_protocol_ends_at_once():
+    async with listening(TinyNode(answering, version=99)) as address:
+        with pytest.raises(VersionUnknown, match="99"):
+            await a_channel(address).call(ListTopics(), timeout=5)
+
+
+async def test_a_lost_connection_tells_what_may_have_happened():
+    def hang_up(peer, frame, message):
+        if isinstance(message, CreateStream):
+            peer.transport.abort()
+
+    async with listening(TinyNode(hang_up)) as address:
+        channel = a_channel(address)
+        looking = asyncio.create_task(channel.call(ListTopics(), timeout=5))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Unknown, match="may have happened"):
+            await channel.call(CreateStream("shop"), timeout=5)
+        with pytest.raises(ConnectionLost):
+            await looking
+        await channel.close()
+
+
+async def test_an_answer_that_does_not_come_in_time_tells_what_may_have_happened():
+    async with listening(TinyNode()) as address:
+        channel = a_channel(address)
+        with pytest.raises(TimedOut):
+            await channel.call(ListTopics(), timeout=0.1)
+        with pytest.raises(Unknown):
+            await channel.call(CreateStream("shop"), timeout=0.1)
+        await channel.close()
+
+
+async def test_a_refusal_is_the_error_it_names():
+    def busy(peer, frame, message):
+        peer.say(Failed("Busy", "full", "Come again", (("what", "full"),), 250), frame.id)
+
+    async with listening(TinyNode(busy)) as address:
+        channel = a_channel(address)
+        with pytest.raises(Busy, match="full") as caught:
+            await channel.call(ListTopics(), timeout=5)
+        assert caught.value.retry_after_ms == 250
+        await channel.close()
+
+
+async def test_no_more_requests_are_open_than_the_node_allows():
+    open_now, most = set(), []
+
+    def slow(peer, frame, message):
+        open_now.add(frame.id)
+        most.append(len(open_now))
+
+        def answer():
+            open_now.discard(frame.id)
+            peer.say(TOPICS, frame.id)
+
+        asyncio.get_running_loop().call_later(0.005, answer)
+
+    async with listening(TinyNode(slow, in_flight_max=3)) as address:
+        channel = a_channel(address)
+        calls = [channel.call(ListTopics(), timeout=5) for _ in range(20)]
+        replies = await asyncio.gather(*calls)
+        assert [reply for reply, _ in replies] == [TOPICS] * 20
+        assert max(most) == 3
+        await channel.close()
+
+
+async def test_a_call_given_up_counts_as_open_until_it_is_answered():
+    held, second = [], asyncio.Event()
+
+    def hold(peer, frame, message):
+        held.append((peer, frame.id))
+        if len(held) == 2:
+            second.set()
+
+    async with listening(TinyNode(hold, in_flight_max=1)) as address:
+        channel = a_channel(address)
+        with pytest.raises(TimedOut):
+            await channel.call(ListTopics(), timeout=0.1)
+        with pytest.raises(TimedOut, match="busy"):
+            await channel.call(ListTopics(), timeout=0.1)
+        peer, request_id = held[0]
+        peer.say(TOPICS, request_id)
+        waiting = asyncio.create_task(channel.call(ListTopics(), timeout=5))
+        async with asyncio.timeout(5):
+            await second.wait()
+        held[1][0].say(TOPICS, held[1][1])
+        assert (await waiting)[0] == TOPICS
+        await channel.close()
+
+
+async def test_a_channel_connects_again():
+    node = TinyNode(answering)
+    async with listening(node) as address:
+        channel = a_channel(address)
+        await channel.call(ListTopics(), timeout=5)
+        node.peers[0].transport.abort()
+        await asyncio.sleep(0.05)
+        assert (await channel.call(ListTopics(), timeout=5))[0] == TOPICS
+        assert len(node.peers) == 2
+        await channel.close()
+
+
+async def test_a_channel_waits_for_a_node_that_starts_late():
+    async with listening(TinyNode()) as address:
+        pass  # a port that nobody listens on now
+    port = int(address.split(":")[1])
+    channel = a_channel(address)
+    asking = asyncio.create_task(channel.call(ListTopics(), timeout=10))
+    await asyncio.sleep(0.2)
+    async with listening(TinyNode(answering), port):
+        assert (await asking)[0] == TOPICS
+        await channel.close()
+
+
+async def test_the_second_address_serves_if_the_first_is_silent():
+    async with listening(TinyNode()) as nobody:
+        pass
+    async with listening(TinyNode(answering)) as address:
+        channel = a_channel(f"{nobody},{address}")
+        assert (await channel.call(ListTopics(), timeout=5))[0] == TOPICS
+        await channel.close()
+
+
+async def test_connecting_ends_at_the_deadline_and_names_the_address():
+    async with listening(TinyNode()) as address:
+        pass
+    before = time.monotonic()
+    with pytest.raises(ConnectionLost, match=address):
+        await a_channel(address).call(ListTopics(), timeout=0.3)
+    assert time.monotonic() - before < 1
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        bytes(encode_frame(Pong(), 999)[0]),  # an answer to nothing
+        bytes(encode_frame(Hello(1, 1, "", b""), 2)[0]),  # no answer at all
+    ],
+)
+async def test_what_is_not_the_protocol_ends_the_connection_not_the_client(noise):
+    async with listening(
+        TinyNode(lambda peer, frame, _: peer.transport.write(noise))
+    ) as address:
+        channel = a_channel(address)
+        with pytest.raises((ConnectionLost, connection.BadFrame)):
+            await channel.call(ListTopics(), timeout=2)
+        await channel.close()
+
+
+async def test_a_body_that_changed_on_its_way_is_not_taken():
+    def flipped(peer, frame, message):
+        head, _ = encode_frame(Pong(), frame.id, (b"rows",))
+        peer.transport.write(bytes(head) + b"Rows")
+
+    async with listening(TinyNode(flipped)) as address:
+        channel = a_channel(address)
+        with pytest.raises(ConnectionLost, match="CRC"):
+            await channel.call(Ping(), timeout=2)
+        await channel.close()
+
+
+async def test_a_node_that_falls_silent_is_pinged_and_then_given_up(monkeypatch):
+    monkeypatch.setattr(connection, "PING_AFTER", 0.05)
+    monkeypatch.setattr(connection, "SILENCE_MAX", 0.3)
+    node = TinyNode()
+    async with listening(node) as address:
+        channel = a_channel(address)
+        with pytest.raises(Unknown, match="said nothing"):
+            await channel.call(CreateStream("shop"), timeout=5)
+        assert any(isinstance(each, Ping) for each in node.heard)
+        await channel.close()
+
+
+async def test_a_slow_node_that_answers_pings_is_waited_for(monkeypatch):
+    monkeypatch.setattr(connection, "PING_AFTER", 0.05)
+    monkeypatch.setattr(connection, "SILENCE_MAX", 0.3)
+
+    def slow(peer, frame, message):
+        wait = 0 if isinstance(message, Ping) else 0.8
+        answer = Pong() if isinstance(message, Ping) else TOPICS
+        asyncio.get_running_loop().call_later(wait, peer.say, answer, frame.id)
+
+    async with listening(TinyNode(slow)) as address:
+        channel = a_channel(address)
+        assert (await channel.call(ListTopics(), timeout=5))[0] == TOPICS
+        await channel.close()
+
+
+async def test_a_closed_channel_says_so():
+    async with listening(TinyNode(answering)) as address:
+        channel = a_channel(address)
+        await channel.call(ListTopics(), timeout=5)
+        await channel.close()
+        with pytest.raises(ConnectionLost, match="closed"):
+            await channel.call(ListTopics(), timeout=5)
+
+
+def test_addresses_are_read():
+    assert parse_addresses("a:1, [::1]:2,unix:/tmp/x") == (
+        Address("a", 1),
+        Address("::1", 2),
+        Address("", 0, "/tmp/x"),
+    )
+    assert [str(each) for each in parse_addresses("a:1,[::1]:2,unix:/x")] == [
+        *("a:1", "[::1]:2", "unix:/x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":1", "host:x", "host:70000", "a:1,", "unix:"]
+)
+def test_what_is_no_address_is_told(text):
+    with pytest.raises(BadRequest):
+        parse_addresses(text)

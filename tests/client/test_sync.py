@@ -1,0 +1,334 @@
+"""The sync API: threads, interrupts, forks, running loops, and what notebooks show."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from tests.client.doors import RunningNode
+
+import headrace
+from headrace.errors import (
+    BadConfig,
+    BadRequest,
+    ConnectionLost,
+    Unauthorized,
+)
+
+SCHEMA = {"id": "int64", "name": "string"}
+
+
+@pytest.fixture
+def log(tmp_path):
+    with headrace.open(tmp_path / "data") as log:
+        yield log
+
+
+@pytest.fixture
+def topic(log):
+    topic = log.create_topic("orders", SCHEMA, partitions=2)
+    topic.append([{"id": n, "name": "x"} for n in range(3)])
+    topic.append([{"id": n, "name": "x"} for n in range(3, 5)])
+    return topic
+
+
+def test_rows_go_wherever_arrow_goes(topic):
+    rows = topic.read()
+    assert sorted(pl.DataFrame(rows)["id"]) == [0, 1, 2, 3, 4]
+    assert sorted(rows.to_polars()["id"]) == [0, 1, 2, 3, 4]
+    assert sorted(rows.to_pandas()["id"]) == [0, 1, 2, 3, 4]
+    assert pa.table(rows).num_rows == rows.row_count == 5
+    assert duckdb.sql("select sum(id), count(*) from rows").fetchall() == [(10, 5)]
+    assert duckdb.from_arrow(pa.RecordBatchReader.from_stream(rows)).shape == (5, 5)
+
+
+def test_rows_of_one_topic_may_be_appended_to_another(log, topic):
+    other = log.create_topic("copy", SCHEMA)
+    other.append(topic.read(columns=["id", "name"]))
+    assert sorted(other.read().to_table()["id"].to_pylist()) == [0, 1, 2, 3, 4]
+
+
+def test_a_read_that_is_left_early_leaves_nothing_behind(topic):
+    for _ in range(50):
+        next(iter(topic.read()))
+    assert topic.read().to_table().num_rows == 5
+
+
+def test_threads_share_a_log(log, topic):
+    failures = []
+
+    def work(number):
+        try:
+            own = log.topic("orders")
+            for n in range(20):
+                own.append([{"id": 100 * number + n, "name": "t"}])
+        except headrace.HeadraceError as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    found = sorted(topic.read().to_table()["id"].to_pylist())
+    assert found == sorted([*range(5), *(100 * n + m for n in range(1, 9) for m in range(20))])
+
+
+def test_threads_share_a_producer(log, topic):
+    with log.producer(topic, linger="1ms", batch_rows=50) as producer:
+
+        def work(number):
+            for n in range(200):
+                producer.send({"id": 1_000 * number + n, "name": "p"})
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = topic.read().to_table()["id"].to_pylist()
+    sent = [1_000 * n + m for n in range(1, 5) for m in range(200)]
+    assert sorted(found) == [*range(5), *sent]
+
+
+def test_a_sync_call_works_inside_a_running_loop(topic):
+    async def inside():
+        return topic.append([{"id": 9, "name": "loop"}]).row_count
+
+    assert asyncio.run(inside()) == 1
+
+
+def test_an_interrupt_ends_a_wait_and_the_log_goes_on(topic):
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in topic.follow():
+            pass
+    assert topic.append([{"id": 9, "name": "after"}]).row_count == 1
+
+
+def test_an_interrupted_consumer_gives_what_it_had_not_given(topic):
+    with topic.consumer("billing", partition=0) as consumer:
+        next(consumer)
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            next(consumer)
+        topic.append([{"id": 9, "name": "after"}], partition=0)
+        assert consumer.poll("5s")["id"].to_pylist() == [9]
+
+
+def test_a_closed_log_says_so(log, topic):
+    log.close()
+    log.close()
+    with pytest.raises(BadRequest, match="closed"):
+        topic.append([{"id": 1, "name": "x"}])
+    with pytest.raises(BadRequest, match="closed"):
+        log.topics()
+    assert "orders" in repr(topic)
+    assert "data" in repr(log)
+
+
+def test_a_directory_has_one_process(tmp_path, log):
+    code = "import sys, headrace\ntry:\n    headrace.open(sys.argv[1])\n"
+    code += "except headrace.DirectoryHeld as error:\n    print(error)\n"
+    command = [sys.executable, "-c", code, str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "connect to it" in done.stdout
+
+
+def test_a_log_opened_twice_in_one_process_is_the_same(tmp_path, log, topic):
+    again = headrace.open(tmp_path / "." / "data")
+    assert again.topic("orders").read().row_count == 5
+    again.close()
+    with pytest.raises(BadRequest, match="closed"):
+        again.topics()
+    topic.append([{"id": 9, "name": "still there"}])
+
+    async def beside():
+        async with await headrace.open_async(tmp_path / "data") as third:
+            return (await (await third.topic("orders")).read()).row_count
+
+    assert asyncio.run(beside()) == 6
+    with pytest.raises(BadConfig, match="other settings"):
+        headrace.open(tmp_path / "data", seal__size="128MiB")
+    assert log.topics() == ["default/orders"]
+    log.close()
+    # The last one has left: the directory is free, also for other settings.
+    with headrace.open(tmp_path / "data", seal__size="128MiB") as other:
+        assert other.topic("orders").read().row_count == 6
+
+
+def test_another_process_comes_through_the_socket(tmp_path, topic):
+    code = (
+        "import sys, headrace\n"
+        "with headrace.connect(sys.argv[1]) as log:\n"
+        "    print(log.topic('orders').read().to_table().num_rows)\n"
+    )
+    address = f"unix:{tmp_path / 'data' / 'headrace.sock'}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, address], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "5\n"
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_of_a_fork_is_told_to_open_its_own(topic):
+    child = os.fork()
+    if not child:
+        try:
+            topic.bounds()
+        except BadRequest:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_program_that_forgets_to_close_ends_and_loses_nothing(tmp_path):
+    code = (
+        "import sys, headrace\n"
+        "log = headrace.open(sys.argv[1])\n"
+        "topic = log.create_topic('orders', {'id': 'int64'})\n"
+        "topic.append([{'id': 1}])\n"
+    )
+    path = str(tmp_path / "data")
+    command = [sys.executable, "-c", code, path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    with headrace.open(path) as log:
+        assert log.topic("orders").read().to_table()["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("host", ["a..b:1", "no.such.host.invalid:1", "unix:a\0b"])
+def test_a_name_that_cannot_be_is_told(host):
+    with pytest.raises(ConnectionLost):
+        headrace.connect(host, timeout="200ms")
+
+
+def test_a_path_that_cannot_be_is_told(tmp_path):
+    with pytest.raises(BadRequest):
+        headrace.open("a\0b")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(headrace.HeadraceError):
+        headrace.open(tmp_path / "file")
+
+
+def test_settings_are_those_of_a_node(tmp_path):
+    with headrace.open(tmp_path / "a", seal__size="128MiB", listen__socket=False) as log:
+        assert log.topics() == []
+        assert not (tmp_path / "a" / "headrace.sock").exists()
+    with pytest.raises(BadConfig, match=r"seal\.size"):
+        headrace.open(tmp_path / "b", seal__sise="1MiB")
+    with pytest.raises(BadConfig, match=r"seal\.size"):
+        headrace.open(tmp_path / "b", seal__size="much")
+
+
+def test_a_token_opens_the_door(tmp_path):
+    with RunningNode(tmp_path / "data", auth__token="open-sesame-12345") as node:
+        with pytest.raises(Unauthorized):
+            headrace.connect(node.address, timeout="5s")
+        with pytest.raises(Unauthorized):
+            headrace.connect(node.address, token="wrong-token-123456", timeout="5s")
+        with headrace.connect(node.address, token="open-sesame-12345") as log:
+            assert log.topics() == []
+
+
+def test_nobody_there_is_told_in_time(tmp_path):
+    before = time.monotonic()
+    with pytest.raises(ConnectionLost, match="no node answers"):
+        headrace.connect(f"unix:{tmp_path}/nothing", timeout="300ms")
+    assert time.monotonic() - before < 2
+
+
+def test_a_node_that_starts_again_is_found_and_nothing_is_twice(tmp_path):
+    path = tmp_path / "data"
+    node = RunningNode(path)
+    port = node.address.rpartition(":")[2]
+    log = headrace.connect(node.address)
+    topic = log.create_topic("orders", SCHEMA)
+    node.stop()
+    later = threading.Timer(0.5, lambda: again.append(_start(path, port)))
+    again: list[RunningNode] = []
+    later.start()
+    assert topic.append([{"id": 1, "name": "through"}]).row_count == 1
+    assert topic.read().to_table()["id"].to_pylist() == [1]
+    log.close()
+    later.join()
+    again[0].stop()
+
+
+def _start(path: Path, port: str) -> RunningNode:
+    return RunningNode(path, listen__address=f"127.0.0.1:{port}")
+
+
+def test_rows_are_the_same_once_they_are_in_segments(tmp_path):
+    table = pa.table({"id": range(200_000), "name": [f"name {n:060}" for n in range(200_000)]})
+    with headrace.open(tmp_path / "data", seal__age="100ms") as log:
+        topic = log.create_topic("orders", SCHEMA)
+        topic.append(table)
+        before = topic.read(columns=["_offset", "_timestamp", "name"]).to_table()
+        deadline = time.monotonic() + 60
+        while topic.bounds()[0].sealed_end < 200_000:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        topic.append([{"id": 200_000, "name": "late"}])
+        topic.evolve({"id": "int64", "name": "string", "note": "string"})
+        after = topic.read(columns=["_offset", "_timestamp", "name"]).to_table()
+        assert after.slice(0, 200_000).equals(before)
+        found = topic.read().to_table()
+        assert found["id"].to_pylist() == list(range(200_001))
+        assert found["note"].null_count == 200_001
+        assert topic.read(start=70_001, end=70_003).to_table()["id"].to_pylist() == [
+            *(70_001, 70_002),
+        ]
+
+
+def test_a_log_and_a_topic_show_themselves(log, topic):
+    text = repr(log)
+    assert "default/orders" in text
+    assert " 5 " in text
+    assert "partition" in repr(topic)
+    html = log._repr_html_()
+    assert "<table>" in html
+    assert "default/orders" in html
+    assert "<td>3</td>" in topic._repr_html_()
+
+
+def test_the_ledger_survives_an_unfinished_line(tmp_path, log, topic):
+    path = tmp_path / "ledger"
+    path.write_text('{"topic": "unfini')
+    with log.producer(topic, ledger=path) as producer:
+        producer.send({"id": 1, "name": "x"})
+    first, second = path.read_text().splitlines()
+    assert first == '{"topic": "unfini'
+    assert json.loads(second)["rows"] == 1
+
+
+def test_import_is_light():
+    code = (
+        "import sys, headrace, headrace.errors, headrace.wire.frame\n"
+        "heavy = {'pyarrow', 'xxhash', 'msgspec', 'headrace.node', 'headrace.client'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        "headrace.connect\n"
+        "print('headrace.node' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\nFalse\n"
+
+
+def test_every_public_name_is_there():
+    for name in headrace.__all__:
+        assert getattr(headrace, name) is not None
+    assert set(headrace.__all__) <= set(dir(headrace))
+    with pytest.raises(AttributeError):
+        headrace.nothing  # noqa: B018
