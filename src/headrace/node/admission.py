@@ -1,7 +1,8 @@
 """Judges batches before they are proposed: sizes, checksum, Arrow's own checks, schema.
 
-Small bodies are judged at once, large ones in threads, beside the loop. They leave in the order
-in which they came: a writer's versions must not overtake one another.
+Small batches are judged at once, large ones in threads, beside the loop; what counts is the
+size they inflate to. Those of one writer leave in the order in which they came, since its
+versions must not overtake one another; nobody waits for another writer's.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from xxhash import xxh3_128_digest
 from headrace.errors import BadBatch, BodyTooLarge, HeadraceError
 from headrace.journal.entry import BODY_SIZE_MAX, CHECKSUM_SIZE
 from headrace.model import batch
+from headrace.model.message import INFLATED_SIZE_MAX
 from headrace.partition.operations import (
     APPEND,
     STAGE,
@@ -40,6 +42,7 @@ class Kind(NamedTuple):
     layout: batch.Layout
 
 
+Judge = Callable[[int], Request]  # given what the batch may inflate to; `batch.Inflates` else
 Then = Callable[[Request | HeadraceError], None]
 
 
@@ -51,49 +54,59 @@ class _InLine:
 
 @dataclass(slots=True)
 class Admission:
-    """One line of batches. All but the judging happens on the loop's thread."""
+    """A line of batches for each writer. All but the judging happens on the loop's thread."""
 
     loop: asyncio.AbstractEventLoop
     threads: Executor
-    _line: deque[_InLine] = field(default_factory=deque)
+    _lines: dict[bytes, deque[_InLine]] = field(default_factory=dict)  # none of them is empty
 
-    def admit(self, judge: Callable[[], Request], size: int, then: Then) -> None:
-        """Call `then` with what `judge` returns or raises, when all before it are through."""
-        if size <= INLINE_SIZE_MAX:
-            outcome = _outcome(judge)
-            if not self._line:
-                then(outcome)
-                return
-            self._line.append(_InLine(then, outcome))
+    def admit(self, writer: bytes, judge: Judge, size: int, then: Then) -> None:
+        """Call `then` with what `judge` returns or raises, after all before it of `writer`."""
+        outcome = _outcome_now(judge) if size <= INLINE_SIZE_MAX else None
+        if outcome is not None and writer not in self._lines:
+            then(outcome)
             return
-        place = _InLine(then)
-        self._line.append(place)
-        self.threads.submit(self._judge, judge, place)
+        place = _InLine(then, outcome)
+        self._lines.setdefault(writer, deque()).append(place)
+        if outcome is None:
+            self.threads.submit(self._judge, writer, judge, place)
 
-    def _judge(self, judge: Callable[[], Request], place: _InLine) -> None:
+    def _judge(self, writer: bytes, judge: Judge, place: _InLine) -> None:
         """In a thread."""
-        self.loop.call_soon_threadsafe(self._judged, place, _outcome(judge))
+        outcome = _outcome(judge, INFLATED_SIZE_MAX)
+        self.loop.call_soon_threadsafe(self._judged, writer, place, outcome)
 
-    def _judged(self, place: _InLine, outcome: Request | HeadraceError) -> None:
+    def _judged(self, writer: bytes, place: _InLine, outcome: Request | HeadraceError) -> None:
         place.outcome = outcome
-        while self._line and self._line[0].outcome is not None:
-            through = self._line.popleft()
+        line = self._lines[writer]
+        while line and line[0].outcome is not None:
+            through = line.popleft()
             assert through.outcome is not None
             through.then(through.outcome)
+        if not line:
+            del self._lines[writer]
 
 
-def _outcome(judge: Callable[[], Request]) -> Request | HeadraceError:
+def _outcome_now(judge: Judge) -> Request | HeadraceError | None:
+    """Judge within a loop's turn; None if that would take too long."""
     try:
-        return judge()
+        return _outcome(judge, INLINE_SIZE_MAX)
+    except batch.Inflates:
+        return None
+
+
+def _outcome(judge: Judge, inflated_max: int) -> Request | HeadraceError:
+    try:
+        return judge(inflated_max)
     except HeadraceError as error:
         return error
     except (MemoryError, pa.ArrowMemoryError):
         return BadBatch("this node has not enough memory for it", hint="Send smaller batches")
 
 
-def judge_append(request: Append, body: Buffer, kind: Kind) -> Request:
+def judge_append(request: Append, body: Buffer, kind: Kind, inflated_max: int) -> Request:
     """Return what is proposed for an Append, or raise."""
-    checksum = _judge(request, body, kind)
+    checksum = _judge(request, body, kind, inflated_max)
     return Request(
         APPEND,
         body,
@@ -107,11 +120,11 @@ def judge_append(request: Append, body: Buffer, kind: Kind) -> Request:
     )
 
 
-def judge_stage(request: Stage, body: Buffer, kind: Kind) -> Request:
+def judge_stage(request: Stage, body: Buffer, kind: Kind, inflated_max: int) -> Request:
     """Return what is proposed for a Stage, or raise."""
     if len(request.stage_id) != STAGE_ID_SIZE or not 0 <= request.number <= _NUMBER_MAX:
         raise BadBatch("the stage's id or number cannot be")
-    _judge(request, body, kind, reserve=STAGE_HEADER_SIZE)
+    _judge(request, body, kind, inflated_max, reserve=STAGE_HEADER_SIZE)
     return Request(
         STAGE,
         encode_stage(request.stage_id, request.number) + bytes(body),
@@ -125,7 +138,9 @@ def judge_stage(request: Stage, body: Buffer, kind: Kind) -> Request:
     )
 
 
-def _judge(request: Append | Stage, body: Buffer, kind: Kind, reserve: int = 0) -> bytes:
+def _judge(
+    request: Append | Stage, body: Buffer, kind: Kind, inflated_max: int, reserve: int = 0
+) -> bytes:
     """Judge a batch, and return the checksum of its body."""
     if len(body) + reserve > BODY_SIZE_MAX:
         raise BodyTooLarge(len(body), BODY_SIZE_MAX - reserve)
@@ -143,5 +158,5 @@ def _judge(request: Append | Stage, body: Buffer, kind: Kind, reserve: int = 0) 
             f"the body's checksum is {checksum.hex()}, the sender's {request.checksum.hex()}",
             hint="Its bytes were changed on the way: send it again, and look at the network",
         )
-    batch.admit(body, kind.schema, request.row_count, kind.layout)
+    batch.admit(body, kind.schema, request.row_count, kind.layout, inflated_max)
     return checksum

@@ -57,7 +57,8 @@ from headrace.storage.seam import Directory
 
 CONFIG_NAME: Final = "node.toml"
 SOCKET_NAME: Final = "headrace.sock"
-_THREADS: Final = 4  # for rows and large batches; each holds the interpreter only briefly
+_THREADS: Final = 4  # for rows; each holds the interpreter only briefly
+_JUDGES: Final = 2  # for large batches: no reader waits for them, each holds one inflated
 
 _T = TypeVar("_T")
 
@@ -88,6 +89,9 @@ class Boot:
     threads: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(_THREADS, thread_name_prefix="rows")
     )
+    judges: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_JUDGES, thread_name_prefix="judge")
+    )
     node: Node | None = None
 
     async def run(self) -> Node:
@@ -97,6 +101,10 @@ class Boot:
         except BaseException:
             await self._abandon()
             raise
+
+    async def started(self) -> "StartedNode":
+        """Take all steps, and return what runs then."""
+        return StartedNode(await self.run(), self)
 
     async def stop(self) -> None:
         """Stop cleanly: what is under way is finished, heads are marked, the lock is free."""
@@ -300,7 +308,7 @@ class Boot:
         driver.on_checkpoint = shard.on_paired
         driver.after = lambda: node.wake() if reconciler.due_at_ms() == 0 else None
         driver.start()
-        return Running(shard, driver, Admission(self.loop, self.threads))
+        return Running(shard, driver, Admission(self.loop, self.judges))
 
     def _driver(self, name: str, group: Group, slots: int) -> Driver:
         commit = self.config.commit
@@ -362,6 +370,7 @@ class Boot:
 
     def _let_go(self) -> None:
         self.threads.shutdown(wait=False)
+        self.judges.shutdown(wait=False)
         if self.lock is not None:
             self.lock.release()
         if self.root is not None:
@@ -377,9 +386,12 @@ def _count_unsealed(pace: Pace, group: Group) -> None:
 
 async def start(path: str, config: Config, *, strict: bool = True) -> "StartedNode":
     """Bring up the node in `path`, or make it. The caller stops what is returned."""
-    boot = Boot(path, config, asyncio.get_running_loop(), strict)
-    node = await boot.run()
-    return StartedNode(node, boot)
+    return await begin(path, config, strict=strict).started()
+
+
+def begin(path: str, config: Config, *, strict: bool = True) -> Boot:
+    """Make a start that has not taken its first step: others may look at it meanwhile."""
+    return Boot(path, config, asyncio.get_running_loop(), strict)
 
 
 @dataclass(frozen=True, slots=True)

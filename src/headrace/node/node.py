@@ -53,11 +53,13 @@ class Node:
     config: Config
     loop: asyncio.AbstractEventLoop
     router: Router
-    threads: ThreadPoolExecutor  # rows are read and batches judged there
+    threads: ThreadPoolExecutor  # rows are read there
     describe: Callable[[], dict[str, object]]  # what bootstrap knows
     catalog: Catalog | None = None  # None: group 0 refused to start
     shards: dict[GroupId, Running] = field(default_factory=dict)
     is_stopping: bool = False
+    open_count: int = 0  # requests that are not answered yet
+    _drained: asyncio.Event | None = None  # set when a stop has none of them to wait for
     _target: TargetView | None = None  # of the revision in it
     _is_woken: bool = False
     _timer: asyncio.TimerHandle | None = None
@@ -65,6 +67,18 @@ class Node:
 
     def submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
         """Begin a request. `answer` is called once, on the loop's thread."""
+        self.open_count += 1
+
+        def answered(reply: Reply | HeadraceError, rows: Sequence[Buffer]) -> None:
+            self.open_count -= 1
+            if self._drained is not None and self.open_count == 0:
+                self._drained.set()
+            answer(reply, rows)
+
+        self._try(request, body, deadline, answered)
+
+    def _try(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
+        """Begin a request, or begin it again after it had to wait."""
         try:
             self._submit(request, body, deadline, answer)
         except HeadraceError as error:
@@ -109,6 +123,11 @@ class Node:
     async def stop(self) -> None:
         """Answer what is under way, and end the threads. The caller sets the limit."""
         self.is_stopping = True
+        for running in self.shards.values():
+            running.driver.perform(running.shard.on_stop())
+        if self.open_count:
+            self._drained = asyncio.Event()
+            await self._drained.wait()
         drivers = [running.driver for running in self.shards.values()]
         if self.catalog is not None:
             drivers.append(self.catalog.driver)
@@ -165,7 +184,7 @@ class Node:
 
         def ended(outcome: object) -> None:
             if isinstance(outcome, Here):
-                self.submit(request, body, deadline, answer)
+                self._try(request, body, deadline, answer)
             else:
                 assert isinstance(outcome, HeadraceError)
                 answer(outcome, ())
@@ -227,10 +246,12 @@ class Node:
             else:
                 self._propose(running, outcome, deadline, answer)
 
-        if isinstance(request, writing.Append):
-            running.admission.admit(lambda: judge_append(request, body, kind), len(body), then)
-        else:
-            running.admission.admit(lambda: judge_stage(request, body, kind), len(body), then)
+        def judge(inflated_max: int) -> log.Request:
+            if isinstance(request, writing.Append):
+                return judge_append(request, body, kind, inflated_max)
+            return judge_stage(request, body, kind, inflated_max)
+
+        running.admission.admit(request.writer, judge, len(body), then)
 
     def _propose(
         self, running: Running, request: log.Request, deadline: float, answer: Answer
@@ -279,7 +300,7 @@ class Node:
             request.columns,
             request.version,
         )
-        self.submit(again, b"", deadline, answer)
+        self._try(again, b"", deadline, answer)
 
     def _read(self, work: Callable[[], tuple[Reply, Sequence[Buffer]]], answer: Answer) -> None:
         """Read beside the loop, and answer on it."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headrace.errors import HeadraceError, TimedOut
+from headrace.errors import HeadraceError, NotReady, TimedOut
 from headrace.journal.entry import SEAL, Entry
 from headrace.journal.superblock import Checkpoint
 from headrace.metadata.state import MetadataState, Retention
@@ -143,6 +143,14 @@ class Shard:
         for key, waiting in list(self.waiters.items()):
             self._notify(key, [one for one in waiting if clock >= one.deadline])
         return [*effects, *self.reconcile(target, now, clock)]
+
+    def on_stop(self) -> list[Effect]:
+        """Let nobody wait any more for what may come."""
+        for key, waiting in list(self.waiters.items()):
+            self._notify(key, waiting)
+        stopping = NotReady("the node is stopping", hint="Connect again in a moment")
+        parked = [each for key in list(self.parking.keys) for each in self.parking.drop(key)]
+        return [Reply(each.ticket, stopping) for each in parked]
 
     def on_paired(self, checkpoint: Checkpoint) -> None:
         """Hear that a checkpoint is done: its files are collected."""

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headrace.node.bootstrap import SOCKET_NAME, Boot, start
+from headrace.node.bootstrap import SOCKET_NAME, Boot, begin
 from headrace.node.events import event
 from headrace.node.settings import Config
 from headrace.server.http import Health, HttpServer, node_pages, serve_http
@@ -43,40 +43,57 @@ class Serving:
 async def serve(
     path: str, config: Config, *, release: str, tcp: bool = True, strict: bool = False
 ) -> Serving:
-    """Start the node in `path` and listen. Whatever fails, nothing is left running."""
-    started = await start(path, config, strict=strict)
-    loop = asyncio.get_running_loop()
-    traffic = Traffic()
-    metrics = Metrics(lambda: readings(started.boot, traffic))
-    serving = Serving(started.boot, Metered(started.node, metrics, loop), traffic)
+    """Start the node in `path` and listen. Whatever fails, nothing is left running.
+
+    Health is served from the first step on, the log only when all are taken.
+    """
+    boot, traffic = begin(path, config, strict=strict), Traffic()
+    metrics = Metrics(lambda: readings(boot, traffic))
+    http = await _serve_health(boot, metrics) if tcp else None
     try:
-        await _listen(serving, config, release, metrics, tcp=tcp)
+        started = await boot.started()
+    except BaseException:
+        if http is not None:
+            await http.stop()
+        raise
+    service = Metered(started.node, metrics, boot.loop)
+    serving = Serving(boot, service, traffic, http=http)
+    try:
+        await _listen(serving, config, release, tcp=tcp)
     except BaseException:
         await serving.stop()
         raise
     return serving
 
 
-async def _listen(
-    serving: Serving, config: Config, release: str, metrics: Metrics, *, tcp: bool
-) -> None:
+async def _serve_health(boot: Boot, metrics: Metrics) -> HttpServer | None:
+    where = boot.config.listen.http
+    if where is None:
+        return None
+    pages = node_pages(lambda: Health(boot.is_ready, boot.describe()), metrics.render)
+    return await serve_http(where.host, where.port, pages)
+
+
+async def _listen(serving: Serving, config: Config, release: str, *, tcp: bool) -> None:
     limits = limits_of(config)
     service, traffic, boot = serving.service, serving.traffic, serving.boot
     if config.listen.socket:
         path = Path(boot.path) / SOCKET_NAME
         unix = await listen_unix(service, path, limits, release=release, traffic=traffic)
         serving.listeners.append(unix)
-    if not tcp:
-        return
-    where, token = config.listen.address, config.auth.token.encode() or None
-    serving.listeners.append(
-        await listen_tcp(
-            service, where.host, where.port, limits, token, release=release, traffic=traffic
+    if tcp:
+        where, token = config.listen.address, config.auth.token.encode() or None
+        serving.listeners.append(
+            await listen_tcp(
+                service,
+                where.host,
+                where.port,
+                limits,
+                token,
+                release=release,
+                traffic=traffic,
+            )
         )
-    )
-    if config.listen.http is not None:
-        pages = node_pages(lambda: Health(boot.is_ready, boot.describe()), metrics.render)
-        serving.http = await serve_http(config.listen.http.host, config.listen.http.port, pages)
     boot.steps["listen"] = ", ".join(serving.addresses)
     event("node.listening", addresses=boot.steps["listen"])
 
