@@ -135,7 +135,7 @@ ACTS = {
         lambda group: grow(group, 1),
         """
         create spare    | StorageFailed roll                | DiskFull roll
-        append spare    | StorageFailed roll                | DiskFull roll
+        truncate spare    | StorageFailed roll                | DiskFull roll
         sync spare      | StorageFailed roll                | DiskFull roll
         rename spare    | StorageFailed roll                | DiskFull roll
         sync-dir spares | StorageFailed sync of a new spare | StorageFailed sync of a new spare

@@ -200,6 +200,24 @@ class TestMake:
         (spare,) = spare_names(disk.power_cut())
         assert disk.power_cut().content(spare) == bytes(FILE_SIZE)
 
+    def test_it_is_reserved_and_synced_before_it_has_its_name(self):
+        disk, group = a_disk_with(FRAMES_PER_FILE + 1)
+        effects = effects_of(disk, group.group.journal.spares.ensure)
+        assert [(one.kind, one.size) for one in effects] == [
+            ("create", 0),
+            ("truncate", FILE_SIZE),
+            ("sync", 0),
+            ("rename", 0),
+            ("sync-dir", 0),
+        ]
+        assert [one.path.endswith(".tmp") for one in effects] == [
+            True,
+            True,
+            True,
+            False,
+            False,
+        ]
+
     @pytest.mark.parametrize("number", range(1, 5))
     def test_until_then_it_has_no_name_and_leaves_nothing(self, number):
         disk, group = a_disk_with(FRAMES_PER_FILE + 1)
@@ -224,7 +242,7 @@ class TestEnsure:
         disk = disk.kill()
         full = Fail(errno.ENOSPC)
         disk.hook = lambda effect: (
-            full if effect.kind in ("create", "append") and ("spare" in effect.path) else None
+            full if effect.kind in ("create", "truncate") and ("spare" in effect.path) else None
         )
         again = a_group(disk)
         assert again.head == 25
@@ -233,7 +251,7 @@ class TestEnsure:
     def test_a_broken_disk_is_not_a_full_one(self):
         disk, _ = a_disk_with(25)
         disk = disk.kill()
-        disk.hook = lambda effect: Fail(errno.EIO) if effect.kind == "append" else None
+        disk.hook = lambda effect: Fail(errno.EIO) if effect.kind == "truncate" else None
         with pytest.raises(StorageFailed):
             a_group(disk)
 
@@ -241,7 +259,7 @@ class TestEnsure:
 class TestFullDisk:
     def full(self, effect):
         """Grow nothing: the files that exist may be overwritten, new bytes have no room."""
-        return Fail(errno.ENOSPC) if effect.kind in ("create", "append") else None
+        return Fail(errno.ENOSPC) if effect.kind in ("create", "truncate") else None
 
     def test_with_a_spare_a_roll_succeeds(self):
         disk, group = a_disk_with(FRAMES_PER_FILE)
@@ -265,9 +283,7 @@ class TestFullDisk:
     def test_a_roll_that_found_no_room_leaves_no_leftovers(self):
         disk, group = a_disk_with(2 * FRAMES_PER_FILE)
         before = contents(disk)
-        disk.hook = lambda effect: (
-            Fail(errno.ENOSPC, done=4096) if effect.kind == "append" else None
-        )
+        disk.hook = lambda effect: Fail(errno.ENOSPC) if effect.kind == "truncate" else None
         for _ in range(3):
             with pytest.raises(DiskFull):
                 grow(group, 1)

@@ -126,6 +126,32 @@ def test_drop_cache_reaches_the_kernel(data, monkeypatch):
     assert calls == [(0, 0, os.POSIX_FADV_DONTNEED)]
 
 
+def test_what_a_truncate_adds_has_its_space(data):
+    with data.create("a") as file:
+        file.write(0, [b"abc"])
+        file.truncate(1024 * 1024)
+        assert os.fstat(file._descriptor).st_blocks * 512 >= 1024 * 1024
+        assert file.read(0, 5) == b"abc\0\0"
+        assert not any(file.read(3, 1024 * 1024))
+
+
+def test_a_truncate_that_finds_no_space_leaves_the_file_as_it_was(data, monkeypatch):
+    reserve = os.posix_fallocate
+
+    def half(descriptor, start, size):
+        reserve(descriptor, start, size // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", half)
+    with data.create("a") as file:
+        file.write(0, [b"abc"])
+        with pytest.raises(OSError, match=f"{data.path}/a") as caught:
+            file.truncate(1024 * 1024)
+        assert caught.value.errno == errno.ENOSPC
+        assert file.size() == 3
+        assert os.fstat(file._descriptor).st_blocks * 512 <= 4096
+
+
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o200])
 def test_modes_do_not_depend_on_the_umask(tmp_path, umask, mask):
     umask(mask)
@@ -207,7 +233,14 @@ def test_every_error_names_its_file(data, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     with data.create("a") as file:
-        for name in ("pread", "pwritev", "ftruncate", "fdatasync", "posix_fadvise"):
+        for name in (
+            "pread",
+            "pwritev",
+            "ftruncate",
+            "posix_fallocate",
+            "fdatasync",
+            "posix_fadvise",
+        ):
             monkeypatch.setattr(os, name, failing)
         file._descriptor, descriptor = os.dup(file._descriptor), file._descriptor
         os.pwrite(descriptor, b"x", 0)
@@ -216,6 +249,7 @@ def test_every_error_names_its_file(data, monkeypatch):
             lambda: file.read(0, 1),
             lambda: file.append([b"x"]),
             lambda: file.truncate(0),
+            lambda: file.truncate(9),
             file.sync,
             file.drop_cache,
         ):

@@ -88,6 +88,7 @@ def test_truncate_cuts_and_grows_with_zeros(root):
         file.truncate(2)
         file.truncate(4)
         assert file.read(0, 9) == b"ab\0\0"
+        assert file.size() == 4
 
 
 def test_sync_and_drop_cache_leave_the_content_alone(root):

@@ -5,8 +5,8 @@
              cluster:16s  first_op:u64  parent:16s  size:u64  zeros
 
 `checksum` is xxh3-128 of the 4,080 bytes after it. Both blocks are equal. `size` is the size of
-the whole file, which is written full before the file gets its name: a shorter file is damaged,
-never merely unfinished.
+the whole file, which it has, durably, before it gets its name: a shorter file is damaged, never
+merely unfinished.
 """
 
 import re

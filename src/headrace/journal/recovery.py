@@ -51,7 +51,7 @@ from headrace.storage.seam import Directory
 SLOTS_SHARD = 2**17
 SLOTS_METADATA = 2**12  # its ops are few, and its snapshots small
 SLOTS_MIN = SEAL_SLOTS + 3  # two checkpoints, an entry between them, and room for Seals
-FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and a new file is still written full quickly
+FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and the one spare takes little space
 SPARE_COUNT_MAX = 4  # the next rolls find a written file; more would only hold space
 
 

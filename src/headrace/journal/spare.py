@@ -3,6 +3,13 @@
 A file enters the journal in one way only. It is complete and durable here, gets its header
 blocks here, durably, and is then renamed to its live name, durably: under a live name nothing
 is ever unfinished.
+
+What is on disk of a new file after a crash, step by step:
+
+    created    under a temporary name    a leftover of any size, unlinked at the next start
+    reserved   grown to its size         the same: the size is sure only with the sync
+    synced     size and space durable    the same
+    renamed    the directory synced      a spare, or still the leftover; never a shorter file
 """
 
 from collections.abc import Callable
@@ -23,8 +30,6 @@ from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import LEFTOVER_SUFFIX, is_leftover
 from headrace.storage.full import is_full
 from headrace.storage.seam import Directory, Storage
-
-_ZEROS = bytes(1024 * 1024)
 
 
 @dataclass(slots=True)
@@ -118,13 +123,12 @@ class Spares:
         return None
 
     def _make(self, size: int) -> str:
-        """Write a file of zeros full, durably. Nothing is left of one that does not fit."""
+        """Reserve a file of zeros, durably. Nothing is left of one that does not fit."""
         name = f"{self.new_id():016x}.wal"
         temp = name + LEFTOVER_SUFFIX
         storage = self.directory.create(temp)
         try:
-            for position in range(0, size, len(_ZEROS)):
-                storage.append([memoryview(_ZEROS)[: size - position]])
+            storage.truncate(size)
             storage.sync()
             self.directory.rename(temp, name)
         except OSError:

@@ -9,6 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -115,7 +116,11 @@ class FileStorage(_Open):
     def truncate(self, size: int) -> None:
         assert size >= 0
         with _At(self._path):
-            os.ftruncate(self._live, size)
+            before = os.fstat(self._live).st_size
+            if size <= before:
+                os.ftruncate(self._live, size)
+            else:
+                _reserve(self._live, before, size)
 
     def sync(self) -> None:
         with _At(self._path):
@@ -218,6 +223,16 @@ def _open_directory(name: str, path: str, *, above: int | None, made: bool) -> F
         if made:
             os.fchmod(directory._live, DIRECTORY_MODE)  # a umask may have taken bits away
         return directory
+
+
+def _reserve(descriptor: int, start: int, end: int) -> None:
+    try:
+        os.posix_fallocate(descriptor, start, end - start)
+    except OSError:
+        # A disk that fills up half way keeps the half: it is the very space that is missing.
+        with suppress(OSError):
+            os.ftruncate(descriptor, start)
+        raise
 
 
 def _read_all(descriptor: int, position: int, size: int) -> bytes:

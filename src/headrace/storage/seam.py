@@ -30,7 +30,11 @@ class Storage(Protocol):
         """Write all `pieces` at the end of the file and return the position of the first."""
 
     def truncate(self, size: int) -> None:
-        """Make the file `size` bytes long; what is added reads as zeros."""
+        """Make the file `size` bytes long.
+
+        What is added reads as zeros and has its space on the disk already, so that a write
+        there needs no more. After an error the file is as it was.
+        """
 
     def sync(self) -> None:
         """Return once everything written survives a power cut.
