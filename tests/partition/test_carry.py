@@ -241,14 +241,15 @@ class TestSize:
 
     def test_a_write_holds_at_most_the_stream_size_or_one_larger_entry(self):
         sizes = [3, 3, 3, 9, 1, 6, 1, 1]
-        mib = 1024 * 1024
+        eighth = STREAM_SIZE // 8
         entries = {
-            op: an_entry(op, body=bytes(size * mib)) for op, size in enumerate(sizes, start=1)
+            op: an_entry(op, body=bytes(size * eighth))
+            for op, size in enumerate(sizes, start=1)
         }
         disk = MemoryDisk()
         effects = effects_of(disk, lambda: written(disk.root, entries))
         writes = [effect.size for effect in effects if effect.kind == "write"][1:]
-        assert [round(size / mib) for size in writes] == [6, 3, 9, 7, 2]
+        assert [round(size / eighth) for size in writes] == [6, 3, 9, 7, 2]
         assert sorted(writes)[-2] <= STREAM_SIZE
 
     def test_a_file_is_streamed_and_never_built_in_memory(self, tmp_path):
@@ -563,6 +564,69 @@ class TestWhatIsCarried:
         items = [an_item(entry) for entry in ENTRIES.values()]
         write_carry(MemoryDisk().root, SOLO, SEAL, items, read)
         assert asked == [3, 5, 8]
+
+
+class TestGlance:
+    """What a glance finds is taken only if it is the very entry, else a read decides."""
+
+    items = tuple(an_item(entry) for entry in ENTRIES.values())
+    bytes_of = {op: entry.sealed + bytes(entry.body) for op, entry in ENTRIES.items()}  # noqa: RUF012
+
+    def write(self, disk, found, entries=ENTRIES):
+        """Write a file of what a glance has found; return the ops that were read carefully."""
+        read = []
+
+        def careful(op):
+            read.append(op)
+            return entries[op]
+
+        def glance(items):
+            return [found.get(item.op) for item in items]
+
+        write_carry(disk.root, SOLO, SEAL, self.items, careful, glance)
+        return read
+
+    def test_entries_that_it_has_are_not_read_again(self):
+        disk = MemoryDisk()
+        assert self.write(disk, self.bytes_of) == []
+        assert disk.content(NAME) == a_disk().content(NAME)
+
+    def test_what_it_lacks_is_read(self):
+        disk = MemoryDisk()
+        assert self.write(disk, {5: self.bytes_of[5]}) == [3, 8]
+        assert disk.content(NAME) == a_disk().content(NAME)
+
+    def test_no_byte_of_it_is_believed_unchecked(self):
+        for op, right in self.bytes_of.items():
+            for position in range(len(right)):
+                wrong = bytearray(right)
+                wrong[position] ^= 1 << position % 8
+                disk = MemoryDisk()
+                assert self.write(disk, {**self.bytes_of, op: memoryview(wrong)}) == [op]
+                assert disk.content(NAME) == a_disk().content(NAME)
+
+    @pytest.mark.parametrize("wrong", [b"", bytes(256), bytes_of[3], bytes_of[5] + b"x"])
+    def test_other_bytes_are_none(self, wrong):
+        disk = MemoryDisk()
+        assert self.write(disk, {**self.bytes_of, 5: wrong}) == [5]
+        assert disk.content(NAME) == a_disk().content(NAME)
+
+    def test_if_both_are_wrong_nothing_is_written(self):
+        disk = MemoryDisk()
+        wrong = an_entry(5, body=b"z" * 64)
+        with pytest.raises(CorruptEntry, match="op 5"):
+            self.write(disk, {5: self.bytes_of[8]}, {**ENTRIES, 5: wrong})
+        assert disk.files() == []
+
+    def test_it_is_asked_for_each_once_in_order_and_for_no_more_than_one_write(self):
+        asked = []
+
+        def glance(items):
+            asked.append([item.op for item in items])
+            return [self.bytes_of[item.op] for item in items]
+
+        write_carry(MemoryDisk().root, SOLO, SEAL, self.items, ENTRIES.__getitem__, glance)
+        assert asked == [[3, 5, 8]]
 
 
 @pytest.mark.usefixtures("small_writes")

@@ -16,9 +16,11 @@ from tests.partition.shards import (
     table_of,
 )
 
-from headrace.model.ids import Offset, Revision
+from headrace.model.ids import Offset, Op, Revision
+from headrace.partition import carry as carry_module
 from headrace.partition import files as files_module
 from headrace.partition.files import Finding
+from headrace.partition.runs import SegmentSizes
 from headrace.partition.segment import segment_name
 from headrace.sim.shard import closing, purging, trimming
 from headrace.sim.solo import SOLO
@@ -28,6 +30,26 @@ from headrace.storage.memory import MemoryDisk
 
 def snapshots(disk):
     return files_in(disk, "snapshots")
+
+
+class TestHolding:
+    def test_ops_are_parted_by_the_newest_carry_file_that_holds_each(self, monkeypatch):
+        disk = MemoryDisk()
+        shard = a_shard(disk, sizes=SegmentSizes(10**9, 10**9, 10**9))
+        for times in (3, 1, 5):
+            shard.append_many(times)
+            shard.checkpoint()
+        files = shard.store.keeper.files
+        files.rotten.update(files.carry_ops[:2])
+        shard.append_many(2)
+        shard.checkpoint()  # carries again what is rotten and still in the journal
+        ops = set(range(1, shard.head + 3))
+        for look_cost in (0, 10**6):  # walks over each index, or looks every op up
+            monkeypatch.setattr(carry_module, "_LOOK_COST", look_cost)
+            found = {op: file for file, held in files.holding(ops) for op in held}
+            assert set(found) == ops
+            assert found == {op: files.carry_of(Op(op)) for op in ops}
+        assert len(set(found.values())) == 5
 
 
 class TestNamed:

@@ -1,5 +1,6 @@
 """A Seal decides which runs become segments, equally everywhere; the others are carried."""
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -14,6 +15,7 @@ from tests.partition.builders import (
     Log,
     a_log,
     done,
+    replayed,
 )
 
 from headrace.journal.entry import SEAL
@@ -99,6 +101,58 @@ def test_a_seal_of_nothing_makes_nothing():
     for _ in range(WAITED + 2):
         assert log.seal() == Sealed(0, 0, 0)
     assert (ranges(log), carried(log)) == ([], [])
+
+
+class TestLimits:
+    """Each partition has limits of its own, so that not all come due at one Seal."""
+
+    @pytest.mark.parametrize(
+        "sizes", [SEGMENT_SIZES, SIZES, SegmentSizes(1, 1, 0), SegmentSizes(2, 9, 1)]
+    )
+    def test_they_lie_between_half_and_the_whole(self, sizes):
+        for namespace in [*range(2_000), 2**64 - 1, *(1 << bit for bit in range(64))]:
+            size, waited = sizes.of(namespace)
+            assert sizes.size_min / 2 <= size <= sizes.size_min
+            assert sizes.waited_max / 2 <= waited <= sizes.waited_max
+
+    @pytest.mark.parametrize("step", [1, 2, 8, 1 << 16, 1 << 32, 1 << 40])
+    def test_they_are_spread_evenly_however_namespaces_are_counted(self, step):
+        found = [SEGMENT_SIZES.of(number * step) for number in range(900)]
+        seals = Counter(waited for _, waited in found)
+        assert sorted(seals) == list(range(8, 17))
+        assert all(80 <= count <= 120 for count in seals.values())
+        sizes = Counter(size * 8 // SEGMENT_SIZES.size_min for size, _ in found)
+        assert all(sizes[eighth] >= 200 for eighth in range(4, 8))
+
+    def test_they_are_constants(self):
+        assert [SEGMENT_SIZES.of(number) for number in (0, 1, 2, 2**64 - 1)] == [
+            (8_388_608, 16),
+            (5_796_385, 11),
+            (7_398_467, 14),
+            (6_786_527, 13),
+        ]
+
+    def test_partitions_that_are_written_alike_come_due_at_different_seals(self):
+        log = a_log(partitions=64, sizes=SegmentSizes(10**6, 10**6, 16))
+        for at in range(64):
+            done(log.append(1, 10, at=at))
+        made = [log.seal().segment_count for _ in range(17)]
+        assert made[:8] == [0] * 8
+        assert sum(made) == 64
+        assert all(3 <= count <= 12 for count in made[8:])
+
+    def test_a_replay_cuts_the_same_segments(self):
+        log = a_log(partitions=16)
+        for version in range(1, 12):
+            for at in range(16):
+                done(log.append(version, 1, body=bytes(40 * at), at=at))
+            log.seal()
+        again = replayed(log.entries)
+        assert again.digest() == log.machine.digest()
+        parted = {at: [one.seal_op for one in log.partition(at).segments] for at in range(16)}
+        assert len(set(map(tuple, parted.values()))) >= 3
+        for at, partition in again.state.partitions.items():
+            assert [one.seal_op for one in partition.segments] == parted[at]
 
 
 @pytest.mark.parametrize(

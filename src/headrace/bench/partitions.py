@@ -25,8 +25,8 @@ from headrace.sim.shard import Proposal, appending, opening
 
 BATCH_SIZE = 64 * KIB
 BATCH_COUNT = 131_072  # 8 GiB
-# A prime: every partition gets all of them in turn, and no segment is smaller than a compressor
-# and a dictionary make those of one partition.
+# A prime: every partition gets all of them in turn, so that its segments compress as badly as
+# those of one partition.
 _DISTINCT = 251
 _GROUP_COUNT = 16  # batches in one commit group
 _TELL_SIZE = 1024 * MIB  # appended between two lines of progress

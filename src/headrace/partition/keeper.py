@@ -13,7 +13,7 @@ A segment counts as placed only once its name is durable. A step that fails is t
 the same Seal, and nothing behind it is skipped.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,10 +25,11 @@ from headrace.journal.entry import HEADER_SIZE, Entry, Header, decode_header
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.journal import Journal
 from headrace.journal.machine import State
+from headrace.journal.ring import Slot
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Identity, Op
 from headrace.partition import local as local_part
-from headrace.partition.carry import Item, write_carry
+from headrace.partition.carry import CarryFile, Item, write_carry
 from headrace.partition.files import Finding, ShardFiles
 from headrace.partition.local import Carried, Local, PlacedHere, UnplacedHere
 from headrace.partition.machine import Capture, PartitionsMachine
@@ -46,6 +47,7 @@ from headrace.partition.sealing import (
 )
 from headrace.partition.segment import SegmentInfo
 from headrace.partition.state import Piece, Placed, Segment, Unplaced
+from headrace.partition.stretch import glance
 from headrace.storage.atomic import LEFTOVER_SUFFIX
 from headrace.storage.names import joined
 from headrace.storage.stream import whole_digest
@@ -53,6 +55,8 @@ from headrace.storage.stream import whole_digest
 # Above this, what is live in the oldest is carried on: one entry must not hold a file, its
 # space and a descriptor for as long as a transaction may take.
 CARRY_COUNT_MAX: Final = 64
+
+Carrying = Mapping[Op, CarryFile]  # the newest carry file of each op that is in one
 
 
 @dataclass(slots=True)
@@ -160,8 +164,11 @@ class ShardKeeper:
         ]
         jobs: list[SealJob] = []
         chosen: list[Segment] = []
+        ops = {piece.op for segment in due for piece in _pieces(segment)}
+        held = [(file, some) for file, some in self.files.holding(ops) if file is not None]
+        carried = {op: file for file, some in held for op in some}
         for segment in due:
-            job = self._job(segment, capture.schemas, journal)
+            job = self._job(segment, capture.schemas, carried, journal)
             if isinstance(job, SealJob):
                 jobs.append(job)
                 chosen.append(segment)
@@ -256,12 +263,16 @@ class ShardKeeper:
         segment.place = Unplaced(_pieces(segment), outcome.flaw)
 
     def _job(
-        self, segment: Segment, schemas: dict[int, tuple[Schema, ...]], journal: Journal
+        self,
+        segment: Segment,
+        schemas: dict[int, tuple[Schema, ...]],
+        carried: Carrying,
+        journal: Journal,
     ) -> SealJob | str:
         """Return what is needed to write a segment, or why it cannot be written."""
         parts: list[Part] = []
         for piece in _pieces(segment):
-            part = self._part(piece, journal)
+            part = self._part(piece, carried, journal)
             if part is None:
                 return f"op {piece.op} is neither in the journal nor in a carry file"
             parts.append(part)
@@ -290,26 +301,24 @@ class ShardKeeper:
             schema_id=segment.version,
         )
 
-    def _part(self, piece: Piece, journal: Journal) -> Part | None:
+    def _part(self, piece: Piece, carried: Carrying, journal: Journal) -> Part | None:
         slot = journal.slot(piece.op)
         if slot is not None:
-            header = decode_header(slot.sealed)
-            assert isinstance(header, Header)
-            path, position = slot.file.path, slot.position + PREFIX_SIZE
-            size, checksum = HEADER_SIZE + header.body_size, header.checksum
+            item, path, position = _item(slot), slot.file.path, slot.position + PREFIX_SIZE
+        elif piece.op in carried:
+            carry = carried[piece.op]
+            (item, position), path = carry.placed(piece.op), carry.path
         else:
-            carry = self.files.carry_of(piece.op)
-            if carry is None:
-                return None
-            path, checksum = carry.path, carry.item(piece.op).checksum
-            position, size = carry.place(piece.op)
+            return None
+        size, checksum = item.size, item.checksum
         return Part(piece.op, path, position, size, checksum, piece.first, piece.timestamp)
 
     def _carry(self, ops: Iterable[Op], seal_op: Op, journal: Journal) -> None:
         """Write the live entries that are in no carry file yet into one of this Seal's own."""
-        retiring = set(self.files.carry_ops[:-CARRY_COUNT_MAX])
-        found = (self._item(op, seal_op, retiring, journal) for op in sorted(ops))
-        items = [item for item in found if item is not None]
+        items: list[Item] = []
+        for carry, held in self.files.holding(ops):
+            items += self._items(carry, held, seal_op, journal)
+        items.sort(key=lambda item: item.op)
         own = self.files.carry.get(seal_op)  # of a try whose snapshot failed
         if own is not None and all(item.op in own for item in items):
             return
@@ -322,6 +331,7 @@ class ShardKeeper:
                 seal_op,
                 items,
                 lambda op: self.read(op, journal),
+                lambda some: glance(journal, some),
             )
         except StorageFailed as failed:
             if failed.stage == "sync-dir":
@@ -329,32 +339,33 @@ class ShardKeeper:
             raise
         self.files.add_carry(written)
 
-    def _item(self, op: Op, seal_op: Op, retiring: set[Op], journal: Journal) -> Item | None:
-        """Return an entry that belongs into the carry file of this Seal; None for others.
+    def _items(
+        self, carry: CarryFile | None, ops: Iterable[Op], seal_op: Op, journal: Journal
+    ) -> Iterator[Item]:
+        """Give those of `ops`, all held by `carry`, that belong into the file of this Seal.
 
         That file is replaced as a whole: what it has from an earlier try belongs there again.
+        What is carried before stays where it is; if that file is lost, reads of it say so.
         """
-        carry, slot = self.files.carry_of(op), journal.slot(op)
         if carry is not None and carry.op == seal_op:
-            return carry.item(op)
-        if slot is not None and (carry is None or carry.op in self.files.rotten):
-            header = decode_header(slot.sealed)
-            assert isinstance(header, Header)
-            return Item(op, HEADER_SIZE + header.body_size, header.checksum)
-        if carry is not None and carry.op in retiring and isinstance(carry.read(op), Entry):
-            return carry.item(op)
-        return None  # carried before; if that file is lost, reads of it say so
+            yield from map(carry.item, ops)
+            return
+        if carry is None or carry.op in self.files.rotten:
+            slots = {op: journal.slot(op) for op in ops}
+            yield from (_item(slot) for slot in slots.values() if slot is not None)
+            ops = [op for op, slot in slots.items() if slot is None]
+        if carry is not None and carry.op in self.files.carry_ops[:-CARRY_COUNT_MAX]:
+            yield from (carry.item(op) for op in ops if isinstance(carry.read(op), Entry))
 
     def _local(self, capture: Capture) -> Local:
         """Say where everything is that the captured state names."""
         carried = {}
-        for op in _needed(capture):
-            carry = self.files.carry_of(op)
+        for carry, ops in self.files.holding(_needed(capture)):
             if carry is not None:
                 carried[carry.op] = Carried(carry.op, carry.checksum, carry.size)
             else:
                 # A file that is gone stays named: putting it back must bring its rows back.
-                carried.update(self.files.lost_carries_for(op))
+                carried.update(self.files.lost_carries_for(min(ops)))
         placed: list[PlacedHere] = []
         unplaced: list[UnplacedHere] = []
         for one in (segment for segments in capture.segments for segment in segments):
@@ -382,6 +393,12 @@ def _unplaced(one: UnplacedHere) -> Unplaced:
     if one.pieces and end != one.end:
         return Unplaced((), "the snapshot does not say where its rows are")
     return Unplaced(one.pieces, one.flaw)
+
+
+def _item(slot: Slot) -> Item:
+    header = decode_header(slot.sealed)
+    assert isinstance(header, Header)
+    return Item(slot.op, HEADER_SIZE + header.body_size, header.checksum)
 
 
 def _needed(capture: Capture) -> Iterable[Op]:

@@ -1,4 +1,9 @@
-"""Which runs become segments at a Seal: by body bytes and Seals waited, so equal everywhere."""
+"""Which runs become segments at a Seal: by body bytes and Seals waited, so equal everywhere.
+
+Partitions that are written alike would all come due at one Seal, which would write a file for
+each while the Seals around it write none. So the limits of a partition lie between half and the
+whole of the constants, by its namespace alone.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,16 +21,29 @@ class SegmentSizes:
     size_target: int = 64 * 1024 * 1024  # a longer run becomes several files
     waited_max: int = 16  # Seals that a small run is carried through
 
+    def of(self, namespace: int) -> tuple[int, int]:
+        """Return the size from which a run is due, and how many Seals a smaller one waits.
+
+        Neighbouring namespaces lie far apart in both, and many of them fill the range evenly.
+        """
+        share = namespace * _GOLDEN % 2**64
+        size, waited = (
+            most - ((most // 2 + 1) * share >> 64) for most in (self.size_min, self.waited_max)
+        )
+        return size, waited
+
 
 SEGMENT_SIZES: Final = SegmentSizes()
+_GOLDEN: Final = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: its multiples fill a ring evenly
 
 
 def cut(partition: Partition, op: Op, tip: bytes, sizes: SegmentSizes) -> list[Segment]:
     """Turn the runs that are due into segments, and let the others wait one Seal more."""
     made: list[Segment] = []
     carried: list[Run] = []
+    size_due, waited_due = sizes.of(partition.namespace)
     for run in partition.runs:
-        if run.size >= sizes.size_min or run.waited >= sizes.waited_max:
+        if run.size >= size_due or run.waited >= waited_due:
             files = _files(run.pieces, sizes)
             made += [_segment(partition, run, pieces, op, tip) for pieces in files]
         else:

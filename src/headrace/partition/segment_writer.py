@@ -84,12 +84,15 @@ def row_groups(
     for whole in batches:
         batch = whole
         while batch.num_rows:
-            count = _fitting(batch, rows_max - rows, size_max - size)
-            piece = batch.slice(0, count if group else max(count, 1))
+            piece, piece_size = batch, batch.nbytes
+            if piece.num_rows > rows_max - rows or piece_size > size_max - size:
+                count = _fitting(batch, rows_max - rows, size_max - size)
+                piece = batch.slice(0, count if group else max(count, 1))
+                piece_size = piece.nbytes
             if piece.num_rows:
                 group.append(piece)
                 rows += piece.num_rows
-                size += piece.nbytes
+                size += piece_size
             batch = batch.slice(piece.num_rows)
             if batch.num_rows:
                 yield group
