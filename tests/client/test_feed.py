@@ -33,9 +33,9 @@ VIEW = View.of(
 )
 
 
-def an_entry(first, count, schema_id=1):
+def an_entry(first, count, schema_id=1, timestamp=1_000_000, checksum=b""):
     body = bytes(encode(pa.record_batch({"id": list(range(first, first + count))})))
-    piece = Piece(True, first, count, 1_000_000, schema_id, len(body))
+    piece = Piece(True, first, count, timestamp, schema_id, len(body), checksum)
     return piece, body + bytes(-len(body) % 64)
 
 
@@ -96,6 +96,9 @@ def test_a_range_without_rows_asks_nothing():
         fetched(5, an_entry(0, 5, schema_id=0)),
         fetched(5, an_entry(0, 5, schema_id=-3)),
         fetched(5, an_entry(0, 2), an_entry(0, 3)),  # the same offsets twice
+        fetched(4, an_entry(0, 2), an_entry(3, 2)),  # one is left out
+        fetched(5, an_entry(0, 5, timestamp=2**64 - 1)),
+        fetched(5, an_entry(0, 5, checksum=b"x" * 16)),  # not what the producer sent
     ],
 )
 def test_what_is_not_the_rows_that_were_asked_for_is_refused(answer):

@@ -277,7 +277,7 @@ def test_rows_are_the_same_once_they_are_in_segments(tmp_path):
         before = topic.read(columns=["_offset", "_timestamp", "name"]).to_table()
         deadline = time.monotonic() + 60
         while topic.bounds()[0].sealed_end < 200_000:
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, log.status()
             time.sleep(0.1)
         topic.append([{"id": 200_000, "name": "late"}])
         topic.evolve({"id": "int64", "name": "string", "note": "string"})

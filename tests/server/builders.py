@@ -289,6 +289,7 @@ class PretendTransport(asyncio.Transport):
         self.said = bytearray()
         self.is_paused = False
         self.has_ended = False  # the end of the stream was written
+        self.unsent_size = 0  # of what was written
         self._is_closing = False
         protocol.connection_made(self)
 
@@ -324,7 +325,7 @@ class PretendTransport(asyncio.Transport):
         pass
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unsent_size
 
     def pause_reading(self) -> None:
         self.is_paused = True

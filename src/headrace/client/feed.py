@@ -21,6 +21,7 @@ FETCH_SIZE: Final = 4 * 1024 * 1024  # of one answer; one more is fetched ahead
 WAIT_MS: Final = 5_000  # how long a node holds on to a question about rows to come
 LAG_MAX: Final = 5.0  # seconds that a partition may be behind the topic's newest schema
 _ALIGNMENT: Final = 64
+_TIMESTAMP_END: Final = 2**63
 _SMALL: Final = 64 * 1024  # batches smaller than this are put together
 
 
@@ -134,6 +135,8 @@ class Feed:
                 raise BadFrame(f"rows from {piece.first} on are not what their producer sent")
             if piece.first > offset or piece.first + piece.row_count <= offset:
                 raise BadFrame(f"rows from {piece.first} on came where {offset} is next")
+            if not 0 <= piece.timestamp < _TIMESTAMP_END:
+                raise BadFrame(f"rows from {piece.first} on are of no time that can be")
             position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT
             try:
                 rows = cut(self._rows(piece, data), piece.first, offset, fetched.next)

@@ -184,9 +184,9 @@ class AsyncLog:
         if not isinstance(groups, Mapping):
             return {}
         return {
-            str(group): [str(line) for line in said.get("recovery") or ()]
+            str(group): [str(line) for line in said["recovery"]]
             for group, said in groups.items()
-            if isinstance(said, Mapping)
+            if isinstance(said, Mapping) and isinstance(said.get("recovery"), list)
         }
 
     async def summary(self, count_max: int | None = None) -> list[TopicSummary]:

@@ -15,7 +15,7 @@ _FILE_SIZE = "4MiB"  # of a journal file: tests are many, and write little
 @pytest.fixture
 def headrace_log(tmp_path: Path) -> Iterator["Log"]:
     """Open a log that is empty, and goes with the test. Nothing is loaded before."""
-    import headrace
+    from headrace.client import public
 
-    with headrace.open(tmp_path / "headrace", journal__file_size=_FILE_SIZE) as log:
+    with public.open(tmp_path / "headrace", journal__file_size=_FILE_SIZE) as log:
         yield log

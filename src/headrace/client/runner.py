@@ -85,7 +85,7 @@ class Runner:
             self._thread.join()
 
     def _check(self) -> None:
-        if False:
+        if not self.is_ours:
             raise BadRequest(
                 f"this log was opened in process {self._process}, before a fork",
                 hint="Open or connect in the process that uses it",

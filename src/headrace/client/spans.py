@@ -9,7 +9,7 @@ from headrace.client.moments import microseconds
 from headrace.client.patience import Caller
 from headrace.client.values import Bounds, Range
 from headrace.client.view import View
-from headrace.errors import BadRequest, Behind
+from headrace.errors import BadFrame, BadRequest, Behind
 from headrace.wire import reading
 from headrace.wire.reading import FoundOffset, GetBounds, GetOffset
 
@@ -32,10 +32,12 @@ class Spans:
         if not numbers:
             return {}
         request = GetBounds(tuple(self.view.partition(number) for number in numbers))
-        found = await self.caller.get(request, reading.Bounds)
+        found = (await self.caller.get(request, reading.Bounds)).bounds
+        if len(found) != len(numbers):
+            raise BadFrame(f"bounds of {len(numbers)} partitions were asked, {len(found)} came")
         return {
             number: Bounds(number, one.first, one.end, one.size, one.sealed_end)
-            for number, one in zip(numbers, found.bounds, strict=False)
+            for number, one in zip(numbers, found, strict=True)
         }
 
     async def at(self, number: int, timestamp: int) -> int:

@@ -13,6 +13,7 @@ from headrace.model.schema import decode_schema
 from headrace.wire.catalog import PartitionInfo, TopicInfo
 
 KEY_OPTION: Final = "key"  # the option in which a topic's key column is kept
+_MICROSECONDS_MAX: Final = 253_402_300_799_999_999  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ class View:
 
     @property
     def created_at(self) -> datetime:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.info.created_at)
+        since = timedelta(microseconds=min(max(0, self.info.created_at), _MICROSECONDS_MAX))
+        return datetime(1970, 1, 1, tzinfo=UTC) + since
 
     def partition(self, number: int) -> PartitionInfo:
         """Return partition `number`, or say how many there are."""

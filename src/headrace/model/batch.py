@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from headrace.errors import BadBatch
-from headrace.model.message import HINT, parse
+from headrace.model.message import HINT, INFLATED_SIZE_MAX, parse
 from headrace.model.values import check_nulls
 
 # A body of nothing but one int64 column has as many rows as this. More are possible only with
@@ -24,12 +24,18 @@ _FIXED_TYPES = (
     *(pa.date32(), pa.timestamp("us", tz="UTC"), pa.decimal128(1)),
 )
 # Validity, and values; strings have offsets between them.
+_WITH_OFFSETS: Final = 3
 _LEAF_BUFFERS: Final = {kind.id: 2 for kind in _FIXED_TYPES} | {
-    kind.id: 3 for kind in (pa.string(), pa.binary())
+    kind.id: _WITH_OFFSETS for kind in (pa.string(), pa.binary())
 }
+_OFFSET_SIZE: Final = 4
 
 Body = bytes | bytearray | memoryview  # or a pa.Buffer
 Layout = tuple[int, int]  # nodes and buffers of a message
+
+
+class Inflates(Exception):
+    """A batch that inflates to more than its caller has time for now. It may be a good one."""
 
 
 def encode(batch: pa.RecordBatch) -> pa.Buffer:
@@ -42,11 +48,16 @@ def encode(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def decode(
-    body: Body, schema: pa.Schema, row_count: int, known: Layout | None = None
+    body: Body,
+    schema: pa.Schema,
+    row_count: int,
+    known: Layout | None = None,
+    inflated_max: int = INFLATED_SIZE_MAX,
 ) -> pa.RecordBatch:
     """Return the batch in `body`, without a copy unless compressed; judge no values.
 
-    `known` is the layout of `schema`, where the caller has it already.
+    `known` is the layout of `schema`, where the caller has it already. Inflates is raised
+    before anything is inflated.
     """
     node_count, buffer_count = known or layout(schema)
     view = memoryview(body)
@@ -55,6 +66,8 @@ def decode(
         raise BadBatch(
             f"the header says {row_count} rows, the batch has {message.row_count}", hint=HINT
         )
+    if message.inflated_size > inflated_max:
+        raise Inflates
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(view), schema)
     except pa.ArrowMemoryError:
@@ -64,9 +77,13 @@ def decode(
 
 
 def admit(
-    body: Body, schema: pa.Schema, row_count: int, known: Layout | None = None
+    body: Body,
+    schema: pa.Schema,
+    row_count: int,
+    known: Layout | None = None,
+    inflated_max: int = INFLATED_SIZE_MAX,
 ) -> pa.RecordBatch:
-    """Return the batch in a client's `body`, every value of it judged."""
+    """Return the batch in a client's `body`, every value of it judged. See `decode`."""
     if row_count == 0:
         raise BadBatch("the batch has no rows", hint="There is nothing to append: leave it out")
     if row_count > ROW_COUNT_MAX:
@@ -74,7 +91,7 @@ def admit(
             f"the batch has {row_count} rows, at most {ROW_COUNT_MAX} are taken",
             hint="Send its rows in more than one batch",
         )
-    batch = decode(body, schema, row_count, known)
+    batch = decode(body, schema, row_count, known, inflated_max)
     for field, column in zip(schema, batch.columns, strict=True):
         _validate(field.name, column)
         check_nulls(column, field, field.name)
@@ -101,9 +118,20 @@ def _counts(path: str, kind: pa.DataType) -> tuple[int, int]:
 
 def _may_be_slice(batch: pa.RecordBatch) -> bool:
     """Tell whether there may be more in its buffers than its rows. Spare bits do not show."""
-    if batch.get_total_buffer_size() != batch.nbytes:
+    # Arrow does not count the last offset, which ends a column of strings, lists or maps.
+    ends = sum(_end_count(kind) for kind in batch.schema.types)
+    if batch.get_total_buffer_size() != batch.nbytes + ends * _OFFSET_SIZE:
         return True
     return all(types.is_boolean(kind) for kind in batch.schema.types)
+
+
+def _end_count(kind: pa.DataType) -> int:
+    """Return how many arrays with offsets a column of `kind` has."""
+    if types.is_struct(kind):
+        return sum(_end_count(field.type) for field in kind)
+    if types.is_list(kind) or types.is_map(kind):
+        return 1 + _end_count(kind.field(0).type)
+    return int(_LEAF_BUFFERS.get(kind.id) == _WITH_OFFSETS)
 
 
 def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:

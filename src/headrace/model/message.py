@@ -19,9 +19,9 @@ from typing import Final
 
 from headrace.errors import BadBatch
 
-# Four times what a body may have: rows that compress better than that come in more batches, and
-# one append takes this much memory at most.
-INFLATED_SIZE_MAX: Final = 256 * 1024 * 1024
+# What a body may have: rows leave again without their compression, a batch or a row group at a
+# time, and must fit into an answer. One append takes no more memory than this, either.
+INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
 
 _PREFIX = struct.Struct("<II")
 _CONTINUATION: Final = 0xFFFFFFFF
