@@ -57,6 +57,7 @@ from headrace.storage.seam import Directory
 
 CONFIG_NAME: Final = "node.toml"
 SOCKET_NAME: Final = "headrace.sock"
+METADATA_FILE_SIZE: Final = 4 * 1024 * 1024  # its entries are few and small
 _THREADS: Final = 4  # for rows; each holds the interpreter only briefly
 _JUDGES: Final = 2  # for large batches: no reader waits for them, each holds one inflated
 
@@ -212,7 +213,10 @@ class Boot:
         return directory
 
     def _recover_metadata(self, cluster: ClusterIdentity, machine: MetadataMachine) -> None:
-        options = self._options(self.config.journal.metadata_slots)
+        journal = self.config.journal
+        options = self._options(
+            journal.metadata_slots, min(journal.file_size, METADATA_FILE_SIZE)
+        )
 
         def bring_back() -> RecoveryReport:
             group, report = recover(
@@ -226,7 +230,7 @@ class Boot:
 
     def _recover_shards(self, cluster: ClusterIdentity) -> None:
         options = StoreOptions(
-            group=self._options(self.config.journal.slots),
+            group=self._options(self.config.journal.slots, self.config.journal.file_size),
             sealer=lambda: Children(self.config.seal.children),
         )
         for number in cluster.shards:
@@ -319,10 +323,11 @@ class Boot:
         _count_unsealed(pace, group)
         return Driver(name, Pump(group, pace, limits), self.loop, commit.group_size)
 
-    def _options(self, slots: int) -> Options:
-        journal = self.config.journal
+    def _options(self, slots: int, file_size: int) -> Options:
         return Options(
-            slots=slots, file_size=journal.file_size, spare_count_max=journal.spare_count
+            slots=slots,
+            file_size=file_size,
+            spare_count_max=self.config.journal.spare_count,
         )
 
     def _describe(self, number: GroupId) -> dict[str, object]:

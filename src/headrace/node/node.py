@@ -120,11 +120,16 @@ class Node:
             self._target = TargetView(metadata.revision, True, metadata.target())
         return self._target
 
+    def begin_stop(self) -> None:
+        """Take nothing new, and let nobody wait for what may come."""
+        if not self.is_stopping:
+            self.is_stopping = True
+            for running in self.shards.values():
+                running.driver.perform(running.shard.on_stop())
+
     async def stop(self) -> None:
         """Answer what is under way, and end the threads. The caller sets the limit."""
-        self.is_stopping = True
-        for running in self.shards.values():
-            running.driver.perform(running.shard.on_stop())
+        self.begin_stop()
         if self.open_count:
             self._drained = asyncio.Event()
             await self._drained.wait()
@@ -232,11 +237,7 @@ class Node:
         schemas = found.versions
         schema = schemas.get(request.schema_id)
         if schema is None:
-            raise NotYet(
-                "schema_unknown",
-                f"schema {request.schema_id} is not known here yet; there are {len(schemas)}",
-                hint="Repeat it in a moment, or look the topic up again",
-            )
+            raise schema_unknown(request.schema_id, len(schemas))
 
         kind = Kind(schema, found.layouts[request.schema_id])
 
@@ -272,6 +273,9 @@ class Node:
     ) -> None:
         """Read now, or when there is something to read."""
         reader = running.shard.store.reader
+        known = reader.schemas(key).versions
+        if request.version > max(known):
+            raise schema_unknown(request.version, len(known))
         wait = min(deadline, self.loop.time() + max(0, request.wait_ms) / 1_000)
         end = reader.partition(key).end
         if request.start >= end and request.end is None and self.loop.time() < wait:
@@ -341,3 +345,12 @@ class Node:
                 max_hold_ms = self.config.retention.max_hold.ms
                 effects += running.shard.retain(self.metadata, now, max_hold_ms)
             running.driver.perform(effects)
+
+
+def schema_unknown(version: int, count: int) -> NotYet:
+    """Say that a schema is on its way here, or was never made."""
+    return NotYet(
+        "schema_unknown",
+        f"schema {version} is not known here yet; there are {count}",
+        hint="Repeat it in a moment, or look the topic up again",
+    )

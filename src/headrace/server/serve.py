@@ -33,6 +33,8 @@ class Serving:
 
     async def stop(self) -> None:
         """Stop accepting, answer what is in flight, then stop the groups."""
+        if self.boot.node is not None:
+            self.boot.node.begin_stop()
         limit = self.boot.config.stop.timeout.seconds
         await asyncio.gather(*(listener.close(limit) for listener in self.listeners))
         if self.http is not None:
