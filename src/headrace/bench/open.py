@@ -60,7 +60,7 @@ def _opening(
 ) -> Iterator[Round]:
     """Fill a log through a node of its own, end that node, and open what it left."""
     made = path.with_suffix(".made")
-    with a_server(made, is_killed=is_killed) as address:
+    with a_server(made, "listen.socket=false", is_killed=is_killed) as address:
         asyncio.run(_filled(address, fill))
 
     def one_round() -> float:

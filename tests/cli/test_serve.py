@@ -1,0 +1,129 @@
+"""`headrace serve` as people run it: it says where it listens, serves, and stops cleanly."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+import headrace
+
+SECONDS_MAX = 60
+
+
+@contextmanager
+def serving(path, *options):
+    """Run a node, and give its process and the address it says."""
+    command = [sys.executable, "-m", "headrace", "serve", "--data", str(path)]
+    command += ["--listen", "127.0.0.1:0", "--set", "journal.file_size=4MiB", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        said = []
+        try:
+            for line in process.stderr:
+                said.append(line)
+                if "node.listening" in line:
+                    yield process, line.rpartition(" ")[2].strip().strip('"'), said
+                    break
+            else:
+                pytest.fail("".join(said))
+        finally:
+            process.kill()
+
+
+def refused(*arguments) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly_and_everything_is_there_again(tmp_path, number):
+    with serving(tmp_path, "--set", "listen.http=") as (process, address, _):
+        with headrace.connect(address) as log:
+            topic = log.create_topic("orders", {"id": "int64"})
+            topic.append({"id": list(range(100))})
+        process.send_signal(number)
+        assert process.wait(SECONDS_MAX) == 0
+    with serving(tmp_path, "--set", "listen.http=") as (process, address, said):
+        assert any("after a clean stop" in line for line in said)
+        with headrace.connect(address) as log:
+            assert log.topic("orders").read().to_table()["id"].to_pylist() == list(range(100))
+
+
+def test_kill_9_loses_nothing(tmp_path):
+    with serving(tmp_path, "--set", "listen.http=") as (process, address, _):
+        with headrace.connect(address) as log:
+            log.create_topic("orders", {"id": "int64"}).append({"id": [1, 2, 3]})
+        process.kill()
+        process.wait(SECONDS_MAX)
+    with serving(tmp_path, "--set", "listen.http=") as (process, address, said):
+        assert any("after an unclean stop" in line for line in said)
+        with headrace.connect(address) as log:
+            assert log.topic("orders").read().to_table()["id"].to_pylist() == [1, 2, 3]
+
+
+def test_health_and_metrics_are_served(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with serving(tmp_path, "--set", f"listen.http=127.0.0.1:{port}") as (_, address, _):
+        with headrace.connect(address) as log:
+            log.create_topic("orders", {"id": "int64"}).append({"id": [1, 2, 3]})
+        base = f"http://127.0.0.1:{port}"
+        with urllib.request.urlopen(f"{base}/health/ready", timeout=10) as answer:
+            found = json.load(answer)
+        assert found["ready"] is True
+        assert found["steps"]["listen"].endswith(address)
+        with urllib.request.urlopen(f"{base}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        assert "headrace_append_rows_total 3.0" in text
+        assert "headrace_ready 1.0" in text
+
+
+def test_other_processes_reach_it_through_its_socket(tmp_path):
+    with serving(tmp_path, "--set", "listen.http=") as (_, address, _):
+        with headrace.connect(address) as log:
+            log.create_topic("orders", {"id": "int64"}).append({"id": [1]})
+        with headrace.connect(f"unix:{tmp_path}/headrace.sock") as log:
+            assert log.topics() == ["default/orders"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--set", "seal.sise=1GiB"], "Is it seal.size?"),
+        (["--set", "seal.size"], "section.key=value"),
+        (["--set", "seal.size=much"], "seal.size"),
+        (["--listen", "nowhere"], "listen.address"),
+        (["--listen", "0.0.0.0:7000"], "auth.token"),
+        (["--config", "/nonexistent.toml"], "cannot be read"),
+    ],
+)
+def test_a_bad_setting_is_named_and_nothing_is_made(tmp_path, options, said):
+    path = tmp_path / "data"
+    assert said in refused("--data", str(path), *options)
+    assert not path.exists()
+
+
+def test_a_directory_that_is_held_says_by_whom(tmp_path):
+    with serving(tmp_path, "--set", "listen.http=") as (process, _, _):
+        command = [sys.executable, "-m", "headrace", "serve", "--data", str(tmp_path)]
+        done = subprocess.run(
+            [*command, "--listen", "127.0.0.1:0", "--set", "listen.http="],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        assert done.returncode == 5
+        assert f"held by process {process.pid}" in done.stderr
