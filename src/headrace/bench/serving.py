@@ -4,6 +4,7 @@ Producers run in a process of their own, so that neither side has the other's in
 make their batches first, connect, and say so; then each line on their input is one round.
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def _address(events: IO[str]) -> str:
     for line in events:
         said.append(line)
         if _LISTENING in line:
-            return line.rpartition(" ")[2].strip().strip('"')
+            return re.split(r'[ "=]', line.strip().strip('"'))[-1]
     raise Unavailable(f"the node did not start: {''.join(said[-5:])}")
 
 
