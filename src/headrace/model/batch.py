@@ -5,14 +5,14 @@ admitted before. Compressed bodies are taken; `encode` makes none. The bytes are
 message.py.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyarrow import types
 
 from headrace.errors import BadBatch
 from headrace.model.message import HINT, INFLATED_SIZE_MAX, parse
-from headrace.model.values import check_nulls
+from headrace.model.values import check_nulls, is_required
 
 # A body of nothing but one int64 column has as many rows as this. More are possible only with
 # narrow columns, and would grow far beyond their body: every row gets an offset, a timestamp
@@ -31,7 +31,14 @@ _LEAF_BUFFERS: Final = {kind.id: 2 for kind in _FIXED_TYPES} | {
 _OFFSET_SIZE: Final = 4
 
 Body = bytes | bytearray | memoryview  # or a pa.Buffer
-Layout = tuple[int, int]  # nodes and buffers of a message
+
+
+class Layout(NamedTuple):
+    """What is worked out once of a schema, and asked for each batch."""
+
+    node_count: int  # of a message
+    buffer_count: int
+    required: tuple[tuple[int, pa.Field], ...]  # columns that hold something never null
 
 
 class Inflates(Exception):
@@ -40,7 +47,8 @@ class Inflates(Exception):
 
 def encode(batch: pa.RecordBatch) -> pa.Buffer:
     """Return the body for `batch`: uncompressed, and of a slice only its own rows."""
-    layout(batch.schema)
+    for field in batch.schema:
+        _counts(field.name, field.type)
     try:
         return (_compacted(batch) if _may_be_slice(batch) else batch).serialize()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -59,9 +67,9 @@ def decode(
     `known` is the layout of `schema`, where the caller has it already. Inflates is raised
     before anything is inflated.
     """
-    node_count, buffer_count = known or layout(schema)
+    known = known or layout(schema)
     view = memoryview(body)
-    message = parse(view, node_count=node_count, buffer_count=buffer_count)
+    message = parse(view, node_count=known.node_count, buffer_count=known.buffer_count)
     if message.row_count != row_count:
         raise BadBatch(
             f"the header says {row_count} rows, the batch has {message.row_count}", hint=HINT
@@ -91,17 +99,22 @@ def admit(
             f"the batch has {row_count} rows, at most {ROW_COUNT_MAX} are taken",
             hint="Send its rows in more than one batch",
         )
+    known = known or layout(schema)
     batch = decode(body, schema, row_count, known, inflated_max)
-    for field, column in zip(schema, batch.columns, strict=True):
-        _validate(field.name, column)
-        check_nulls(column, field, field.name)
+    _validate(batch)
+    for place, field in known.required:
+        check_nulls(batch.column(place), field, field.name)
     return batch
 
 
 def layout(schema: pa.Schema) -> Layout:
-    """Return how many nodes and buffers a message of `schema` has."""
+    """Work out what a message of `schema` must have."""
     counts = [_counts(field.name, field.type) for field in schema]
-    return sum(nodes for nodes, _ in counts), sum(buffers for _, buffers in counts)
+    return Layout(
+        sum(nodes for nodes, _ in counts),
+        sum(buffers for _, buffers in counts),
+        tuple((place, field) for place, field in enumerate(schema) if is_required(field)),
+    )
 
 
 def _counts(path: str, kind: pa.DataType) -> tuple[int, int]:
@@ -140,7 +153,17 @@ def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _validate(name: str, column: pa.Array) -> None:
+def _validate(batch: pa.RecordBatch) -> None:
+    """Let Arrow look at every value; if one is wrong, at each column, to name it."""
+    try:
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            _validate_column(name, column)
+        raise BadBatch(_first_line(error), hint=HINT) from error
+
+
+def _validate_column(name: str, column: pa.Array) -> None:
     try:
         column.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -91,6 +91,11 @@ def check_nulls(array: pa.Array, field: pa.Field, path: str, absent: int = 0) ->
             check_nulls(part, child, inside(path, child.name), array.null_count)
 
 
+def is_required(field: pa.Field) -> bool:
+    """Say whether `field`, or something within it, may not be null."""
+    return not field.nullable or _has_required(field.type)
+
+
 def check_names(found: Sequence[str], expected: Iterable[str], path: str = "") -> None:
     """Raise BadBatch unless both are the same names, each once, in any order."""
     known = list(expected)

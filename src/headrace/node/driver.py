@@ -7,7 +7,7 @@ group.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -61,14 +61,16 @@ class Driver:
         """Let time pass."""
         self.perform(self.pump.on_tick(now_us(), self.loop.time()))
 
-    def perform(self, effects: Iterable[Effect]) -> None:
-        """Carry out `effects`, in order."""
+    def perform(self, effects: Sequence[Effect]) -> None:
+        """Carry out `effects`: entries first, then the others in order.
+
+        Whoever is answered may ask for the next op at once, and its entry goes behind these.
+        """
+        self._hand_over([one for effect in effects for one in _entries_of(effect)])
         for effect in effects:
             match effect:
-                case Append(entries):
-                    if not self._outgoing:
-                        self.loop.call_soon(self._flush)
-                    self._outgoing += entries
+                case Append():
+                    pass
                 case Reply(ticket, result):
                     if ticket is not None:
                         assert callable(ticket)
@@ -103,8 +105,14 @@ class Driver:
         self.writer.stop()
         self.checkpoints.shutdown()
 
+    def _hand_over(self, entries: list[Entry]) -> None:
+        """Have these written at the end of this turn of the loop."""
+        if entries and not self._outgoing:
+            self.loop.call_soon(self._flush)
+        self._outgoing += entries
+
     def _flush(self) -> None:
-        """Hand over all that one turn of the loop has prepared."""
+        """Give the writer all that one turn of the loop has prepared."""
         entries, self._outgoing = self._outgoing, []
         self.writer.append(entries)
 
@@ -153,3 +161,7 @@ class Driver:
     def _on_unpersisted(self, error: HeadraceError) -> None:
         event("node.checkpoint.failed", group=self.name, error=str(error))
         self.perform(self.pump.on_unpersisted(error, self.loop.time()))
+
+
+def _entries_of(effect: Effect) -> list[Entry]:
+    return effect.prepares if isinstance(effect, Append) else []
