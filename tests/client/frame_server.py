@@ -14,6 +14,7 @@ class TinyNode:
     """Greets by itself; everything else goes to `on_request`."""
 
     def __init__(self, on_request=None, token=None, in_flight_max=64, version=VERSION):
+        self.cluster = b"c" * 16
         self.on_request = on_request or (lambda peer, frame, message: None)
         self.token = token
         self.in_flight_max = in_flight_max
@@ -52,7 +53,7 @@ class Peer(asyncio.BufferedProtocol):
                 Welcome(
                     version=node.version,
                     release="tiny",
-                    cluster=b"c" * 16,
+                    cluster=node.cluster,
                     nonce=NODE_NONCE,
                     needs_proof=node.token is not None,
                     body_size_max=1024 * 1024,

@@ -7,11 +7,13 @@ import pytest
 from tests.client.frame_server import TinyNode, listening
 
 from headrace.client import connection
+from headrace.client.patience import Caller
 from headrace.client.remote import Address, RemoteChannel, parse_addresses
 from headrace.errors import (
     BadRequest,
     Busy,
     ConnectionLost,
+    Refused,
     TimedOut,
     Unauthorized,
     Unknown,
@@ -190,6 +192,28 @@ async def test_a_channel_connects_again():
         await asyncio.sleep(0.05)
         assert (await channel.call(ListTopics(), timeout=5))[0] == TOPICS
         assert len(node.peers) == 2
+        await channel.close()
+
+
+async def test_a_node_of_another_cluster_is_refused_at_once_and_asked_nothing():
+    node = TinyNode(answering, token=b"sesame")
+    async with listening(node) as address:
+        channel = a_channel(address, "sesame")
+        await channel.call(ListTopics(), timeout=5)
+    other = TinyNode(answering, token=b"sesame")
+    other.cluster = b"d" * 16
+    async with listening(other, int(address.split(":")[1])):
+        await asyncio.sleep(0.05)
+        for _ in range(2):
+            before = time.monotonic()
+            with pytest.raises(Refused, match="cluster") as told:
+                await Caller(channel, 5.0).get(ListTopics(), Topics)
+            assert told.value.code == "another_cluster"
+            assert told.value.hint == "Connect anew"
+            assert time.monotonic() - before < 2
+        assert {type(each) for each in other.heard} == {Hello}
+        other.cluster = node.cluster  # the right one is back
+        assert (await channel.call(ListTopics(), timeout=5))[0] == TOPICS
         await channel.close()
 
 

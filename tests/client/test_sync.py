@@ -21,6 +21,7 @@ from headrace.errors import (
     BadConfig,
     BadRequest,
     ConnectionLost,
+    Refused,
     Unauthorized,
 )
 
@@ -263,6 +264,22 @@ def test_a_node_that_starts_again_is_found_and_nothing_is_twice(tmp_path):
     log.close()
     later.join()
     again[0].stop()
+
+
+def test_a_node_of_another_directory_gets_nothing_that_was_meant_for_the_first(tmp_path):
+    node = RunningNode(tmp_path / "a")
+    port = node.address.rpartition(":")[2]
+    with headrace.connect(node.address) as log:
+        topic = log.create_topic("shop/orders", SCHEMA)
+        topic.append([{"id": 1, "name": "x"}])
+        node.stop()
+        with _start(tmp_path / "b", port) as other, headrace.connect(other.address) as theirs:
+            secrets = theirs.create_topic("bank/secrets", SCHEMA)
+            with pytest.raises(Refused, match="cluster"):
+                topic.append([{"id": 99, "name": "astray"}])
+            with pytest.raises(Refused, match="cluster"):
+                log.topics()
+            assert secrets.read().row_count == 0
 
 
 def _start(path: Path, port: str) -> RunningNode:

@@ -26,10 +26,13 @@ from headrace.errors import (
     BadSchema,
     Behind,
     Expired,
+    HeadraceError,
+    NotReady,
     NotYet,
     PartitionUnknown,
     Recreated,
     Refused,
+    TimedOut,
     TopicExists,
     TopicUnknown,
     WriterUnknown,
@@ -382,3 +385,87 @@ def _with(request, **changes):
     from dataclasses import replace
 
     return replace(request, **changes)
+
+
+class TestTrouble:
+    def test_a_shard_that_halted_says_so_and_leaves_the_loop_in_peace(self, tmp_path):
+        async def work(node):
+            info = await a_topic(node)
+            await append(node, Writer(info))
+            running = node.node.shards[1]
+            running.driver.perform(running.driver.pump.on_halted(HeadraceError("a defect")))
+            other = await a_topic(node, "other")
+            with pytest.raises(NotReady, match="a defect"):
+                await append(node, Writer(other))
+            status = node.node.status()
+            assert status["ready"] is False
+            assert "a defect" in status["groups"]["1"]["halted"]
+            passes = running.shard.reconciler.counters.pass_count
+            began = time.process_time()
+            await asyncio.sleep(0.5)
+            assert time.process_time() - began < 0.3
+            assert running.shard.reconciler.counters.pass_count - passes < 5
+
+        on_node(tmp_path, work)
+
+    def test_a_checkpoint_that_dies_of_a_defect_halts_its_group(self, tmp_path, monkeypatch):
+        async def work(node):
+            info = await a_topic(node)
+            await append(node, Writer(info))
+            running = node.node.shards[1]
+
+            def dying(*_):
+                raise MemoryError("none left")
+
+            monkeypatch.setattr(type(running.shard.store.keeper), "seal", dying)
+            running.driver.perform(running.driver.pump.request_seal(1))
+            await eventually(lambda: running.driver.pump.halted is not None)
+            with pytest.raises(NotReady, match="none left"):
+                await append(node, Writer(info))
+
+        on_node(tmp_path, work)
+
+    def test_a_defect_in_a_read_is_an_answer(self, tmp_path, monkeypatch):
+        async def work(node):
+            info = await a_topic(node)
+            await append(node, Writer(info))
+
+            def dying(*_):
+                raise ZeroDivisionError
+
+            monkeypatch.setattr("headrace.node.node.fetch", dying)
+            with pytest.raises(NotReady, match="ZeroDivisionError"):
+                await ask(node, fetch_of(info.partitions[0]))
+
+        on_node(tmp_path, work)
+
+    def test_a_read_whose_deadline_is_over_is_not_begun(self, tmp_path):
+        async def work(node):
+            info = await a_topic(node)
+            await append(node, Writer(info))
+            with pytest.raises(TimedOut):
+                await ask(node, fetch_of(info.partitions[0]), timeout=-0.01)
+            writer = Writer(info)
+            with pytest.raises(TimedOut):
+                await ask(node, *writer.request(), timeout=-0.01)
+            assert (await append(node, Writer(info))).start == 10
+
+        on_node(tmp_path, work)
+
+    def test_many_who_wait_for_rows_cost_little_each(self, tmp_path):
+        async def work(node):
+            info = await a_topic(node)
+            await ask(node, reading.GetBounds(info.partitions))
+            waiting = [
+                asyncio.ensure_future(ask(node, fetch_of(info.partitions[0], wait_ms=15_000)))
+                for _ in range(3_000)
+            ]
+            await asyncio.sleep(0)
+            shard = node.node.shards[1].shard
+            assert sum(map(len, shard.waiters.values())) == 3_000
+            began = time.process_time()
+            shard._wake_readers(info.partitions[0].namespace, info.partitions[0].created)
+            assert time.process_time() - began < 1.0
+            await asyncio.gather(*waiting)
+
+        on_node(tmp_path, work)

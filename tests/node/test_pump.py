@@ -204,3 +204,14 @@ def test_errors_of_sealing_are_no_reason_to_stop():
     one.write()
     one.take(one.pump.on_unpersisted(SealFailed("segments", "no space"), 0.0))
     assert one.pump.halted is None
+
+
+def test_a_deadline_says_that_checkpoints_are_what_is_waited_for():
+    one = hands(seal_size=1)
+    for ticket in "abc":
+        one.append(ticket, deadline=5.0)
+    one.write()
+    one.take(one.pump.on_unpersisted(SealFailed("segments", "no space"), 0.0))
+    one.take(one.pump.on_tick(one.now, 5.0))
+    assert isinstance(one.answers["c"], TimedOut)
+    assert "no space" in str(one.answers["c"])

@@ -19,6 +19,7 @@ from headrace.errors import BadBatch, BodyTooLarge, HeadraceError
 from headrace.journal.entry import BODY_SIZE_MAX, CHECKSUM_SIZE
 from headrace.model import batch
 from headrace.model.message import INFLATED_SIZE_MAX
+from headrace.node.outcomes import defect
 from headrace.partition.operations import (
     APPEND,
     STAGE,
@@ -102,6 +103,10 @@ def _outcome(judge: Judge, inflated_max: int) -> Request | HeadraceError:
         return error
     except (MemoryError, pa.ArrowMemoryError):
         return BadBatch("this node has not enough memory for it", hint="Send smaller batches")
+    except batch.Inflates:
+        raise
+    except Exception as error:  # noqa: BLE001 - the root of a thread's work
+        return defect("the judging of a batch", error)
 
 
 def judge_append(request: Append, body: Buffer, kind: Kind, inflated_max: int) -> Request:

@@ -13,6 +13,7 @@ refuses leaves a node that is up and says so; with `strict` it ends the start in
 """
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -107,16 +108,23 @@ class Boot:
         """Take all steps, and return what runs then."""
         return StartedNode(await self.run(), self)
 
-    async def stop(self) -> None:
-        """Stop cleanly: what is under way is finished, heads are marked, the lock is free."""
+    async def stop(self, seconds: float | None = None) -> None:
+        """Stop cleanly: what is under way is finished, heads are marked, the lock is free.
+
+        After `seconds`, or `stop.timeout`, everything is let go as it is.
+        """
         assert self.node is not None
+        limit = self.config.stop.timeout.seconds if seconds is None else seconds
         try:
-            async with asyncio.timeout(self.config.stop.timeout.seconds):
+            async with asyncio.timeout(limit):
                 await self.node.stop()
         except TimeoutError:
-            event("node.stop.late", seconds=self.config.stop.timeout.seconds)
+            event("node.stop.late", seconds=limit)
             await self._abandon()
             return
+        except BaseException:
+            await self._abandon()
+            raise
         await self.loop.run_in_executor(None, self._stop_groups)
         event("node.stopped", path=self.path)
 
@@ -345,16 +353,35 @@ class Boot:
         if group is not None:
             said["durable"] = group.journal.durable
             said["applied"] = group.applied
-            said["halted"] = None if group.halted is None else str(group.halted)
+            said |= self._describe_pump(number)
         return said
+
+    def _describe_pump(self, number: GroupId) -> dict[str, object]:
+        """Say why a group does not go on, or why its checkpoints do not."""
+        driver = None
+        if self.node is not None and number in self.node.shards:
+            driver = self.node.shards[number].driver
+        elif self.node is not None and number == METADATA and self.node.catalog is not None:
+            driver = self.node.catalog.driver
+        if driver is None:
+            return {}
+        halted, failure = driver.pump.halted, driver.pump.last_failure
+        return {
+            "halted": None if halted is None else str(halted),
+            "checkpoint": None if failure is None else str(failure),
+        }
 
     def _stop_groups(self) -> None:
         """Mark the heads and let go of everything."""
+        stops: list[Callable[[], None]] = [store.stop for store in self.stores.values()]
+        if self.metadata_group is not None:
+            stops.append(self.metadata_group.stop)
         try:
-            for store in self.stores.values():
-                store.stop()
-            if self.metadata_group is not None:
-                self.metadata_group.stop()
+            for stop in stops:
+                try:
+                    stop()
+                except HeadraceError as error:  # the others still get their clean heads
+                    event("node.group.unclean", level=logging.WARNING, error=str(error))
         finally:
             self._let_go()
 

@@ -23,7 +23,7 @@ from headrace.model.ids import GroupId, Revision
 from headrace.model.names import TopicName, check_name, parse_topic
 from headrace.model.schema import check_evolution, check_sealable, decode_schema
 from headrace.node.driver import Driver
-from headrace.node.outcomes import metadata_error, topic_unknown
+from headrace.node.outcomes import defect, metadata_error, topic_unknown
 from headrace.vsr.messages import Request
 from headrace.wire import catalog as wire
 from headrace.wire.messages import MetadataRequest, Reply
@@ -175,9 +175,10 @@ class Catalog:
             self._propose(command, deadline, answer)
 
         def with_stream(result: object) -> None:
-            # Refused as one that exists: somebody else was quicker, which is as good.
             if isinstance(result, HeadraceError):
                 answer(result, ())
+            elif isinstance(result, results.Refused) and not _is_there(result):
+                answer(metadata_error(result, self.names()), ())
             else:
                 propose()
 
@@ -220,6 +221,8 @@ class Catalog:
                 check()
             except HeadraceError as error:
                 self.driver.loop.call_soon_threadsafe(answer, error, ())
+            except Exception as error:  # noqa: BLE001 - the root of a thread's work
+                self.driver.loop.call_soon_threadsafe(answer, defect("a check", error), ())
             else:
                 self.driver.loop.call_soon_threadsafe(then)
 
@@ -256,6 +259,11 @@ class Catalog:
         for topic in self.state.topics.values():
             counts[topic.shard] += len(topic.partitions)
         return min(counts, key=lambda shard: (counts[shard], shard))
+
+
+def _is_there(refused: results.Refused) -> bool:
+    """Tell whether somebody else was quicker to make a stream, which is as good."""
+    return refused.code is results.Code.STREAM_EXISTS
 
 
 def _check_new(data: bytes, options: dict[str, str]) -> None:

@@ -6,6 +6,7 @@ group.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -155,8 +156,10 @@ class Driver:
             self.perform(self.pump.on_persisted(running.result()))
         elif isinstance(error, HeadraceError):
             self._on_unpersisted(error)
-        else:
-            raise error
+        else:  # a defect, or no memory: what it left is not known
+            died = HeadraceError(f"the checkpoint's thread died: {error!r}")
+            event("node.checkpoint.died", level=logging.ERROR, group=self.name, error=died)
+            self.perform(self.pump.on_halted(died))
 
     def _on_unpersisted(self, error: HeadraceError) -> None:
         event("node.checkpoint.failed", group=self.name, error=str(error))

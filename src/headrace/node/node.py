@@ -8,15 +8,16 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from headrace.errors import HeadraceError, NotReady, NotYet
+from headrace.errors import HeadraceError, NotReady, NotYet, TimedOut
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.namespace import Namespace
 from headrace.node.admission import Admission, Kind, judge_append, judge_stage
 from headrace.node.catalog import Catalog
 from headrace.node.driver import Driver, now_us
+from headrace.node.outcomes import defect
 from headrace.node.reads import bounds_of, cursors_of, fetched
 from headrace.node.requests import to_log, to_reply
 from headrace.node.router import Awaited, Router
@@ -118,6 +119,8 @@ class Node:
         metadata = self.metadata
         if self._target is None or self._target.revision != metadata.revision:
             self._target = TargetView(metadata.revision, True, metadata.target())
+        if self.require_catalog().driver.pump.halted is not None:
+            return replace(self._target, is_normal=False)
         return self._target
 
     def begin_stop(self) -> None:
@@ -136,9 +139,9 @@ class Node:
         drivers = [running.driver for running in self.shards.values()]
         if self.catalog is not None:
             drivers.append(self.catalog.driver)
-        await asyncio.gather(*(driver.stop() for driver in drivers))
         if self._timer is not None:
             self._timer.cancel()
+        await asyncio.gather(*(driver.stop() for driver in drivers))
 
     def _submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
         if isinstance(request, Ping):
@@ -217,7 +220,9 @@ class Node:
             case reading.GetOffset():
                 timestamp = request.timestamp
                 self._read(
-                    lambda: (reading.FoundOffset(reader.offset_at(key, timestamp)), ()), answer
+                    lambda: (reading.FoundOffset(reader.offset_at(key, timestamp)), ()),
+                    deadline,
+                    answer,
                 )
             case reading.GetCursors():
                 answer(cursors_of(reader.partition(key)), ())
@@ -257,6 +262,9 @@ class Node:
     def _propose(
         self, running: Running, request: log.Request, deadline: float, answer: Answer
     ) -> None:
+        if self.loop.time() >= deadline:
+            answer(late(), ())
+            return
         running.driver.submit(
             request,
             lambda result: answer(to_reply(result), ()),
@@ -290,7 +298,7 @@ class Node:
             request.columns,
             request.version,
         )
-        self._read(lambda: fetched(fetch(reader, wanted)), answer)
+        self._read(lambda: fetched(fetch(reader, wanted)), deadline, answer)
 
     def _fetch_again(self, request: reading.Fetch, deadline: float, answer: Answer) -> None:
         """Read what has come, or nothing if the wait was in vain."""
@@ -306,15 +314,26 @@ class Node:
         )
         self._try(again, b"", deadline, answer)
 
-    def _read(self, work: Callable[[], tuple[Reply, Sequence[Buffer]]], answer: Answer) -> None:
-        """Read beside the loop, and answer on it."""
+    def _read(
+        self,
+        work: Callable[[], tuple[Reply, Sequence[Buffer]]],
+        deadline: float,
+        answer: Answer,
+    ) -> None:
+        """Read beside the loop, and answer on it. What waited too long is not begun."""
 
         def run() -> None:
             reply: Reply | HeadraceError
+            body: Sequence[Buffer] = ()
             try:
-                reply, body = work()
+                if self.loop.time() >= deadline:
+                    reply = late()
+                else:
+                    reply, body = work()
             except HeadraceError as error:
-                reply, body = error, ()
+                reply = error
+            except Exception as error:  # noqa: BLE001 - the root of a thread's work
+                reply = defect("a read", error)
             self.loop.call_soon_threadsafe(answer, reply, body)
 
         self.threads.submit(run)
@@ -327,7 +346,8 @@ class Node:
         for running in self.shards.values():
             effects = running.shard.reconcile(target, now_us(), self.loop.time())
             running.driver.perform(effects)
-            if running.shard.reconciler.due_at_ms() == 0 and not self.is_stopping:
+            is_due = running.shard.reconciler.due_at_ms() == 0
+            if is_due and not self.is_stopping and running.driver.pump.halted is None:
                 self.wake()
 
     def _tick(self) -> None:
@@ -354,3 +374,8 @@ def schema_unknown(version: int, count: int) -> NotYet:
         f"schema {version} is not known here yet; there are {count}",
         hint="Repeat it in a moment, or look the topic up again",
     )
+
+
+def late() -> TimedOut:
+    """Say that a deadline came before the request's turn."""
+    return TimedOut("the deadline came first; nothing happened", hint="Give it more time")

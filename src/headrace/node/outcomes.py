@@ -1,11 +1,13 @@
 """What a machine refused, as the error that its asker gets. The one translation of results."""
 
+import logging
 from collections.abc import Sequence
 from difflib import get_close_matches
 
 from headrace.errors import (
     BadName,
     HeadraceError,
+    NotReady,
     NotYet,
     PartitionUnknown,
     Recreated,
@@ -16,8 +18,10 @@ from headrace.errors import (
 )
 from headrace.metadata import results as metadata
 from headrace.model.names import TopicName
+from headrace.node.events import event
 from headrace.partition import results as partition
 
+_COMPARED_MAX = 100  # names that are compared with a wrong one: each takes its time
 _HINTS = {
     partition.Code.WRITER_CONFLICT: "Use a new writer, or the content of the first try",
     partition.Code.TOO_OLD: "Its answer was given long ago; go on with a new writer",
@@ -67,6 +71,15 @@ def partition_error(refused: partition.Refused) -> HeadraceError:
 
 def topic_unknown(name: TopicName, topics: Sequence[str]) -> TopicUnknown:
     """Say that there is no such topic, and which one was meant perhaps."""
-    near = get_close_matches(str(name), topics, 1)
+    near = get_close_matches(str(name), topics[:_COMPARED_MAX], 1)
     hint = f"Did you mean {near[0]!r}?" if near else "List the topics, or create it"
     return TopicUnknown(f"there is no topic {str(name)!r}", hint=hint)
+
+
+def defect(where: str, error: Exception) -> NotReady:
+    """Say that this node failed in a way that nobody thought of. The request is answered."""
+    event("node.defect.found", level=logging.ERROR, where=where, error=repr(error))
+    return NotReady(
+        f"{where} failed on this node: {type(error).__name__}",
+        hint="This is a defect; the node's log has the details",
+    )

@@ -173,7 +173,8 @@ class Pump:
             late = [one for one in self.inbox if clock >= one.deadline]
             self.inbox = deque(one for one in self.inbox if clock < one.deadline)
             self.inbox_size = sum(len(one.request.body) for one in self.inbox)
-            effects += [Reply(one.ticket, _timed_out()) for one in late if one.ticket]
+            error = _timed_out(self.last_failure)
+            effects += [Reply(one.ticket, error) for one in late if one.ticket]
         if self.halted is not None:
             return effects
         if clock >= self.retry_at:
@@ -278,8 +279,9 @@ def not_ready(error: HeadraceError) -> NotReady:
     return NotReady(f"this group does not serve: {error}", hint="See the node's status")
 
 
-def _timed_out() -> TimedOut:
+def _timed_out(cause: HeadraceError | None) -> TimedOut:
+    why = "" if cause is None else f", since a checkpoint cannot be written: {cause}"
     return TimedOut(
-        "the deadline came before it was written; it did not happen",
-        hint="Repeat it, with more time or when the node has less to do",
+        f"the deadline came before it was written; it did not happen{why}",
+        hint="" if why else "Repeat it, with more time or when the node has less to do",
     )

@@ -29,7 +29,7 @@ from headrace.node.actions import (
     ServeParked,
 )
 from headrace.node.parking import Parking
-from headrace.node.pump import Effect, Pump
+from headrace.node.pump import Effect, Pump, not_ready
 from headrace.node.reconcile import Reconciler
 from headrace.node.retention import MAX_HOLD_MS, due_trim
 from headrace.node.router import Router
@@ -91,6 +91,8 @@ class Shard:
 
     def park(self, parked: Parked, size: int, deadline: float) -> list[Effect]:
         """Keep a request of `size` bytes until its partition is here."""
+        if self.pump.halted is not None:
+            return [Reply(parked.ticket, not_ready(self.pump.halted))]
         try:
             self.parking.park(parked.key, parked, size, int(deadline * _MS_PER_S))
         except HeadraceError as error:
@@ -140,14 +142,13 @@ class Shard:
         effects = self.pump.on_tick(now, clock)
         for late in self.parking.expire(int(clock * _MS_PER_S)):
             effects.append(Reply(late.ticket, _not_here(late.key)))
-        for key, waiting in list(self.waiters.items()):
-            self._notify(key, [one for one in waiting if clock >= one.deadline])
+        self._notify_late(clock)
         return [*effects, *self.reconcile(target, now, clock)]
 
     def on_stop(self) -> list[Effect]:
         """Let nobody wait any more for what may come."""
-        for key, waiting in list(self.waiters.items()):
-            self._notify(key, waiting)
+        for key in list(self.waiters):
+            self._notify(key)
         stopping = NotReady("the node is stopping", hint="Connect again in a moment")
         parked = [each for key in list(self.parking.keys) for each in self.parking.drop(key)]
         return [Reply(each.ticket, stopping) for each in parked]
@@ -181,7 +182,7 @@ class Shard:
         match action:
             case Fence(key) | RemoveRouted(key):
                 self.router.remove(key)
-                self._notify(key, self.waiters.get(key, []))
+                self._notify(key)
                 return []
             case InsertRouted(key, shard):
                 self.router.insert(key, shard)
@@ -213,10 +214,11 @@ class Shard:
             case Close(key, revision):
                 return self._propose(key, operations.ClosePartition(revision), now, ended)
             case Collect():
-                self.collecting.append((deed, self.pump.replica.op))
+                # Any Seal behind this op was captured without the life that has ended.
+                self.collecting.append((deed, self.pump.replica.durable))
                 return self.pump.request_seal(now)
             case ConfirmRemove(key):
-                self.waiters.pop(key, None)
+                self._notify(key)
                 self.reconciler.done(deed)
                 return []
 
@@ -252,19 +254,21 @@ class Shard:
 
     def _wake_readers(self, namespace: int, created: int) -> None:
         if self.waiters:
-            key = Key(Namespace(namespace), Revision(created))
-            self._notify(key, self.waiters.get(key, []))
+            self._notify(Key(Namespace(namespace), Revision(created)))
 
-    def _notify(self, key: Key, waiting: list[_Waiter]) -> None:
-        if not waiting:
-            return
-        left = [one for one in self.waiters.get(key, []) if one not in waiting]
-        if left:
-            self.waiters[key] = left
-        else:
-            self.waiters.pop(key, None)
-        for one in waiting:
+    def _notify(self, key: Key) -> None:
+        for one in self.waiters.pop(key, ()):
             one.notify()
+
+    def _notify_late(self, clock: float) -> None:
+        for key, waiting in list(self.waiters.items()):
+            late = [one for one in waiting if clock >= one.deadline]
+            if late:
+                self.waiters[key] = [one for one in waiting if clock < one.deadline]
+                if not self.waiters[key]:
+                    del self.waiters[key]
+                for one in late:
+                    one.notify()
 
 
 def _retention_of(

@@ -5,8 +5,11 @@ Rows of segments, and rows of which only some columns are wanted, are encoded in
 that was asked for.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
 
 from headrace.errors import BadRequest, Behind, Corrupt, Expired
 from headrace.model import batch
@@ -15,6 +18,9 @@ from headrace.partition.operations import STAGE, STAGE_HEADER_SIZE
 from headrace.partition.read import Key, Reader
 from headrace.partition.state import Piece
 from headrace.storage.seam import Buffer
+
+# Of rows that are encoded anew: several fit into an answer, and each is worth its header.
+_SLICE_SIZE: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,7 @@ class Wanted:
 
 
 def fetch(reader: Reader, wanted: Wanted) -> Fetched:
-    """Read rows from `start` on, until `size_max` bytes are there, and at least one part.
+    """Read rows from `start` on: as many parts as fit into `size_max`, and at least one.
 
     A bounded range may come in several answers; beyond the committed end it is Behind.
     """
@@ -66,27 +72,52 @@ def fetch(reader: Reader, wanted: Wanted) -> Fetched:
     if asked > end:
         raise Behind(str(wanted.key), asked, end)
     stop = end if wanted.end is None else wanted.end
-    parts: list[Part] = []
-    offset, size = wanted.start, 0
-    while offset < stop and size < wanted.size_max:
-        found = _parts_at(reader, wanted, offset, stop, wanted.size_max - size)
-        parts += found
-        size += sum(len(part.body) for part in found)
-        offset = Offset(found[-1].first + found[-1].row_count)
-    return Fetched(Offset(min(offset, stop)), first, end, parts)
+    answer = _Answer(wanted.size_max)
+    offset = wanted.start
+    while offset < stop and not answer.is_full:
+        for part in _parts_at(reader, wanted, offset, stop, answer):
+            offset = Offset(part.first + part.row_count)
+    return Fetched(Offset(min(offset, stop)), first, end, answer.parts)
+
+
+@dataclass(slots=True)
+class _Answer:
+    """Parts, as far as they fit. What is larger than any answer gets one of its own."""
+
+    size_max: int
+    parts: list[Part] = field(default_factory=list)
+    size: int = 0
+    is_full: bool = False
+
+    def has_room(self, size: int) -> bool:
+        """Say whether so many bytes more may come; if not, nothing comes any more."""
+        if self.parts and self.size + size > self.size_max:
+            self.is_full = True
+        return not self.is_full
+
+    def add(self, part: Part) -> bool:
+        """Take a part if there is room for it."""
+        if not self.has_room(len(part.body)):
+            return False
+        self.parts.append(part)
+        self.size += len(part.body)
+        self.is_full = self.size >= self.size_max
+        return True
 
 
 def _parts_at(
-    reader: Reader, wanted: Wanted, offset: Offset, stop: Offset, size_max: int
+    reader: Reader, wanted: Wanted, offset: Offset, stop: Offset, answer: _Answer
 ) -> list[Part]:
-    """Return at least one part that holds `offset`, and not much more than `size_max`."""
+    """Add the parts from `offset` on that lie in one place, and return them."""
     while True:
         _, place = reader.place(wanted.key, offset)
         try:
             if isinstance(place, Piece) and wanted.columns is None:
-                return [_entry(reader, place)]
+                # Before it is read: what does not fit costs nothing.
+                part = _entry(reader, place) if answer.has_room(place.size) else None
+                return [part] if part is not None and answer.add(part) else []
             end = Offset(min(stop, place.end))
-            return _encoded(reader, wanted, offset, end, size_max)
+            return _encoded(reader, wanted, offset, end, answer)
         except Corrupt:
             if reader.place(wanted.key, offset)[1] == place:
                 raise  # not moved while we read: it is damage
@@ -103,17 +134,29 @@ def _entry(reader: Reader, piece: Piece) -> Part:
 
 
 def _encoded(
-    reader: Reader, wanted: Wanted, offset: Offset, end: Offset, size_max: int
+    reader: Reader, wanted: Wanted, offset: Offset, end: Offset, answer: _Answer
 ) -> list[Part]:
-    parts: list[Part] = []
-    size = 0
+    """Encode rows of one place, in slices that are small beside an answer."""
+    added: list[Part] = []
+    limit = min(_SLICE_SIZE, wanted.size_max)
     for rows in reader.read(
         wanted.key, offset, end, columns=wanted.columns, version=wanted.version
     ):
-        body = memoryview(batch.encode(rows))
-        parts.append(Part(False, offset, rows.num_rows, 0, wanted.version, body))
-        offset = Offset(offset + rows.num_rows)
-        size += len(body)
-        if size >= size_max:
-            break
-    return parts
+        for some in _slices(rows, limit):
+            body = memoryview(batch.encode(some))
+            part = Part(False, offset, some.num_rows, 0, wanted.version, body)
+            if not answer.add(part):
+                return added
+            added.append(part)
+            offset = Offset(offset + some.num_rows)
+    return added
+
+
+def _slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+    """Halve rows until each part has at most `limit` bytes, or is one row."""
+    if rows.num_rows <= 1 or rows.nbytes <= limit:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _slices(rows.slice(0, half), limit)
+    yield from _slices(rows.slice(half), limit)

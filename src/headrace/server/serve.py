@@ -36,10 +36,13 @@ class Serving:
         if self.boot.node is not None:
             self.boot.node.begin_stop()
         limit = self.boot.config.stop.timeout.seconds
-        await asyncio.gather(*(listener.close(limit) for listener in self.listeners))
-        if self.http is not None:
-            await self.http.stop()
-        await self.boot.stop()
+        ends_at = self.boot.loop.time() + limit
+        try:
+            await asyncio.gather(*(listener.close(limit) for listener in self.listeners))
+            if self.http is not None:
+                await self.http.stop()
+        finally:
+            await self.boot.stop(max(1.0, ends_at - self.boot.loop.time()))
 
 
 async def serve(

@@ -121,5 +121,5 @@ class Replica(Generic[P]):
 def _late(op: Op) -> Unknown:
     return Unknown(
         f"op {op} is on its way to the disk, but the deadline is over",
-        hint="Repeat it with the same writer and version: it cannot be taken twice",
+        hint="Look whether it happened; an append may be repeated with its writer and version",
     )

@@ -1,0 +1,92 @@
+"""Rows on their way to a reader: answers keep their size, whatever the rows are."""
+
+import pyarrow as pa
+import pytest
+from tests.partition.shards import KEY, SCHEMA, WRITER, a_shard, layered, some_rows
+
+from headrace.errors import BadRequest, Behind, Expired
+from headrace.model.ids import Offset
+from headrace.partition.fetch import Fetched, Wanted, fetch
+from headrace.sim.shard import appending, trimming
+
+
+def fetched(shard, start=0, end=None, size_max=4_000, columns=None) -> Fetched:
+    asked = Wanted(
+        KEY, Offset(start), None if end is None else Offset(end), size_max, columns, 1
+    )
+    return fetch(shard.store.reader, asked)
+
+
+def walk(shard, **options):
+    """Fetch everything, answer by answer."""
+    answers, place, end = [], 0, shard.partition.end
+    while place < end:
+        answer = fetched(shard, place, **options)
+        assert answer.next > place
+        answers.append(answer)
+        place = answer.next
+    return answers
+
+
+@pytest.mark.parametrize("columns", [None, ("_offset", "id")])
+@pytest.mark.parametrize("size_max", [1, 700, 4_000, 1 << 20])
+def test_every_row_comes_once_and_no_answer_is_larger_than_asked(size_max, columns):
+    """From segments, carry files and the journal alike; one part may always come."""
+    shard = a_shard()
+    layered(shard)
+    offset = 0
+    for answer in walk(shard, size_max=size_max, columns=columns):
+        size = sum(len(part.body) for part in answer.parts)
+        assert size <= size_max or len(answer.parts) == 1
+        for part in answer.parts:
+            assert part.first <= offset < part.first + part.row_count
+            offset = part.first + part.row_count
+        assert answer.next == offset
+    assert offset == 190
+
+
+def test_rows_that_were_sealed_together_leave_in_slices():
+    """A segment's row group may be larger than any frame."""
+    shard = a_shard()
+    rows = pa.record_batch([list(range(50)), ["x" * 2_000] * 50], schema=SCHEMA)
+    shard.one(appending(KEY, rows, WRITER, 1))
+    shard.checkpoint()
+    assert not shard.partition.runs
+    answers = walk(shard, size_max=10_000)
+    assert len(answers) > 10
+    for answer in answers:
+        assert sum(len(part.body) for part in answer.parts) <= 10_000
+
+
+def test_a_row_larger_than_any_answer_gets_one_of_its_own():
+    shard = a_shard()
+    for version, size in enumerate((10, 9_000, 10), start=1):
+        rows = pa.record_batch([[version], ["x" * size]], schema=SCHEMA)
+        shard.one(appending(KEY, rows, WRITER, version))
+    assert [answer.next for answer in walk(shard, size_max=4_000)] == [1, 2, 3]
+
+
+def test_ranges_that_cannot_be_are_refused():
+    shard = a_shard()
+    shard.append(10)
+    with pytest.raises(Behind):
+        fetched(shard, 0, 11)
+    with pytest.raises(Behind):
+        fetched(shard, 11)
+    with pytest.raises(BadRequest):
+        fetched(shard, 5, 4)
+    with pytest.raises(BadRequest):
+        fetched(shard, -1)
+    shard.one(trimming(KEY, Offset(5)))
+    with pytest.raises(Expired):
+        fetched(shard, 4)
+    assert fetched(shard, 10).parts == []
+
+
+def test_an_entry_says_the_checksum_that_its_producer_gave_it():
+    shard = a_shard()
+    proposal = appending(KEY, some_rows(0, 3), WRITER, 1)
+    shard.one(proposal)
+    (part,) = fetched(shard).parts
+    assert bytes(part.body) == bytes(proposal.body)
+    assert part.checksum == shard.store.group.journal.read(shard.head).header.body_checksum
