@@ -110,3 +110,25 @@ def test_a_linked_lock_is_refused(tmp_path):
 def test_children_do_not_inherit_the_lock(tmp_path):
     with DirectoryLock.acquire(str(tmp_path)) as lock:
         assert not os.get_inheritable(lock._descriptor)
+
+
+def test_a_forked_child_does_not_keep_its_parents_lock(tmp_path):
+    lock = DirectoryLock.acquire(str(tmp_path))
+    until, end = os.pipe()
+    heard, ready = os.pipe()
+    child = os.fork()
+    if child == 0:  # lives on until the pipe closes
+        os.close(end)
+        os.write(ready, b".")
+        os.read(until, 1)
+        os._exit(0)
+    os.read(heard, 1)
+    try:
+        os.close(lock._descriptor)  # as the death of this process would
+        DirectoryLock.acquire(str(tmp_path)).release()
+    finally:
+        lock._descriptor = -1
+        os.close(end)
+        os.waitpid(child, 0)
+        for descriptor in (until, heard, ready):
+            os.close(descriptor)

@@ -14,6 +14,7 @@ refuses leaves a node that is up and says so; with `strict` it ends the start in
 
 import asyncio
 import logging
+import os
 import secrets
 import time
 from collections.abc import Callable
@@ -185,7 +186,8 @@ class Boot:
 
     def _take_lock(self) -> None:
         try:
-            self.root = FileDirectory.open_root(self.path, create=True)
+            # Whoever names the directory may name it by a link; within it none is followed.
+            self.root = FileDirectory.open_root(os.path.realpath(self.path), create=True)
         except OSError as error:
             raise StorageFailed(self.path, "open", error) from error
         socket = SOCKET_NAME if self.config.listen.socket else ""

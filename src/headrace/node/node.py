@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from headrace.errors import HeadraceError, NotReady, NotYet, TimedOut
+from headrace.errors import CorruptSegment, HeadraceError, NotReady, NotYet, TimedOut
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.namespace import Namespace
@@ -25,6 +25,7 @@ from headrace.node.settings import Config
 from headrace.node.shard import Here, Parked, Shard
 from headrace.node.views import TargetView
 from headrace.partition.fetch import Wanted, fetch
+from headrace.partition.files import Finding
 from headrace.partition.read import Key
 from headrace.storage.seam import Buffer
 from headrace.vsr import messages as log
@@ -298,7 +299,15 @@ class Node:
             request.columns,
             request.version,
         )
-        self._read(lambda: fetched(fetch(reader, wanted)), deadline, answer)
+
+        def read() -> tuple[Reply, Sequence[Buffer]]:
+            try:
+                return fetched(fetch(reader, wanted))
+            except CorruptSegment as error:  # the status names it until the next start
+                reader.keeper.files.report(Finding(error.path, str(error)))
+                raise
+
+        self._read(read, deadline, answer)
 
     def _fetch_again(self, request: reading.Fetch, deadline: float, answer: Answer) -> None:
         """Read what has come, or nothing if the wait was in vain."""

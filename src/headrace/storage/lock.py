@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from headrace.errors import DirectoryHeld, StorageFailed
 from headrace.storage.names import joined
@@ -14,7 +15,7 @@ _CONTENT_SIZE_MAX = 4096  # a pid and the path of a socket
 _CLOSED = -1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class DirectoryLock:
     """`LOCK` in a data directory, under flock until `release` or the end of the process.
 
@@ -45,7 +46,9 @@ class DirectoryLock:
         except DirectoryHeld:
             os.close(descriptor)
             raise
-        return cls(path, descriptor)
+        lock = cls(path, descriptor)
+        _held.add(lock)
+        return lock
 
     def release(self) -> None:
         """Let the next one in; a second call does nothing."""
@@ -68,6 +71,21 @@ class DirectoryLock:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+_held: WeakSet[DirectoryLock] = WeakSet()
+
+
+def _forget_all() -> None:
+    """In a forked child: it holds nothing, and must not keep its parent's lock alive."""
+    for lock in list(_held):
+        descriptor, lock._descriptor = lock._descriptor, _CLOSED
+        if descriptor != _CLOSED:
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _lock(descriptor: int, directory: str, content: bytes) -> None:
