@@ -469,3 +469,18 @@ class TestTrouble:
             await asyncio.gather(*waiting)
 
         on_node(tmp_path, work)
+
+    def test_a_request_that_no_log_can_hold_is_answered_all_the_same(self, tmp_path):
+        """A number that does not fit its field: sockets refuse it, a program may not."""
+
+        async def work(node):
+            info = await a_topic(node)
+            where = info.partitions[0]
+            await append(node, Writer(info))
+            receipt = writing.Receipt(b"s" * 16, 1, 1, b"d" * 16)
+            bad = writing.Publish(where.namespace, where.created, b"w" * 16, 1.5, (receipt,))
+            with pytest.raises(HeadraceError):
+                await ask(node, bad, timeout=2)
+            assert (await append(node, Writer(info))).start == 10
+
+        on_node(tmp_path, work)

@@ -85,6 +85,8 @@ class Node:
             self._submit(request, body, deadline, answer)
         except HeadraceError as error:
             answer(error, ())
+        except Exception as error:  # noqa: BLE001 - the root of every request
+            answer(defect(f"{type(request).__name__}", error), ())
 
     def status(self) -> dict[str, object]:
         """Say how the node is: what `/health/ready` shows."""
