@@ -13,6 +13,7 @@ from headrace.errors import (
     BadFrame,
     ConnectionLost,
     HeadraceError,
+    Refused,
     TimedOut,
     Unauthorized,
     Unknown,
@@ -32,6 +33,7 @@ NODE_SHARE: Final = 0.95
 PING_AFTER: Final = 10.0  # seconds without a byte while an answer is awaited
 SILENCE_MAX: Final = 30.0  # then the node, or the way to it, is gone
 WRITE_BUFFER_SIZE: Final = 8 * 1024 * 1024  # two batches wait while the socket takes a third
+ANOTHER_CLUSTER: Final = "another_cluster"  # the code of the refusal
 
 
 _Word = TypeVar("_Word", Welcome, Accepted)
@@ -51,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: str) -> None:
         self.address = address
         self.body_size_max = 0  # the node says it
+        self.cluster = b""  # that the node is of; it says that, too
         self.error: HeadraceError | None = None  # why the connection is over
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -64,8 +67,13 @@ class Connection(asyncio.BufferedProtocol):
         self._received_at = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
 
-    async def greet(self, token: bytes | None, release: str, deadline: float) -> None:
-        """Exchange the first words. Raise Unauthorized or VersionUnknown, for good."""
+    async def greet(
+        self, token: bytes | None, release: str, deadline: float, cluster: bytes | None = None
+    ) -> None:
+        """Exchange the first words. Raise Unauthorized or VersionUnknown, for good.
+
+        A node that is not of `cluster` is refused as well, and asked nothing more.
+        """
         nonce = secrets.token_bytes(NONCE_SIZE)
         hello = Hello(VERSION, VERSION, release, nonce, needs_crc=False)
         welcome = await self._say(hello, Welcome, deadline)
@@ -75,8 +83,16 @@ class Connection(asyncio.BufferedProtocol):
                 f"this client speaks {VERSION}",
                 hint="Use the same release on both sides",
             )
+        if cluster is not None and welcome.cluster != cluster:
+            raise Refused(
+                ANOTHER_CLUSTER,
+                f"{self.address} is a node of cluster {welcome.cluster.hex()} now; "
+                f"this log is of {cluster.hex()}",
+                hint="Connect anew",
+            )
         if welcome.needs_proof or token is not None:
             await self._prove(token, nonce, welcome, deadline)
+        self.cluster = welcome.cluster
         self.body_size_max = welcome.body_size_max
         self._in_flight_max = max(1, welcome.in_flight_max)
         self._watch = self._loop.call_later(PING_AFTER, self._look)

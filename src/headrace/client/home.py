@@ -38,7 +38,8 @@ class Home:
             if _homes.get(self.path) is self:
                 del _homes[self.path]
             try:
-                self.runner.run(self.channel.close())
+                limit = self.channel.config.stop.timeout.seconds
+                self.runner.finish(self.channel.close(), limit)
             finally:
                 self.runner.stop()
 
@@ -100,4 +101,9 @@ class Guest:
             return
         self._is_closed = True
         if asyncio.get_running_loop() is not self._home.runner.loop:
-            await asyncio.to_thread(self._home.leave)
+            leaving = asyncio.ensure_future(asyncio.to_thread(self._home.leave))
+            try:
+                await asyncio.shield(leaving)
+            except asyncio.CancelledError:
+                await asyncio.wait({leaving})  # a node stops whole, or not at all
+                raise

@@ -50,7 +50,8 @@ class Lane:
         self._ledger = ledger
         self._window = Window(writer, new_writer)
         self._waiting: deque[Draft] = deque()
-        self._tries: set[asyncio.Task[None]] = set()
+        self._tries: dict[asyncio.Task[None], Draft] = {}
+        self._landed: set[Draft] = set()  # appended; the ledger has not said so yet
         # Every draft in the window is under way. If not, no new one joins until all have come
         # back and `settle` has put them in order.
         self._is_smooth = True
@@ -61,24 +62,28 @@ class Lane:
     def put(self, draft: Draft) -> None:
         """Take a draft; its `done` will tell."""
         if self._is_stopped:
-            draft.done.set_exception(_closed())
+            _fail(draft, closed())
             return
         self._waiting.append(draft)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Give up at once whatever is under way."""
+        """Give up at once whatever is under way. Only a line of the ledger is finished."""
         self._is_stopped = True
-        tasks = [*self._tries, *([self._task] if self._task else [])]
-        for task in tasks:
+        ending = [task for task, draft in self._tries.items() if draft not in self._landed]
+        if self._task is not None:
+            ending.append(self._task)
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for draft in self._window.drafts:
-            draft.is_doubtful = True
-            _fail(draft, verdict(draft))
-        for draft in self._waiting:
-            _fail(draft, _closed())
+        try:
+            await asyncio.gather(*self._tries, *ending, return_exceptions=True)
+        finally:
+            for draft in (*self._window.drafts, *self._landed):
+                draft.is_doubtful = True
+                _fail(draft, verdict(draft))
+            for draft in self._waiting:
+                _fail(draft, closed())
 
     async def _run(self) -> None:
         while self._waiting or self._window.drafts:
@@ -104,16 +109,18 @@ class Lane:
 
     def _send(self, draft: Draft) -> None:
         task = asyncio.create_task(self._try(draft, self._window.writer))
-        self._tries.add(task)
+        self._tries[task] = draft
         task.add_done_callback(lambda done: self._on_tried(draft, done))
 
     def _on_tried(self, draft: Draft, task: asyncio.Task[None]) -> None:
-        self._tries.discard(task)
+        del self._tries[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             # Nobody expected it: whoever waits is told, and may know what it means.
             self._is_smooth = False
             draft.deadline, draft.is_doubtful = 0.0, True
             _fail(draft, error)
+        if draft.done.done():
+            self._landed.discard(draft)  # if not, `stop` tells
 
     async def _try(self, draft: Draft, writer: bytes) -> None:
         info = self._target.info
@@ -141,9 +148,10 @@ class Lane:
         else:
             self._backoff = Backoff()
             self._window.on_appended(draft)
-            await self._landed(draft, request, reply)
+            self._landed.add(draft)
+            await self._tell(draft, request, reply)
 
-    async def _landed(self, draft: Draft, request: Append, reply: Appended) -> None:
+    async def _tell(self, draft: Draft, request: Append, reply: Appended) -> None:
         """Tell that the batch is there; first of all in the ledger."""
         landed = Range(self._target.number, reply.start, reply.end)
         if self._ledger is not None:
@@ -192,5 +200,6 @@ def _fail(draft: Draft, error: BaseException) -> None:
             draft.done.exception()  # whoever appended may not wait for it any more
 
 
-def _closed() -> ConnectionLost:
+def closed() -> ConnectionLost:
+    """Return what is told about a batch that came too late."""
     return ConnectionLost("the log was closed before the batch was sent")

@@ -1,5 +1,6 @@
 """A log, as asyncio programs use it."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -203,14 +204,15 @@ class AsyncLog:
             return
         self._is_closed = True
         failure: HeadraceError | None = None
-        closings = [each.close for each in self._producers]
-        closings += [each.close for each in self._topics.values()]
-        for close in closings:
-            try:
-                await close()
-            except HeadraceError as error:
-                failure = failure or error
-        await self.caller.channel.close()
+        try:
+            for producer in self._producers:
+                try:
+                    await producer.close()
+                except HeadraceError as error:
+                    failure = failure or error
+        finally:
+            await asyncio.gather(*(each.close() for each in self._topics.values()))
+            await self.caller.channel.close()
         if failure is not None:
             raise failure
 

@@ -48,6 +48,7 @@ class AsyncProducer:
         self._open: set[asyncio.Future[Range]] = set()
         self._ranges: deque[Range] = deque(maxlen=RANGES_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._next: asyncio.Task[None] | None = None  # a push that has taken nothing yet
         self._timer: asyncio.TimerHandle | None = None
         self.is_closed = False
         self.failure: BaseException | None = None  # of rows sent before; told once
@@ -102,7 +103,10 @@ class AsyncProducer:
             self._timer = loop.call_later(self._linger, self._begin_push)
 
     async def flush(self) -> Appended:
-        """Wait until all rows sent are on disk; return where those since the last flush are."""
+        """Wait until all rows sent are on disk; return where those since the last flush are.
+
+        Of more than 65,536 batches since then, only the last so many are told.
+        """
         await self.push()
         while self._open:
             await asyncio.wait(set(self._open))
@@ -121,25 +125,39 @@ class AsyncProducer:
             if self._timer is not None:
                 self._timer.cancel()
             await self._writer.close()
-            if self._ledger is not None:
-                self._ledger.close()
+            if self._tasks:  # a closed writer refuses what they still have
+                await asyncio.wait(set(self._tasks))
+            ledger, self._ledger = self._ledger, None
+            if ledger is not None:
+                ledger.close()
 
-    def _begin_push(self) -> None:
+    async def push(self) -> None:
+        """Send what is in the basket. What goes wrong is told by the next call.
+
+        Who stops waiting stops nothing: rows that were taken are sent.
+        """
+        await asyncio.wait({self._begin_push()})
+
+    def _begin_push(self) -> asyncio.Task[None]:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        task = asyncio.create_task(self.push())
-        self._tasks.add(task)
-        task.add_done_callback(self._pushed)
+        if self._next is None:
+            self._next = asyncio.create_task(self._push())
+            self._tasks.add(self._next)
+            self._next.add_done_callback(self._pushed)
+        return self._next
 
     def _pushed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if self._next is task:
+            self._next = None
         if not task.cancelled():
             self.failure = self.failure or task.exception()
 
-    async def push(self) -> None:
-        """Send what is in the basket. What goes wrong is told by the next call."""
+    async def _push(self) -> None:
         async with self._sending:
+            self._next = None
             items = self._basket.take()
             if not items:
                 return

@@ -52,7 +52,7 @@ def _parse(part: str, text: str) -> Address:
 
 
 class RemoteChannel:
-    """One connection at a time, to the first address that answers."""
+    """One connection at a time, to the first address that answers. All of one cluster."""
 
     def __init__(self, address: str, token: str | None, release: str) -> None:
         self.address = address
@@ -63,6 +63,7 @@ class RemoteChannel:
         self._lock = asyncio.Lock()  # held by the one who connects
         self._is_closed = False
         self._failure = f"no node has answered at {address} yet"  # the newest one
+        self._cluster: bytes | None = None  # of the first node that was met
         self._place = 0  # of the address that is tried next
 
     @property
@@ -129,7 +130,7 @@ class RemoteChannel:
         try:
             async with asyncio.timeout_at(deadline):
                 await _transport(address, connection)
-                await connection.greet(self._token, self._release, deadline)
+                await connection.greet(self._token, self._release, deadline, self._cluster)
         except TimeoutError:
             connection.abort(ConnectionLost("given up"))
             raise ConnectionLost(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
@@ -140,6 +141,7 @@ class RemoteChannel:
                 error if isinstance(error, HeadraceError) else ConnectionLost("given up")
             )
             raise
+        self._cluster = connection.cluster
         return connection
 
 

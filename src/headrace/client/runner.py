@@ -7,11 +7,13 @@ So a sync call works inside a running loop, too: that one just stands still mean
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from headrace.errors import BadRequest, ConnectionLost
+from headrace.errors import BadRequest, ConnectionLost, Unknown
 
 Result = TypeVar("Result")
 
@@ -32,6 +34,9 @@ class Runner:
         self.loop = new_loop()
         self._process = os.getpid()
         self._is_stopped = False
+        # Held while something is given to the loop, and while that is told to stop: what was
+        # given is run, or cancelled, and never forgotten.
+        self._lock = threading.RLock()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
 
@@ -42,25 +47,42 @@ class Runner:
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop, and return what it returns."""
-        try:
-            self._check()
-        except BadRequest:
-            coroutine.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        future = self._submit(coroutine)
         try:
             return future.result()
+        except CancelledError:
+            raise _cut_off() from None
         except BaseException:
             future.cancel()
             raise
 
+    def finish(self, coroutine: Coroutine[Any, Any, object], limit: float) -> None:
+        """Run a coroutine to its end: an interrupt is raised after that, or after `limit`."""
+        future = self._submit(coroutine)
+        try:
+            future.result()
+        except BaseException:
+            end = time.monotonic() + limit
+            while not future.done() and time.monotonic() < end:
+                with suppress(KeyboardInterrupt):  # one is on its way already
+                    wait([future], end - time.monotonic())
+            raise
+
     async def join(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on this loop, for one that runs on another."""
-        if self._is_stopped:
-            coroutine.close()
-            raise ConnectionLost("the log is closed", hint="Open it again")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        return await asyncio.wrap_future(future)
+        try:
+            future = self._submit(coroutine)
+        except BadRequest:
+            if not self._is_stopped:
+                raise
+            raise ConnectionLost("the log is closed", hint="Open it again") from None
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _cut_off() from None  # not the caller: the loop has ended
 
     def post(self, work: Callable[[], object]) -> None:
         """Have something done on the loop soon; if that is over, it is not needed."""
@@ -77,12 +99,25 @@ class Runner:
 
     def stop(self) -> None:
         """End the loop and its thread. Called from another thread."""
-        if self._is_stopped:
+        if not self.is_ours:
+            self._is_stopped = True
             return
-        self._is_stopped = True
-        if self.is_ours:
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._is_stopped = True
             self.loop.call_soon_threadsafe(self.loop.stop)
-            self._thread.join()
+        self._thread.join()
+
+    def _submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
+        try:
+            self._check()
+            with self._lock:
+                self._check()
+                return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        except BadRequest:
+            coroutine.close()
+            raise
 
     def _check(self) -> None:
         if not self.is_ours:
@@ -107,6 +142,10 @@ class Runner:
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
+
+
+def _cut_off() -> Unknown:
+    return Unknown("the log was closed during the call; what was asked may have happened")
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

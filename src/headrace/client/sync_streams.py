@@ -111,7 +111,10 @@ class Producer:
                 self._runner.post(lambda told=signal: core.on_signal(told))  # type: ignore[misc]
 
     def flush(self) -> Appended:
-        """Wait until all rows sent are on disk; return where those since the last flush are."""
+        """Wait until all rows sent are on disk; return where those since the last flush are.
+
+        Of more than 65,536 batches since then, only the last so many are told.
+        """
         return self._runner.run(self._core.flush())
 
     def close(self) -> None:

@@ -6,11 +6,12 @@ Who repeats a transaction after a crash gives the same app id and version: if it
 before, nothing is added, and the answer says where its rows are.
 """
 
+import asyncio
 import hashlib
 import itertools
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from headrace.client.intake import Data
 from headrace.client.lane import WRITER_SIZE
 from headrace.client.split import Parcel
 from headrace.client.values import Published, Range
-from headrace.errors import BadRequest, Refused, Unavailable
+from headrace.errors import BadRequest, HeadraceError, Refused
 from headrace.wire import writing
 from headrace.wire.writing import Discard, Discarded, Publish, Receipt, Stage, Staged
 
@@ -43,6 +44,7 @@ class _Stage:
     """The rows of one partition, which keep their order."""
 
     stage_id: bytes
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the one who stages
     receipt: Receipt | None = None  # of everything in it
 
     @property
@@ -100,11 +102,14 @@ class AsyncTransaction:
 
     async def put(self, parcel: Parcel) -> None:
         """Stage one batch. If this version is published already, there is nothing to do."""
-        if self.result is not None:
-            return
         stage = self._stages.setdefault(
             parcel.partition, _Stage(secrets.token_bytes(STAGE_ID_SIZE))
         )
+        async with stage.lock:
+            if self.result is None:
+                await self._put(stage, parcel)
+
+    async def _put(self, stage: _Stage, parcel: Parcel) -> None:
         info = self.topic.view.partition(parcel.partition)
         request = Stage(
             namespace=info.namespace,
@@ -144,7 +149,7 @@ class AsyncTransaction:
         request = Discard(first.namespace, self.topic.created, self._writer, stage_ids)
         try:
             await self.topic.caller.get(request, Discarded)
-        except Unavailable:
+        except HeadraceError:
             return  # the reason why the block failed is what matters
 
     async def _publish(self, *, is_complete: bool) -> None:

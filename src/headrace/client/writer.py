@@ -2,13 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from xxhash import xxh3_128_digest
 
-from headrace.client.lane import Lane, Target, new_writer
+from headrace.client.lane import Lane, Target, closed, new_writer
 from headrace.client.ledger import Ledger
 from headrace.client.patience import Caller
 from headrace.client.values import Range
@@ -71,6 +70,7 @@ class Writer:
         self._name = new_writer()
         self._lanes: dict[int, Lane] = {}
         self._budget = Budget(IN_FLIGHT_SIZE_MAX)
+        self._is_closed = False
 
     async def put(
         self,
@@ -88,6 +88,9 @@ class Writer:
                 taken = await self._budget.take(body.nbytes)
         except TimeoutError:
             raise TimedOut("the batches before this one took too long") from None
+        if self._is_closed:
+            self._budget.give(taken)
+            raise closed()
         done: asyncio.Future[Range] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda _: self._budget.give(taken))
         self._lane(number, info).put(
@@ -96,7 +99,8 @@ class Writer:
         return done
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Give up what is under way, and take nothing more."""
+        self._is_closed = True
         await asyncio.gather(*(lane.stop() for lane in self._lanes.values()))
 
     def _lane(self, number: int, info: PartitionInfo) -> Lane:
@@ -105,12 +109,3 @@ class Writer:
             target = Target(self._topic, number, info)
             lane = self._lanes[number] = Lane(self._caller, target, self._name, self._ledger)
         return lane
-
-
-async def all_of(futures: Sequence[asyncio.Future[Range]]) -> list[Range]:
-    """Wait for all batches, and raise the first error in their order only then."""
-    results = await asyncio.gather(*futures, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return [each for each in results if isinstance(each, Range)]

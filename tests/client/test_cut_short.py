@@ -1,0 +1,271 @@
+"""Calls that are cut short: cancelled, interrupted, or overtaken by a close."""
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+from tests.client.doors import soon
+from tests.client.memory_log import a_channel
+
+import headrace
+from headrace.client import writer as writers
+from headrace.client.lane import Lane, Target, new_writer
+from headrace.client.ledger import Ledger
+from headrace.client.log import AsyncLog
+from headrace.client.patience import Caller
+from headrace.client.runner import Runner
+from headrace.client.values import Range
+from headrace.client.window import Draft
+from headrace.client.writer import Writer
+from headrace.errors import BadRequest, ConnectionLost, HeadraceError, Unknown
+from headrace.server.serve import Serving
+from headrace.wire.catalog import PartitionInfo
+from headrace.wire.writing import Append, Discard
+
+SCHEMA = {"id": "int64", "name": "string"}
+P0 = PartitionInfo(namespace=7, created=3)
+
+
+class Gate:
+    """A channel that keeps appends back until it is open, and loses what undoes a stage."""
+
+    def __init__(self, channel):
+        self.channel = channel
+        self.address, self.body_size_max = channel.address, channel.body_size_max
+        self.is_open = asyncio.Event()
+        self.close = channel.close
+
+    async def call(self, request, body=(), *, timeout):  # noqa: ASYNC109
+        if isinstance(request, Append):
+            await self.is_open.wait()
+        if isinstance(request, Discard):
+            raise Unknown("the connection was lost; what was asked may have happened")
+        return await self.channel.call(request, body, timeout=timeout)
+
+
+async def a_gated_log(path, timeout=30.0):  # noqa: ASYNC109
+    gate = Gate((await headrace.open_async(path)).caller.channel)
+    return gate, AsyncLog(gate, timeout)
+
+
+def some_rows(count):
+    return [{"id": n, "name": "x" * 100} for n in range(count)]
+
+
+async def test_a_flush_that_is_cancelled_loses_no_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "IN_FLIGHT_SIZE_MAX", 4_000)  # the first batches fill it
+    gate, log = await a_gated_log(tmp_path / "data")
+    async with log, soon():
+        topic = await log.create_topic("orders", SCHEMA)
+        producer = await log.producer(topic, linger="1h", batch_size="1KiB")
+        await producer.send(some_rows(300))
+        for _ in range(3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.flush(), 0.1)
+        gate.is_open.set()
+        assert (await producer.flush()).row_count == 300
+        found = await (await topic.read()).to_table()
+        assert found["id"].to_pylist() == [*range(300)]
+
+
+async def test_a_close_that_is_cancelled_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(writers, "IN_FLIGHT_SIZE_MAX", 4_000)
+    gate, log = await a_gated_log(tmp_path / "data")
+    async with soon():
+        topic = await log.create_topic("orders", SCHEMA)
+        producer = await log.producer(topic, linger="1h", batch_size="1KiB")
+        await producer.send(some_rows(300))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(log.close(), 0.2)
+        gate.is_open.set()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        # The node has stopped, too: with other settings it could not be opened otherwise.
+        async with await headrace.open_async(tmp_path / "data", seal__size="128MiB") as again:
+            assert await again.topics() == ["default/orders"]
+
+
+async def test_rows_put_into_a_transaction_at_once_are_all_in_it(tmp_path):
+    async with await headrace.open_async(tmp_path / "data") as log:
+        topic = await log.create_topic("orders", SCHEMA)
+        async with await log.transaction(topic, "job", 1) as transaction:
+            same = {"id": 1, "name": "same"}
+            rows = [same, same, same, {"id": 2, "name": "other"}]
+            await asyncio.gather(*(transaction.append([row]) for row in rows))
+        assert transaction.result.ranges == (headrace.Range(0, 0, 4),)
+        found = await (await topic.read()).to_table()
+        assert sorted(found["id"].to_pylist()) == [1, 1, 1, 2]
+
+
+async def test_a_block_fails_with_its_own_error_whatever_becomes_of_its_rows(tmp_path):
+    _, log = await a_gated_log(tmp_path / "data", timeout=1.0)
+
+    async def failing():
+        async with await log.transaction("orders", "job", 1) as transaction:
+            await transaction.append(some_rows(1))
+            raise ZeroDivisionError
+
+    async with log:
+        await log.create_topic("orders", SCHEMA)
+        with pytest.raises(ZeroDivisionError):
+            await failing()
+
+
+async def put(writer, number=0):
+    deadline = asyncio.get_running_loop().time() + 30
+    body = memoryview(b"batch 0")
+    return await writer.put(number, P0, body=body, row_count=1, schema_id=1, deadline=deadline)
+
+
+async def test_a_batch_that_landed_is_told_although_its_writer_is_closed(tmp_path, monkeypatch):
+    real = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (time.sleep(0.3), real(fd)))
+    path = tmp_path / "ledger"
+    ledger = Ledger(str(path))
+    channel = a_channel()
+    writer = Writer(Caller(channel, 30.0), "default/orders", ledger)
+    done = await put(writer)
+    await asyncio.sleep(0.1)
+    assert channel.partition.end == 1
+    assert not done.done()
+    await writer.close()
+    ledger.close()
+    assert await asyncio.wait_for(done, 1) == Range(0, 0, 1)
+    assert json.loads(path.read_text())["rows"] == 1
+
+
+async def test_a_stop_that_is_cancelled_tells_what_landed_as_unknown(tmp_path, monkeypatch):
+    real = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (time.sleep(0.3), real(fd)))
+    ledger = Ledger(str(tmp_path / "ledger"))
+    writer = Writer(Caller(a_channel(), 30.0), "default/orders", ledger)
+    done = await put(writer)
+    await asyncio.sleep(0.1)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(writer.close(), 0.05)
+    with pytest.raises(Unknown):
+        await asyncio.wait_for(done, 1)
+    await asyncio.sleep(0.4)
+    ledger.close()
+
+
+async def test_a_closed_writer_takes_nothing_for_any_partition():
+    channel = a_channel()
+    writer = Writer(Caller(channel, 30.0), "default/orders")
+    await (await put(writer))
+    await writer.close()
+    for number in (0, 1):
+        with pytest.raises(ConnectionLost, match="closed"):
+            await put(writer, number)
+    assert channel.partition.end == 1
+
+
+async def test_a_stopped_lane_makes_no_noise_about_what_nobody_waits_for():
+    noise = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: noise.append(context))
+    target = Target("default/orders", 0, P0)
+    lane = Lane(Caller(a_channel(), 30.0), target, new_writer(), None)
+    await lane.stop()
+    draft = Draft(memoryview(b"x"), 1, 1, b"", loop.time() + 30, loop.create_future())
+    lane.put(draft)
+    assert isinstance(draft.done._exception, ConnectionLost)
+    del draft
+    gc.collect()
+    assert noise == []
+
+
+def test_a_call_that_is_under_way_when_its_loop_ends_is_told():
+    runner = Runner("test")
+    told = []
+
+    def call():
+        try:
+            runner.run(asyncio.sleep(30))
+        except BaseException as error:  # noqa: BLE001
+            told.append(error)
+
+    async def join():
+        with pytest.raises(Unknown, match="closed"):
+            await runner.join(asyncio.sleep(30))
+
+    threads = [threading.Thread(target=work) for work in (call, lambda: asyncio.run(join()))]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)
+    runner.stop()
+    for thread in threads:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert [type(each) for each in told] == [Unknown]
+
+
+def test_no_call_hangs_or_ends_strangely_while_the_log_is_closed(tmp_path):
+    strange = []
+    with headrace.open(tmp_path / "data") as outer:
+        outer.create_topic("orders", SCHEMA)
+        for _ in range(10):
+            log = headrace.connect(f"unix:{tmp_path}/data/headrace.sock")
+            threads = [
+                threading.Thread(target=_append_until_closed, args=(log, strange), daemon=True)
+                for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            time.sleep(0.02)
+            log.close()
+            for thread in threads:
+                thread.join(5)
+                assert not thread.is_alive()
+    assert strange == []
+
+
+def _append_until_closed(log, strange):
+    while True:
+        try:
+            log.topic("orders").append([{"id": 1, "name": "x"}])
+        except BadRequest:
+            return
+        except HeadraceError:
+            continue
+        except BaseException as error:  # noqa: BLE001
+            strange.append(error)
+            return
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Has an entry for each node that has stopped. Each takes a while."""
+    found = []
+    real = Serving.stop
+
+    async def slow(serving):
+        await asyncio.sleep(0.6)
+        await real(serving)
+        found.append(serving)
+
+    monkeypatch.setattr(Serving, "stop", slow)
+    return found
+
+
+def test_an_interrupted_close_stops_the_node_whole(tmp_path, stopped):
+    log = headrace.open(tmp_path / "data")
+    log.create_topic("orders", SCHEMA)
+    for delay in (0.2, 0.4):
+        threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        log.close()
+    assert len(stopped) == 1
+    with headrace.open(tmp_path / "data", seal__size="128MiB") as again:
+        assert again.topics() == ["default/orders"]
+
+
+async def test_a_cancelled_close_stops_the_node_whole(tmp_path, stopped):
+    log = await headrace.open_async(tmp_path / "data")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(log.close(), 0.2)
+    assert len(stopped) == 1
