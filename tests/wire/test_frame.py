@@ -251,6 +251,18 @@ def test_the_place_for_a_body_grows_only_as_its_bytes_come():
     check_body(frame)
 
 
+def test_a_body_is_awaited_from_its_head_to_its_last_byte():
+    reader = FrameReader()
+    size = 4 * RECEIVE_SIZE
+    data = a_frame(body=bytes(size))
+    head_size = len(data) - size
+    found = []
+    for end in (HEADER_SIZE, head_size - 1, head_size, head_size + 1, len(data) - 1, len(data)):
+        feed(reader, data[found[-1][0] if found else 0 : end])
+        found.append((end, reader.awaited_size))
+    assert [awaited for _, awaited in found] == [0, 0, size, size, size, 0]
+
+
 def test_it_is_idle_only_between_frames():
     reader = FrameReader()
     assert reader.is_idle

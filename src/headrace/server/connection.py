@@ -4,7 +4,8 @@ No task and no timer belongs to a connection: the transport's callbacks take byt
 crowd of all connections has answers written and times looked at.
 
 Reading stops while the peer has as many requests open as it may, or does not take its answers;
-frames that came with the last bytes wait here. A connection ends by saying why, then the end of
+frames that came with the last bytes wait here. It stops too before a large body for which the
+node has no room. A connection ends by saying why, then the end of
 its stream; what the peer still sends is thrown away for a moment, so that it reads the reason
 instead of a reset.
 """
@@ -26,8 +27,13 @@ from headrace.errors import (
 from headrace.node.events import event
 from headrace.server.crowd import Crowd
 from headrace.server.handshake import Handshake
-from headrace.server.in_flight import InFlight, Pending
-from headrace.server.limits import HANDSHAKE_META_SIZE_MAX, LINGER_TIMEOUT, UNSENT_SIZE_MAX
+from headrace.server.in_flight import Arrival, InFlight, Pending
+from headrace.server.limits import (
+    HANDSHAKE_META_SIZE_MAX,
+    LINGER_TIMEOUT,
+    SMALL_BODY_SIZE_MAX,
+    UNSENT_SIZE_MAX,
+)
 from headrace.server.outbox import Outbox, Said, encode_answer
 from headrace.server.progress import Progress
 from headrace.wire.frame import Frame, FrameReader, check_body, decode_message
@@ -50,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_active_at",
+        "_arrival",
         "_crowd",
         "_ended_at",
         "_handshake",
@@ -75,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handshake: Handshake | None = None  # None: done
         self._waiting: deque[tuple[Frame, float]] = deque()  # requests and their deadlines
         self._in_flight = InFlight(crowd.limits, crowd.traffic)
+        self._arrival = Arrival(crowd.limits, crowd.traffic)
         self._outbox = Outbox(crowd.traffic)
         self._is_awake = False  # it is flushed in this turn
         self._is_paused = False  # we do not read
@@ -114,7 +122,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._reader = None
         self._waiting.clear()
-        self._outbox.clear()
+        self._arrival.end()
+        self._in_flight.release(self._outbox.clear())
         self._crowd.leave(self)
 
     def pause_writing(self) -> None:
@@ -125,6 +134,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Go on, now that the peer has caught up."""
         self._is_unread = False
+        self._in_flight.release(self._outbox.taken())
         self._wake()
 
     # What the crowd calls.
@@ -207,8 +217,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._greet(self._handshake, reader, frame)
             else:
                 self._waiting.append((frame, self._deadline(frame, now)))
-        if frames:
+        self._expect(reader.awaited_size)
+        if frames or self._arrival.is_waiting:
             self._pump()
+
+    def _expect(self, body_size: int) -> None:
+        """Take room for a large body when it begins."""
+        is_ours = self._reader is not None and not self._arrival.size
+        if is_ours and body_size > SMALL_BODY_SIZE_MAX:
+            self._arrival.begin(body_size, self._wake)
 
     def _greet(self, handshake: Handshake, reader: FrameReader, frame: Frame) -> None:
         if self._is_ending:
@@ -238,6 +255,8 @@ class Connection(asyncio.BufferedProtocol):
         """Begin the requests that wait, as far as there is room; then read on, or stop."""
         while self._waiting and self._has_room():
             frame, deadline = self._waiting.popleft()
+            if len(frame.body) > SMALL_BODY_SIZE_MAX:
+                self._arrival.end()  # it counts as in flight from here on
             self._begin(frame, deadline)
         self._throttle()
 
@@ -254,16 +273,15 @@ class Connection(asyncio.BufferedProtocol):
             except BadFrame as error:
                 self._end("bad_body", error, frame.id)
                 return
-        limits, in_flight_size = self._crowd.limits, self._crowd.traffic.in_flight_size
         if self._is_ending:
             hint = "Repeat it at another, or later"
             self._say(frame.id, NotReady("this node is stopping", hint=hint))
             return
-        if size and in_flight_size + size > limits.queue_size_max:
-            what = f"{in_flight_size} bytes are in flight on this node"
-            self._say(frame.id, Busy(what, limits.retry_after_ms))
+        answer_size = self._in_flight.answer_size(request)
+        if busy := self._in_flight.busy(size + answer_size):
+            self._say(frame.id, busy)
             return
-        pending = Pending(self._in_flight, frame.id, size, self._say)
+        pending = Pending(self._in_flight, frame.id, size, answer_size, self._say)
         try:
             self._crowd.service.submit(request, frame.body, deadline, pending)
         except Exception:
@@ -281,7 +299,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _throttle(self) -> None:
         """Read on, or stop reading, as the room there is wants it."""
-        has_room = self._reader is None or (not self._waiting and self._has_room())
+        has_room = self._reader is None or (
+            not self._waiting and not self._arrival.is_waiting and self._has_room()
+        )
         if has_room is not self._is_paused:
             return
         transport = self._transport
@@ -300,10 +320,18 @@ class Connection(asyncio.BufferedProtocol):
 
     # Answers and endings.
 
-    def _say(self, request_id: int, said: Said, body: Sequence[Buffer] = ()) -> None:
+    def _say(
+        self,
+        request_id: int,
+        said: Said,
+        body: Sequence[Buffer] = (),
+        counted_size: int = 0,
+    ) -> None:
         if self._transport is not None and self._ended_at is None:
-            self._outbox.add(request_id, said, body)
+            self._outbox.add(request_id, said, body, counted_size)
             self._wake()
+        else:
+            self._in_flight.release(counted_size)
 
     def _wake(self) -> None:
         if not self._is_awake:
@@ -313,11 +341,19 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self, transport: asyncio.Transport, now: float) -> None:
         if self._outbox:
             self._active_at = now
-            self._outbox.write(transport)
+            self._write(transport)
+        self._arrival.look()
         if self._is_paused and self._in_flight.is_calm:
             self._pump()
         if (self._is_ending or self._has_ended) and not self._is_owing():
             self._conclude(transport, now)
+
+    def _write(self, transport: asyncio.Transport) -> None:
+        """Write until the peer does not keep up; the rest waits, and counts, until it does."""
+        while self._outbox and not self._is_unread:
+            self._outbox.write(transport)
+        if not self._is_unread:
+            self._in_flight.release(self._outbox.taken())
 
     def _is_owing(self) -> bool:
         return bool(self._in_flight.count or self._waiting or self._outbox)
@@ -330,6 +366,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = None
         self._incoming = None
         self._waiting.clear()
+        self._arrival.end()
         if self._handshake is not None and request_id is None:
             self.abort()
         else:
@@ -345,6 +382,7 @@ class Connection(asyncio.BufferedProtocol):
         elif self._ended_at is None:
             self._ended_at = now
             self._reader = None
+            self._arrival.end()
             self._throttle()
             transport.write_eof()
 

@@ -1,18 +1,26 @@
-"""The requests of one connection that are not answered yet, counted and bounded."""
+"""What one connection makes a node hold, counted and bounded.
+
+A request counts with its body until it is answered. The answer to a Fetch counts from the
+start, with what it aims at, until the peer has taken it. One that waits for rows counts only
+from when it is made: those who wait for news hold nothing, and keep nobody out. A large body
+counts whole from its first byte.
+"""
 
 from collections.abc import Callable, Sequence
 
-from headrace.errors import HeadraceError
+from headrace.errors import Busy, HeadraceError
 from headrace.server.limits import Limits
 from headrace.server.traffic import Traffic
-from headrace.wire.messages import Reply
+from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
+from headrace.wire.reading import Fetch
 
-Said = Callable[[int, Reply | HeadraceError, Sequence[Buffer]], None]
+# Says an answer, with its body, of which this many bytes count until it is taken.
+Say = Callable[[int, Reply | HeadraceError, Sequence[Buffer], int], None]
 
 
 class InFlight:
-    """How many there are, and how many bytes their bodies have."""
+    """How many requests there are, and how many bytes they and their answers hold."""
 
     __slots__ = ("_limits", "_traffic", "count", "size")
 
@@ -37,45 +45,141 @@ class InFlight:
             and self.size * 2 <= limits.in_flight_size_max
         )
 
+    def answer_size(self, request: Request) -> int:
+        """Return how many bytes a request's answer counts with before it is made."""
+        if not isinstance(request, Fetch) or request.wait_ms > 0:
+            return 0
+        limits = self._limits
+        room = min(limits.fetch_size_max, limits.in_flight_size_max, limits.queue_size_max)
+        return max(1, min(request.size_max, room))
+
+    def busy(self, size: int) -> Busy | None:
+        """Say why the node has no room for `size` bytes, if it has none."""
+        held_size, limits = self._traffic.held_size, self._limits
+        if not size or held_size + size <= limits.queue_size_max:
+            return None
+        return Busy(f"{held_size} bytes are in flight on this node", limits.retry_after_ms)
+
     def add(self, size: int) -> None:
-        """Count a request that begins."""
+        """Count a request that begins, and its answer."""
         self.count += 1
-        self.size += size
         self._traffic.in_flight += 1
-        self._traffic.in_flight_size += size
+        self._hold(size)
 
     def remove(self, size: int) -> None:
-        """Count it as over."""
+        """Count a request as over, with its `size`; that of its answer stays."""
         self.count -= 1
-        self.size -= size
         assert self.count >= 0
-        assert self.size >= 0
         self._traffic.in_flight -= 1
-        self._traffic.in_flight_size -= size
+        self.release(size)
+
+    def release(self, size: int) -> None:
+        """Count bytes as let go."""
+        if size:
+            self._hold(-size)
+            assert self.size >= 0
+            self._traffic.call_next()
+
+    def correct(self, expected_size: int, size: int) -> Busy | None:
+        """Count an answer as what it is, or as nothing if there is no room for it.
+
+        One that is larger than all the room may still be made alone.
+        """
+        self.release(expected_size)
+        limits, held_size = self._limits, self._traffic.held_size
+        if size > expected_size:
+            if busy := self.busy(size) if held_size else None:
+                return busy
+            if self.size and self.size + size > limits.in_flight_size_max:
+                what = f"{self.size} bytes are in flight on this connection"
+                return Busy(what, limits.retry_after_ms)
+        self._hold(size)
+        return None
+
+    def _hold(self, size: int) -> None:
+        self.size += size
+        self._traffic.in_flight_size += size
 
 
 class Pending:
     """The answer to one request, which the service gives once, maybe to a peer that left."""
 
-    __slots__ = ("_id", "_in_flight", "_is_over", "_say", "_size")
+    __slots__ = ("_answer_size", "_id", "_in_flight", "_is_over", "_say", "_size")
 
-    def __init__(self, in_flight: InFlight, request_id: int, size: int, say: Said) -> None:
+    def __init__(
+        self, in_flight: InFlight, request_id: int, size: int, answer_size: int, say: Say
+    ) -> None:
         self._in_flight = in_flight
         self._id = request_id
-        self._size = size
+        self._size = size  # of the request's body
+        self._answer_size = answer_size
         self._say = say
         self._is_over = False
-        in_flight.add(size)
+        in_flight.add(size + answer_size)
 
     def __call__(self, said: Reply | HeadraceError, body: Sequence[Buffer] = ()) -> None:
         """Answer it."""
         assert not self._is_over
         self._is_over = True
         self._in_flight.remove(self._size)
-        self._say(self._id, said, body)
+        size = sum(map(len, body))
+        if busy := self._in_flight.correct(self._answer_size, size):
+            said, body, size = busy, (), 0
+        self._say(self._id, said, body, size)
 
     def forget(self) -> None:
         """Count it as over, though nothing can be said of it."""
         if not self._is_over:
             self._is_over = True
-            self._in_flight.remove(self._size)
+            self._in_flight.remove(self._size + self._answer_size)
+
+
+class Arrival:
+    """The large body that a connection sends: the room it has, or waits for."""
+
+    __slots__ = ("_limits", "_traffic", "_wake", "size")
+
+    def __init__(self, limits: Limits, traffic: Traffic) -> None:
+        self.size = 0  # 0: no large body comes
+        self._limits = limits
+        self._traffic = traffic
+        self._wake: Callable[[], None] | None = None  # None: there is nothing to wait for
+
+    @property
+    def is_waiting(self) -> bool:
+        """There is no room yet."""
+        return self._wake is not None
+
+    def begin(self, size: int, wake: Callable[[], None]) -> None:
+        """Take room for a body of `size`, or wait behind the others; `wake` has us look."""
+        assert not self.size
+        self.size = size
+        self._wake = wake
+        self._traffic.queue.append(wake)
+        self.look()
+
+    def look(self) -> None:
+        """Take the room that is waited for, if it is there. One body comes in any case."""
+        traffic = self._traffic
+        if self._wake is None or traffic.queue[0] is not self._wake:
+            return
+        wanted = traffic.held_size + self.size
+        if traffic.arriving_size and wanted > self._limits.queue_size_max:
+            return
+        traffic.queue.popleft()
+        self._wake = None
+        traffic.arriving_size += self.size
+        traffic.call_next()
+
+    def end(self) -> None:
+        """Give the room back: the body is a request's now, or nobody's."""
+        if not self.size:
+            return
+        if self._wake is not None:
+            self._traffic.queue.remove(self._wake)
+            self._wake = None
+        else:
+            self._traffic.arriving_size -= self.size
+            assert self._traffic.arriving_size >= 0
+        self.size = 0
+        self._traffic.call_next()

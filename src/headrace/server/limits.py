@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.wire.frame import BODY_SIZE_MAX, META_SIZE_MAX
+from headrace.wire.frame import BODY_SIZE_MAX
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -14,6 +14,8 @@ HANDSHAKE_META_SIZE_MAX: Final = 4 * KIB
 PROGRESS_SIZE_MIN: Final = 64 * KIB
 # Answers beyond this wait to be written before more requests are begun.
 UNSENT_SIZE_MAX: Final = MIB
+# A larger body begins only when the node has room for the whole of it.
+SMALL_BODY_SIZE_MAX: Final = MIB
 # What was said last may still be on its way when a connection ends; in seconds.
 LINGER_TIMEOUT: Final = 1.0
 
@@ -24,9 +26,10 @@ class Limits:
 
     connection_count_max: int = 1024  # of one listener
     in_flight_max: int = 1024  # requests of one connection that are not answered yet
-    in_flight_size_max: int = 64 * MIB  # bytes of their bodies
-    queue_size_max: int = 256 * MIB  # the same over all connections of the node
-    meta_size_max: int = META_SIZE_MAX
+    in_flight_size_max: int = 64 * MIB  # bytes of their bodies, and of answers not taken yet
+    queue_size_max: int = 256 * MIB  # the same over all connections, and of bodies that come
+    fetch_size_max: int = 16 * MIB  # what the answer to one Fetch aims at
+    meta_size_max: int = MIB  # of a request; answers may have more
     body_size_max: int = BODY_SIZE_MAX
     handshake_timeout: float = 5.0
     stall_timeout: float = 30.0  # without progress, in a frame or in taking answers

@@ -1,11 +1,12 @@
 """What is to be said to one peer: gathered for a turn of the loop, then written at once."""
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 from headrace.errors import HeadraceError
-from headrace.server.limits import Limits
+from headrace.server.limits import UNSENT_SIZE_MAX, Limits
 from headrace.server.progress import Progress
 from headrace.server.traffic import Traffic
 from headrace.wire.frame import encode_frame
@@ -48,47 +49,69 @@ def _is_covered(said: Said) -> bool:
 class Outbox:
     """The answers of one connection."""
 
-    __slots__ = ("_answers", "_progress", "_traffic", "_written_size", "needs_crc", "size")
+    __slots__ = (
+        "_answers",
+        "_counted_size",
+        "_progress",
+        "_traffic",
+        "_written_size",
+        "needs_crc",
+        "size",
+    )
 
     def __init__(self, traffic: Traffic) -> None:
         self.needs_crc = True  # the peer knows no other checksum
         self.size = 0  # of the bodies that are to be written
         self._traffic = traffic
-        self._answers: list[tuple[int, Said, Sequence[Buffer]]] = []
+        # Each with the bytes that count until the peer has taken it.
+        self._answers: deque[tuple[int, Said, Sequence[Buffer], int]] = deque()
+        self._counted_size = 0  # of those that are written
         self._written_size = 0  # of everything given to the transport
         self._progress: Progress | None = None  # of what the transport still holds
 
     def __bool__(self) -> bool:
         return bool(self._answers)
 
-    def add(self, request_id: int, said: Said, body: Sequence[Buffer] = ()) -> None:
-        """Keep an answer for this turn's one write."""
-        self._answers.append((request_id, said, body))
+    def add(
+        self, request_id: int, said: Said, body: Sequence[Buffer] = (), counted_size: int = 0
+    ) -> None:
+        """Keep an answer for this turn's write, or a later one's."""
+        self._answers.append((request_id, said, body, counted_size))
         for piece in body:
             self.size += len(piece)
 
-    def clear(self) -> None:
-        """Forget what can be said to nobody."""
+    def clear(self) -> int:
+        """Forget what can be said to nobody. Returns the bytes that counted for it."""
+        size = self.taken() + sum(counted_size for *_, counted_size in self._answers)
         self._answers.clear()
         self.size = 0
+        return size
 
     def write(self, transport: asyncio.Transport) -> None:
-        """Give everything to the transport in one call."""
-        answers, self._answers = self._answers, []
-        self.size = 0
+        """Give the next answers to the transport in one call, and not many bytes at once."""
         pieces: list[Buffer] = []
-        for request_id, said, body in answers:
-            pieces += encode_answer(
+        size = 0
+        while self._answers and size < UNSENT_SIZE_MAX:
+            request_id, said, body, counted_size = self._answers.popleft()
+            frame = encode_answer(
                 self._traffic, request_id, said, body, needs_crc=self.needs_crc
             )
-        size = sum(map(len, pieces))
-        self._traffic.frames_out += len(answers)
+            pieces += frame
+            size += sum(map(len, frame))
+            self.size -= sum(map(len, body))
+            self._counted_size += counted_size
+            self._traffic.frames_out += 1
         self._traffic.bytes_out += size
         self._written_size += size
         if size <= JOIN_SIZE_MAX:
             transport.write(b"".join(pieces))
         else:
             transport.writelines(pieces)
+
+    def taken(self) -> int:
+        """Return the bytes that counted for what is written, now that it is taken."""
+        size, self._counted_size = self._counted_size, 0
+        return size
 
     def is_stuck(self, transport: asyncio.Transport, now: float, limits: Limits) -> bool:
         """Tell whether the peer has stopped taking what was written."""

@@ -112,6 +112,7 @@ def limits_of(config: Config) -> Limits:
         in_flight_size_max=limits.in_flight_size,
         queue_size_max=limits.queue_size,
         body_size_max=limits.body_size,
+        fetch_size_max=limits.fetch_size,
         handshake_timeout=limits.handshake_timeout.seconds,
         stall_timeout=limits.stall_timeout.seconds,
         idle_timeout=limits.idle_timeout.seconds,

@@ -1,6 +1,7 @@
-"""What went through a node's sockets, in numbers."""
+"""What went through a node's sockets, in numbers, and what they hold now."""
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 
@@ -15,7 +16,21 @@ class Traffic:
     bytes_in: int = 0
     bytes_out: int = 0
     in_flight: int = 0  # requests that the service has not answered yet
-    in_flight_size: int = 0  # bytes of their bodies
+    in_flight_size: int = 0  # bytes of their bodies, and of answers that are not taken yet
+    arriving_size: int = 0  # bytes of large bodies that have begun, but their requests not
     pauses: int = 0  # times that a connection was not read from, to let it catch up
     refused: Counter[str] = field(default_factory=Counter)  # answers, by the error's name
     cut_offs: Counter[str] = field(default_factory=Counter)  # connections, by reason
+    # Who waits to send a large body, the first of them first; each is called when there may
+    # be room.
+    queue: deque[Callable[[], None]] = field(default_factory=deque)
+
+    @property
+    def held_size(self) -> int:
+        """Bytes that count against the node's bound."""
+        return self.in_flight_size + self.arriving_size
+
+    def call_next(self) -> None:
+        """Have whoever waits longest look for room again."""
+        if self.queue:
+            self.queue[0]()

@@ -158,6 +158,13 @@ class FrameReader:
         return self._header is None and self._start == self._end
 
     @property
+    def awaited_size(self) -> int:
+        """Size of the body that has begun and is not whole yet; 0 if there is none."""
+        if self._header is None or self._meta is None:
+            return 0
+        return self._header.body_size
+
+    @property
     def held_size(self) -> int:
         """Bytes of memory held: the buffer, and the frame that is not whole yet."""
         return len(self._buffer) + len(self._meta or b"") + len(self._body or b"")
