@@ -398,7 +398,7 @@ def test_closing_waits_no_longer_than_its_timeout(loop):
             await until(lambda: len(desk.open) == 1)
             start = clock.time()
             await listener.close(0.2)
-            assert 0.2 <= clock.time() - start < 5
+            assert 0.15 < clock.time() - start < 5  # uvloop counts whole milliseconds
             assert await peer.receive() is None
             assert listener.traffic.connections_open == 0
             desk.answer_all()  # to nobody
