@@ -1,0 +1,259 @@
+"""A node and its producers seen from outside: start them, hear them, end them."""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+import msgspec
+
+from headrace.sim.node_producers import ProducersJob
+from headrace.sim.shard_process import LOOK_SECONDS, MARK, ORPHAN_SECONDS_MAX, living
+from headrace.sim.testimony import Silent, Testimony, Writer
+from headrace.storage.atomic import is_leftover
+
+# Small enough that rolls, Seals and segments come several times in each life.
+SETTINGS: Final = (
+    "listen.http=",
+    "journal.file_size=1MiB",
+    "journal.slots=1024",
+    "journal.metadata_slots=256",
+    "commit.pipeline=64",
+    "limits.body_size=256KiB",
+    "seal.size=256KiB",
+    "seal.age=1s",
+    "stop.timeout=20s",
+    "log.format=json",
+)
+# What a recovery may say after a crash alone. Everything else is damage, or a lie.
+_HARMLESS: Final = (
+    "made a new group",
+    "recovered after ",
+    "cut what was unfinished",
+    "wrote ",
+)
+_MENDED: Final = "(mended)"
+_ILL: Final = ("node.group.refused", "node.cursor.diverged", "node.stop.late")
+
+
+@dataclass(slots=True)
+class NodeTestimony(Testimony):
+    """The events of one life of a node."""
+
+    events: list[str] = field(default_factory=list)  # their names
+    recovered: list[str] = field(default_factory=list)  # what groups said of their recovery
+    problems: list[str] = field(default_factory=list)
+
+    def hear(self, line: str) -> None:
+        """Take in one line of its standard error."""
+        try:
+            found = json.loads(line)
+            name, said = str(found["event"]), str(found.get("said", ""))
+        except (ValueError, TypeError, KeyError):
+            self.problems.append(f"a node said {line!r}")
+            return
+        self.events.append(name)
+        if name == "node.group.recovered":
+            self.recovered.append(said)
+            if not said.startswith(_HARMLESS) and not said.endswith(_MENDED):
+                self.problems.append(f"after a crash alone a recovery says: {said}")
+        elif name in _ILL or name.endswith(".failed"):
+            self.problems.append(f"a node said {line}")
+
+    @property
+    def is_locked(self) -> bool:
+        return "node.lock.done" in self.events
+
+    @property
+    def is_listening(self) -> bool:
+        return "node.listening" in self.events
+
+    @property
+    def is_stopping(self) -> bool:
+        return "node.stopping" in self.events
+
+    @property
+    def is_stopped(self) -> bool:
+        return "node.stopped" in self.events
+
+
+class NodeProcess(Writer):
+    """A running node. Use it as a context: it never outlives the block."""
+
+    testimony: NodeTestimony
+
+    def __init__(self, data: str, address: str, plant: str = "") -> None:
+        self.testimony = NodeTestimony()
+        self.mark = f"{MARK}={os.getpid()}-node-{time.monotonic_ns()}"
+        self.groups = Path(data, "groups")
+        self._before = set(self._leftovers())
+        settings = [word for one in SETTINGS for word in ("--set", one)]
+        module = ["headrace.sim.node_plants", plant] if plant else ["headrace"]
+        name, _, value = self.mark.partition("=")
+        self._start(
+            [*module, "serve", "--data", data, "--listen", address, *settings],
+            {name: value},
+        )
+
+    def _start(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
+        self.began = time.monotonic()
+        self._rest = b""
+        self._ended = False
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment, "PYTHONFAULTHANDLER": "1"},
+            process_group=0,  # an interrupt from the keyboard is for us; our end ends it too
+        )
+        assert self._process.stderr is not None
+        self._pipe = self._process.stderr
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._pipe, selectors.EVENT_READ)
+
+    @property
+    def seconds(self) -> float:
+        """How long ago it was started."""
+        return time.monotonic() - self.began
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._ended
+
+    @property
+    def is_at_checkpoint(self) -> bool:
+        """Say whether a file of a checkpoint is half written, by this life."""
+        return any(one not in self._before for one in self._leftovers())
+
+    @property
+    def phase(self) -> str:
+        """What the node is at just now."""
+        said = self.testimony
+        if not said.is_locked:
+            return "start"
+        stage = "serving" if said.is_listening else "recovery"
+        if said.is_stopping:
+            stage = "stop"
+        return f"{stage}, checkpoint" if self.is_at_checkpoint else stage
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Wait for its end. One that hangs is aborted, so that it says where it does."""
+        try:
+            return super().wait()
+        except Silent as silent:
+            self.testimony.problems.append(str(silent))
+            self._process.send_signal(signal.SIGABRT)
+            return super().wait()
+
+    def await_orphans(self) -> float:
+        """Return how many seconds its children outlived it."""
+        began = time.monotonic()
+        while living(self.mark):
+            if time.monotonic() - began > ORPHAN_SECONDS_MAX:
+                raise Silent(f"children outlive their parent: {living(self.mark)}")
+            time.sleep(LOOK_SECONDS)
+        return time.monotonic() - began
+
+    def _leftovers(self) -> list[tuple[str, int]]:
+        """Names and inodes of files that are being written, or were left so."""
+        found: list[tuple[str, int]] = []
+        for folder in (*self.groups.glob("*"), *self.groups.glob("*/s*/")):
+            try:
+                with os.scandir(folder) as entries:
+                    found += [
+                        (one.path, one.inode()) for one in entries if is_leftover(one.name)
+                    ]
+            except OSError:  # gone meanwhile, or not there yet
+                continue
+        return found
+
+
+@dataclass(slots=True)
+class ProducersTestimony(Testimony):
+    """What the process of the producers said; `node_producers.py` has the grammar."""
+
+    is_running: bool = False
+    paused_count: int = 0
+    created_count: int = 0
+    is_stopped: bool = False
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def hear(self, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        match word:
+            case "running":
+                self.is_running = True
+            case "paused":
+                self.paused_count += 1
+                self.counts = Counter(msgspec.json.decode(rest, type=dict[str, int]))
+            case "created":
+                self.created_count += 1
+            case "problem":
+                self.problems.append(f"source {rest}")
+            case "stopped":
+                self.is_stopped = True
+            case _:
+                self.problems.append(f"the producers said {line!r}")
+
+
+class ProducersProcess(Writer):
+    """The producers. Use it as a context: they never outlive the block."""
+
+    testimony: ProducersTestimony
+
+    def __init__(self, job: ProducersJob) -> None:
+        self.testimony = ProducersTestimony()
+        self._rest = b""
+        self._ended = False
+        text = msgspec.json.encode(job).decode()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.sim.node_producers", text],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            process_group=0,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders = self._process.stdin
+        self._pipe = self._process.stdout
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._pipe, selectors.EVENT_READ)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._orders.close()
+        super().__exit__(kind, error, trace)
+
+    def order(self, word: str) -> None:
+        """Tell them something. That they are gone is a problem, not an error."""
+        try:
+            self._orders.write(f"{word}\n".encode())
+        except BrokenPipeError:
+            self.testimony.problems.append(f"the producers ended before {word!r}")
+
+    def pause(self, seconds: float) -> bool:
+        """Let everything come to rest. False if it does not within so many seconds."""
+        said = self.testimony
+        wanted = said.paused_count + 1
+        self.order("pause")
+        self.listen(seconds, lambda _: said.paused_count == wanted)
+        return said.paused_count == wanted
