@@ -3,12 +3,14 @@
 import threading
 from collections.abc import Iterable, Iterator
 from enum import Enum, auto
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.client.intake import Data, batches_of, row_of, rows_to_batch
+from headrace.client.intake import Data, batches_of, pieces, row_of, rows_to_batches, size_of
 from headrace.model.schema import conform
+
+SIZE_MIN: Final = 1024 * 1024  # that a basket takes, however small its batches are
 
 
 class Signal(Enum):
@@ -30,22 +32,24 @@ class Basket:
         self._batch_rows = batch_rows
         self._batch_size = batch_size
         self._rows_max = rows_max
+        self._size_max = max(SIZE_MIN, batch_size * max(1, rows_max // batch_rows))
         self._lock = threading.Lock()
         self._items: list[Item] = []
         self._row_count = 0
-        self._size = 0  # of batches; rows are counted only
+        self._size = 0  # bytes; of rows, about
 
     def put(self, item: Item) -> Signal:
-        """Take rows, or a batch."""
+        """Take rows, or a batch. Whatever it is, an empty basket takes it."""
         rows = None if isinstance(item, pa.RecordBatch) else item
         count = item.num_rows if rows is None else len(rows)
+        size = item.nbytes if rows is None else sum(map(size_of, rows))
         with self._lock:
-            if self._row_count and self._row_count + count > self._rows_max:
+            if self._row_count and not self._has_room(count, size):
                 return Signal.FULL
             was_empty, had_enough = not self._row_count, self._has_enough()
             self._row_count += count
+            self._size += size
             if rows is None:
-                self._size += item.nbytes
                 self._items.append(item)
             elif self._items and isinstance(self._items[-1], list):
                 self._items[-1].extend(rows)
@@ -62,6 +66,9 @@ class Basket:
             self._row_count = self._size = 0
             return items
 
+    def _has_room(self, count: int, size: int) -> bool:
+        return self._row_count + count <= self._rows_max and self._size + size <= self._size_max
+
     def _has_enough(self) -> bool:
         return self._row_count >= self._batch_rows or self._size >= self._batch_size
 
@@ -70,16 +77,22 @@ def items_of(
     data: Data | Any,  # noqa: ANN401
     schema: pa.Schema,
 ) -> Iterable[Item]:
-    """Return what was sent as items: one row, rows, or batches that fit the schema already."""
+    """Return what was sent as items: one row, rows, or batches that fit the schema already.
+
+    Many rows are several items: a basket can take them one after another.
+    """
     if isinstance(data, dict) or hasattr(data, "model_dump"):
         return [[row_of(data)]]
     if isinstance(data, list | tuple):
-        return [[row_of(each) for each in data]]
+        return pieces([row_of(each) for each in data])
     return batches_of(data, schema)
 
 
 def batches_in(items: Iterable[Item], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give what a basket had as batches."""
+    """Give what a basket had as batches, none of which is large because it has many rows."""
     for item in items:
-        rows = item if isinstance(item, pa.RecordBatch) else rows_to_batch(item, schema)
-        yield conform(rows, schema)
+        if isinstance(item, pa.RecordBatch):
+            yield conform(item, schema)
+        else:
+            for batch in rows_to_batches(item, schema):
+                yield conform(batch, schema)

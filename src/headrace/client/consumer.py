@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.client.feed import Slab
-from headrace.client.moments import duration
-from headrace.client.rows import endless
-from headrace.client.spans import Spans, Where
+from headrace.client.feed import Feed, Slab
+from headrace.client.moments import duration, word
+from headrace.client.rows import endless, started
+from headrace.client.spans import EARLIEST, Spans, Where
 from headrace.client.values import Cursor
+from headrace.client.view import View
 from headrace.errors import Diverged
 from headrace.model.names import check_name
 from headrace.wire.reading import CursorStored, StoreCursor
@@ -34,7 +35,7 @@ class AsyncConsumer:
         hold: bool,
         auto_commit: bool,
     ) -> None:
-        self.group = check_name("consumer group", group)
+        self.group = check_name("consumer group", word(group, "consumer group"))
         self._topic = topic
         self._partition = partition
         self._start = start
@@ -85,7 +86,7 @@ class AsyncConsumer:
     async def commit(self) -> dict[int, int]:
         """Store that everything given so far is done; return the next offsets."""
         positions = await self._load()
-        for number, place in positions.items():
+        for number, place in list(positions.items()):  # there may be more meanwhile
             if self._stored.get(number) != place:
                 await self._store(number, place)
         self._is_ahead = False
@@ -95,6 +96,7 @@ class AsyncConsumer:
         """Go on from another place: an offset, a time, `earliest`, `latest`, or a dict."""
         positions = await self._load()
         await self._stop()
+        await self._grow()
         spans = Spans(self._topic.caller, self._topic.view)
         found = await spans.places(where, await spans.bounds(list(positions)))
         positions.update(found)
@@ -110,9 +112,9 @@ class AsyncConsumer:
             await self.commit()
         if self._slabs is None:
             feeds = self._topic.feeds(positions, self._columns)
-            self._slabs = endless(feeds)
+            self._slabs = endless(feeds, self._more if self._partition is None else None)
         if self._pending is None:
-            self._pending = asyncio.create_task(_next_of(self._slabs))
+            self._pending = started(_next_of(self._slabs))
         done, _ = await asyncio.wait({self._pending}, timeout=wait)
         if not done:
             return None
@@ -130,14 +132,30 @@ class AsyncConsumer:
         """Find where the group is. Where it has no cursor, it begins at `start`."""
         if self._next is not None:
             return self._next
-        topic = self._topic
-        view = await topic.refresh()
-        spans = Spans(topic.caller, view)
-        cursors = {each.partition: each for each in await topic.cursors(self.group)}
-        numbers = view.numbers(self._partition)
+        view = await self._topic.refresh()
+        self._next = await self._places(view, view.numbers(self._partition), self._start)
+        return self._next
+
+    async def _more(self) -> list[Feed]:
+        return self._topic.feeds(await self._grow(), self._columns)
+
+    async def _grow(self) -> dict[int, int]:
+        """Take on the partitions that are new, from the group's cursors or their beginnings."""
+        assert self._next is not None
+        if self._partition is not None:
+            return {}
+        view = await self._topic.refresh()
+        fresh = [number for number in view.numbers(None) if number not in self._next]
+        found = await self._places(view, fresh, EARLIEST) if fresh else {}
+        self._next.update(found)
+        return found
+
+    async def _places(self, view: View, numbers: Sequence[int], start: Where) -> dict[int, int]:
+        spans = Spans(self._topic.caller, view)
+        cursors = {each.partition: each for each in await self._topic.cursors(self.group)}
         bounds = await spans.bounds(numbers)
         fresh = {number: each for number, each in bounds.items() if number not in cursors}
-        places = await spans.places(self._start, fresh)
+        places = await spans.places(start, fresh)
         for number in numbers:
             cursor = cursors.get(number)
             if cursor is not None:
@@ -146,8 +164,7 @@ class AsyncConsumer:
                 self._generations[number] = cursor.generation
             if self._hold and (cursor is None or not cursor.hold):
                 await self._store(number, places[number])
-        self._next = {number: places[number] for number in numbers}
-        return self._next
+        return {number: places[number] for number in numbers}
 
     def _check(self, cursor: Cursor, end: int) -> None:
         if cursor.next > end:

@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError, TimedOut, Unknown
 from headrace.node.config import load
 from headrace.node.settings import Config
 from headrace.server.serve import Serving, serve
+from headrace.wire.codec import encode
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
 
@@ -67,6 +68,7 @@ class EmbeddedChannel:
             if not future.done():
                 future.set_result((reply, rows))
 
+        encode(request)  # raises for what cannot be sent: a node takes what the wire takes
         deadline = loop.time() + timeout
         self._serving.service.submit(request, _joined(body), deadline, answer)
         try:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import date, datetime
 from itertools import chain
-from typing import Any, Final, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
@@ -13,7 +13,15 @@ from headrace.model.schema import conform
 from headrace.model.types import inside, said
 from headrace.model.values import check_names
 
+PIECE_ROWS: Final = 1_000  # that are converted at once
+PIECE_SIZE: Final = 1024 * 1024  # bytes of them, about: far below what one array can hold
+
 _NO_ROWS: Final = "Give a table, a frame, a list of dicts, or a dict of lists"
+_NUMBER_SIZE: Final = 8
+_NUMBERS: Final = (int, float, type(None))
+_TEXTS: Final = (str, bytes, bytearray)
+_LISTS: Final = (list, tuple)
+_NESTING_MAX: Final = 32  # below that nothing is weighed; no kept type is so deep
 
 
 @runtime_checkable
@@ -37,6 +45,10 @@ Data = (
     ArrowStream | ArrowArray | Sequence[Row] | Sequence[object] | Mapping[str, Sequence[object]]
 )
 
+Column: TypeAlias = (
+    Any  # a pa.Array, or a pa.ChunkedArray: in chunks, if one array cannot hold it
+)
+
 
 def batches_of(data: Data, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give `data` as batches of exactly `schema`, which is canonical. BadBatch names a column.
@@ -50,7 +62,7 @@ def batches_of(data: Data, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 def _arrow_batches(data: Data, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     if _is_pandas(data):
-        return [_frame_to_batch(data, schema)]
+        return _frame_to_batches(data, schema)
     if isinstance(data, pa.Table):
         return list(data.to_batches())
     if isinstance(data, ArrowArray):  # a record batch, too
@@ -58,19 +70,27 @@ def _arrow_batches(data: Data, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     if isinstance(data, ArrowStream):
         return _read(data)
     if isinstance(data, Mapping):
-        return [_from_columns(data, schema)]
+        return _from_columns(data, schema)
     if _is_text(data) or not isinstance(data, Sequence):
         raise BadBatch(f"{type(data).__name__} holds no rows", hint=_NO_ROWS)
-    return [rows_to_batch(data, schema)] if data else []
+    return list(rows_to_batches([row_of(each) for each in data], schema))
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Give columns of nothing but nulls, which frames have without a type, their type."""
+    """Give columns of nothing but nulls, which frames have without a type, their type.
+
+    Those of polars' Enum and Categorical become strings: Arrow cannot undo them itself.
+    """
     for place, field in enumerate(batch.schema):
         known = schema.get_field_index(field.name)
         if known >= 0 and pa.types.is_null(field.type):
             nulls = pa.nulls(batch.num_rows, schema.field(known).type)
             batch = batch.set_column(place, field.name, nulls)
+        elif pa.types.is_dictionary(field.type) and field.type.value_type == pa.string_view():
+            column = batch.column(place)
+            words = column.dictionary.cast(pa.string())
+            plain = pa.DictionaryArray.from_arrays(column.indices, words)
+            batch = batch.set_column(place, field.name, plain)
     return batch
 
 
@@ -109,19 +129,49 @@ def row_of(item: object) -> dict[str, object]:
     raise BadBatch(f"{type(item).__name__} is no row", hint="Give each row as a dict")
 
 
-def rows_to_batch(rows: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
-    """Make a batch of rows. A column that a row does not have is null in it."""
-    dicts = [row_of(each) for each in rows]
-    names = dict.fromkeys(chain.from_iterable(dicts))
-    unknown = [name for name in names if name not in schema.names]
-    check_names([*schema.names, *map(str, unknown)], schema.names)
-    return pa.RecordBatch.from_arrays(
-        [_column([row.get(field.name) for row in dicts], field) for field in schema],
-        schema=schema,
-    )
+def size_of(value: object, depth: int = 0) -> int:
+    """Return about how many bytes a row, or a value in it, takes."""
+    if isinstance(value, _NUMBERS):
+        return _NUMBER_SIZE
+    if isinstance(value, _TEXTS):
+        return len(value) + _NUMBER_SIZE
+    if depth < _NESTING_MAX:
+        if isinstance(value, Mapping):
+            return sum([size_of(each, depth + 1) for each in value.values()], _NUMBER_SIZE)
+        if isinstance(value, _LISTS):
+            return sum([size_of(each, depth + 1) for each in value], _NUMBER_SIZE)
+    size = getattr(value, "nbytes", _NUMBER_SIZE)  # of an array, or a memoryview
+    return size if isinstance(size, int) else _NUMBER_SIZE
 
 
-def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+def pieces(rows: Sequence[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+    """Give rows in pieces of which one Arrow array can always be made."""
+    held: list[dict[str, object]] = []
+    held_size = 0
+    for row in rows:
+        size = size_of(row)
+        if held and (len(held) >= PIECE_ROWS or held_size + size > PIECE_SIZE):
+            yield held
+            held, held_size = [], 0
+        held.append(row)
+        held_size += size
+    if held:
+        yield held
+
+
+def rows_to_batches(
+    rows: Sequence[dict[str, object]], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Make batches of rows. A column that a row does not have is null in it."""
+    for piece in pieces(rows):
+        names = dict.fromkeys(chain.from_iterable(piece))
+        unknown = [name for name in names if name not in schema.names]
+        check_names([*schema.names, *map(str, unknown)], schema.names)
+        columns = [_column([row.get(field.name) for row in piece], field) for field in schema]
+        yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
+
+
+def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> list[pa.RecordBatch]:
     if columns and not any(_is_column(each) for each in columns.values()):
         raise BadBatch("a dict of single values is one row", hint="Give it in a list: [row]")
     check_names([*map(str, columns)], schema.names)
@@ -130,24 +180,22 @@ def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBat
         if len(column) != len(found[0]):
             flaw = f"it has {len(column)} values, {schema.names[0]!r} has {len(found[0])}"
             raise BadBatch(flaw, column=field.name, hint="Give each column as many")
-    return pa.RecordBatch.from_arrays(found, names=schema.names)
+    return list(pa.Table.from_arrays(found, names=schema.names).to_batches())
 
 
 def _is_column(value: object) -> bool:
     return hasattr(value, "__len__") and not isinstance(value, str | bytes | Mapping)
 
 
-def _as_column(values: Any, field: pa.Field) -> pa.Array:  # noqa: ANN401
-    if isinstance(values, pa.ChunkedArray):
-        return values.combine_chunks()
-    if isinstance(values, pa.Array):
+def _as_column(values: Any, field: pa.Field) -> Column:  # noqa: ANN401
+    if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if isinstance(values, list | tuple):
         return _column(list(values), field)
     return _converted(lambda: pa.array(values), field.name)
 
 
-def _column(values: list[object], field: pa.Field) -> pa.Array:
+def _column(values: list[object], field: pa.Field) -> Column:
     _judge(values, field.type, field.name)
     return _converted(lambda: pa.array(values, field.type), field.name)
 
@@ -188,33 +236,41 @@ def _refuse(values: Iterable[object], kind: type, path: str, flaw: str) -> None:
             raise BadBatch(f"{said(value)}: {flaw}", column=path, hint="Convert it first")
 
 
-def _frame_to_batch(frame: Any, schema: pa.Schema) -> pa.RecordBatch:  # noqa: ANN401
-    names = [str(name) for name in frame.columns]
-    columns = [_from_pandas(frame, name, schema) for name in frame.columns]
-    return pa.RecordBatch.from_arrays(columns, names=names)
+def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  # noqa: ANN401
+    """Return a frame's columns, and those levels of its index that the schema names."""
+    series = {str(name): frame[name] for name in frame.columns}
+    if len(series) < len(frame.columns):
+        names = [str(name) for name in frame.columns]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadBatch("it is there twice", column=twice, hint="Leave one out")
+    for level, name in enumerate(frame.index.names):
+        if isinstance(name, str) and name in schema.names and name not in series:
+            series[name] = frame.index.get_level_values(level)
+    columns = [_from_pandas(values, name, schema) for name, values in series.items()]
+    if not columns:
+        return []
+    return list(pa.Table.from_arrays(columns, names=[*series]).to_batches())
 
 
-def _from_pandas(frame: Any, name: Any, schema: pa.Schema) -> pa.Array:  # noqa: ANN401
+def _from_pandas(series: Any, name: str, schema: pa.Schema) -> Column:  # noqa: ANN401
     """Return one column. Whole numbers that pandas keeps as floats, for nulls, fit again."""
-    place = schema.get_field_index(str(name))
+    place = schema.get_field_index(name)
     kind = schema.field(place).type if place >= 0 else None
-    series = frame[name]
     if kind is None or pa.types.is_timestamp(kind):
-        return _converted(lambda: pa.array(series, from_pandas=True), str(name))
-    return _converted(lambda: pa.array(series, type=kind, from_pandas=True), str(name))
+        return _converted(lambda: pa.array(series, from_pandas=True), name)
+    return _converted(lambda: pa.array(series, type=kind, from_pandas=True), name)
 
 
-def _converted(make: Any, name: str) -> pa.Array:  # noqa: ANN401
+def _converted(make: Any, name: str) -> Column:  # noqa: ANN401
     try:
-        found = make()
+        return make()
     except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
         flaw = said(str(error).splitlines()[0] if str(error) else error)
         raise BadBatch(flaw, column=name, hint="Give values of the column's type") from error
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def _is_text(data: object) -> bool:
-    return isinstance(data, str | bytes | bytearray)
+    return isinstance(data, _TEXTS)
 
 
 def _is_pandas(data: object) -> TypeGuard[Any]:

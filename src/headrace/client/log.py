@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
-from os import PathLike, fspath
+from os import PathLike
 from types import TracebackType
 from typing import Any
 
@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from headrace.client.channel import Channel
 from headrace.client.ledger import Ledger
-from headrace.client.moments import duration, size
+from headrace.client.moments import duration, path_of, size, whole, word
 from headrace.client.patience import Caller
 from headrace.client.producer import BATCH_ROWS, AsyncProducer
 from headrace.client.schemas import SchemaLike, schema_of
 from headrace.client.spans import Spans
-from headrace.client.topic import AsyncTopic, age_of
+from headrace.client.topic import AsyncTopic, age_of, size_of
 from headrace.client.transaction import AsyncTransaction
 from headrace.client.values import TopicSummary
 from headrace.client.view import KEY_OPTION, View
@@ -84,16 +84,16 @@ class AsyncLog:
         `schema` is a pa.Schema, a pydantic model or dataclass, a dict of type names, or data to
         take it from. `key` is the column whose value chooses a row's partition.
         """
-        parse_topic(name)
+        parse_topic(word(name, "topic"))
         wanted = schema_of(schema)
         if key is not None:
-            check_key(wanted, key)
+            check_key(wanted, word(key, "key"))
         request = CreateTopic(
             topic=name,
             schema=encode_schema(wanted),
-            partition_count=partitions,
+            partition_count=whole(partitions, "partitions"),
             retention_age_ms=age_of(retention),
-            retention_size=None if retention_size is None else size(retention_size, "size"),
+            retention_size=size_of(retention_size),
             options=() if key is None else ((KEY_OPTION, key),),
         )
         if if_not_exists:
@@ -109,7 +109,7 @@ class AsyncLog:
 
     async def topic(self, name: str) -> AsyncTopic:
         """Return a topic that is there; TopicUnknown suggests another name."""
-        parse_topic(name)
+        parse_topic(word(name, "topic"))
         return self._handle(await self.caller.get(DescribeTopic(name), TopicInfo))
 
     async def topics(self) -> list[str]:
@@ -125,11 +125,11 @@ class AsyncLog:
         await (await self.topic(name)).delete()
 
     async def create_stream(self, name: str) -> None:
-        await self.caller.get(CreateStream(check_name("stream", name)), Changed)
+        await self.caller.get(CreateStream(_stream(name)), Changed)
 
     async def delete_stream(self, name: str, *, with_topics: bool = False) -> None:
         """Delete a stream. One that has topics goes only `with_topics`."""
-        request = DeleteStream(check_name("stream", name), with_topics)
+        request = DeleteStream(_stream(name), with_topics)
         await self.caller.get(request, Changed)
 
     async def producer(
@@ -146,16 +146,18 @@ class AsyncLog:
         Rows wait for others at most `linger`. A `ledger` is a file that gets a line for each
         acknowledged batch, before that is told.
         """
-        if batch_rows < 1:
-            raise BadRequest(f"batch_rows: {batch_rows} is no number of rows")
+        rows_max = whole(batch_rows, "batch_rows")
+        if rows_max < 1:
+            raise BadRequest(f"batch_rows: {rows_max} is no number of rows")
         bytes_max = size(batch_size, "batch_size")
-        handle = await self.topic(topic) if isinstance(topic, str) else topic
+        seconds = duration(linger, "linger").seconds
+        path = None if ledger is None else path_of(ledger, "ledger")
         producer = AsyncProducer(
-            handle,
-            linger=duration(linger, "linger").seconds,
-            batch_rows=batch_rows,
+            await self._topic(topic),
+            linger=seconds,
+            batch_rows=rows_max,
             batch_size=max(1, bytes_max),
-            ledger=None if ledger is None else Ledger(fspath(ledger)),
+            ledger=None if path is None else Ledger(path),
         )
         self._producers = {each for each in self._producers if not each.is_closed}
         self._producers.add(producer)
@@ -165,8 +167,9 @@ class AsyncLog:
         self, topic: str | AsyncTopic, app_id: str, version: int
     ) -> AsyncTransaction:
         """Begin a transaction: `async with await log.transaction(…) as transaction`."""
-        handle = await self.topic(topic) if isinstance(topic, str) else topic
-        return AsyncTransaction(handle, app_id, version)
+        word(app_id, "app_id")
+        number = whole(version, "version")
+        return AsyncTransaction(await self._topic(topic), app_id, number)
 
     async def status(self) -> dict[str, Any]:
         """Say how the node is."""
@@ -237,6 +240,9 @@ class AsyncLog:
             created_at=view.created_at,
         )
 
+    async def _topic(self, given: str | AsyncTopic) -> AsyncTopic:
+        return given if isinstance(given, AsyncTopic) else await self.topic(given)
+
     def _handle(self, info: TopicInfo) -> AsyncTopic:
         known = self._topics.get(info.topic)
         if known is not None and known.created == info.created:
@@ -244,3 +250,7 @@ class AsyncLog:
             return known
         topic = self._topics[info.topic] = AsyncTopic(self.caller, View.of(info))
         return topic
+
+
+def _stream(name: str) -> str:
+    return check_name("stream", word(name, "stream"))

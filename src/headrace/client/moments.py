@@ -1,21 +1,61 @@
-"""Times, durations and sizes as users say them."""
+"""Numbers, words, times, durations and sizes as users say them."""
 
+import math
+import operator
 import re
 from datetime import UTC, datetime, timedelta
+from numbers import Real
+from os import fspath
 from typing import Final
 
 from headrace.errors import BadConfig, BadRequest
-from headrace.model.units import Duration, parse_duration, parse_size
+from headrace.model.units import NUMBER_MAX, Duration, parse_duration, parse_size
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_SHOWN_MAX: Final = 100  # characters of what was given that a message repeats
 _AGO: Final = re.compile(r"-\s*(\S+)")
+
+
+def whole(value: object, what: str) -> int:
+    """Return a whole number, NumPy's too. A bool is none."""
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        try:
+            return operator.index(value)
+        except TypeError:  # an array has no one number, though it has the method
+            pass
+    raise BadRequest(f"{what}: {_shown(value)} is no whole number", hint="Give an int")
+
+
+def word(value: object, what: str) -> str:
+    """Return a text that can be sent."""
+    if not isinstance(value, str):
+        raise BadRequest(f"{what}: {_shown(value)} is no text", hint="Give a str")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        flaw = f"{what}: {_shown(value)} cannot be written as UTF-8"
+        raise BadRequest(flaw, hint="It has half of a character, a surrogate") from None
+    return value
+
+
+def path_of(value: object, what: str) -> str:
+    """Return a path as text."""
+    try:
+        found = fspath(value)  # type: ignore[call-overload]
+    except TypeError:
+        found = None
+    if not isinstance(found, str):
+        raise BadRequest(f"{what}: {_shown(value)} is no path", hint="Give a str, or a Path")
+    return found
 
 
 def microseconds(moment: datetime | str) -> int:
     """Return a time as microseconds since 1970: a datetime, `-15m`, `now`, or ISO 8601."""
     if isinstance(moment, datetime):
         return (_aware(moment) - _EPOCH) // _MICROSECOND
+    if not isinstance(moment, str):
+        raise _no_time(moment)
     if moment == "now":
         return microseconds(datetime.now(UTC))
     if (ago := _AGO.fullmatch(moment)) is not None:
@@ -23,18 +63,25 @@ def microseconds(moment: datetime | str) -> int:
     try:
         return microseconds(datetime.fromisoformat(moment))
     except ValueError:
-        raise BadRequest(
-            f"{moment[:100]!r} is no time",
-            hint="Give a datetime, 2026-11-15T10:00Z, -15m, now, earliest or latest",
-        ) from None
+        raise _no_time(moment) from None
 
 
 def duration(value: str | float | timedelta, what: str) -> Duration:
     """Return a duration: `30s`, seconds as a number, or a timedelta."""
+    given: object = value  # NumPy has numbers of its own
     if isinstance(value, timedelta):
         return _not_negative(value // _MICROSECOND, what)
-    if isinstance(value, int | float):
-        return _not_negative(round(value * 1_000_000), what)
+    if type(given) is not bool and isinstance(given, Real):
+        try:
+            seconds = float(given)
+        except OverflowError:
+            seconds = math.inf
+        if not math.isfinite(seconds) or seconds * 1_000_000 > NUMBER_MAX:
+            raise BadRequest(f"{what}: {_shown(value)} s is too long", hint="Say how long")
+        return _not_negative(round(seconds * 1_000_000), what)
+    if not isinstance(value, str):
+        hint = "Give 30s, a number of seconds, or a timedelta"
+        raise BadRequest(f"{what}: {_shown(value)} is no duration", hint=hint)
     try:
         return parse_duration(value)
     except BadConfig as error:
@@ -43,10 +90,11 @@ def duration(value: str | float | timedelta, what: str) -> Duration:
 
 def size(value: str | int, what: str) -> int:
     """Return a size in bytes: `64MiB`, or a number."""
-    if isinstance(value, int):
-        if value < 0:
-            raise BadRequest(f"{what}: {value} is no size")
-        return value
+    if not isinstance(value, str):
+        found = whole(value, what)
+        if not 0 <= found <= NUMBER_MAX:
+            raise BadRequest(f"{what}: {_shown(found)} is no size", hint="Give 64MiB, or bytes")
+        return found
     try:
         return parse_size(value)
     except BadConfig as error:
@@ -57,6 +105,19 @@ def _not_negative(us: int, what: str) -> Duration:
     if us < 0:
         raise BadRequest(f"{what}: a duration is not negative")
     return Duration(us)
+
+
+def _no_time(moment: object) -> BadRequest:
+    return BadRequest(
+        f"{_shown(moment)} is no time",
+        hint="Give a datetime, 2026-11-15T10:00Z, -15m, now, earliest or latest",
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, int) and abs(value) > 10**_SHOWN_MAX:
+        return "a number of very many digits"  # which Python would not write
+    return repr(value)[:_SHOWN_MAX]
 
 
 def _aware(moment: datetime) -> datetime:

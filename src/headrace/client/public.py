@@ -5,13 +5,13 @@ import atexit
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
-from os import PathLike, fspath
+from os import PathLike
 from typing import Final
 from weakref import WeakSet
 
 from headrace.client.consumer import AsyncConsumer
 from headrace.client.log import AsyncLog
-from headrace.client.moments import duration
+from headrace.client.moments import duration, path_of, word
 from headrace.client.patience import now
 from headrace.client.producer import AsyncProducer
 from headrace.client.remote import RemoteChannel
@@ -77,7 +77,7 @@ def open(  # noqa: A001
     from headrace.client.home import Guest, enter
 
     seconds = duration(timeout, "timeout").seconds
-    home = enter(fspath(path), settings, _release())
+    home = enter(path_of(path, "path"), settings, _release())
     log = Log(AsyncLog(Guest(home), seconds), home.runner, home.leave)
     _open_logs.add(log)
     return log
@@ -93,7 +93,7 @@ async def open_async(
     from headrace.client.home import Guest, enter
 
     seconds = duration(timeout, "timeout").seconds
-    home = await asyncio.to_thread(enter, fspath(path), settings, _release())
+    home = await asyncio.to_thread(enter, path_of(path, "path"), settings, _release())
     return AsyncLog(Guest(home), seconds)
 
 
@@ -117,6 +117,9 @@ async def connect_async(
 ) -> AsyncLog:
     """Connect to a node, for asyncio. See `connect`."""
     seconds = duration(timeout, "timeout").seconds
+    word(address, "address")
+    if token is not None:
+        word(token, "token")
     channel = RemoteChannel(address, token, _release())
     await channel.connect(now() + seconds)
     return AsyncLog(channel, seconds)

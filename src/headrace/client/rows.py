@@ -1,19 +1,32 @@
 """Reading: rows of a range, in bounded memory, or rows as they come."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
-from headrace.client.feed import Feed, Slab
+from headrace.client.feed import WAIT_MS, Feed, Slab
 from headrace.client.values import Range
+from headrace.errors import Unavailable
 
 if TYPE_CHECKING:
     import polars as pl
 
 FETCHES_MAX: Final = 64  # questions about rows to come that are open at once
+TURN_MS: Final = 50  # how long each waits, if there are more, and they take turns
+LOOK_EVERY: Final = 1.0  # seconds between two looks for new partitions
+
+Found = TypeVar("Found")
+More = Callable[[], Awaitable[list[Feed]]]
 
 
 class AsyncRows:
@@ -62,39 +75,71 @@ async def bounded(feed: Feed) -> AsyncGenerator[Slab, None]:
     """Give the rows of one partition to the feed's end, one fetch ahead."""
     if feed.is_done:
         return
-    ahead = asyncio.create_task(feed.next())
+    ahead = started(feed.next())
     try:
         is_last = False
         while not is_last:
             slabs = await ahead
             is_last = feed.is_done
             if not is_last:
-                ahead = asyncio.create_task(feed.next())
+                ahead = started(feed.next())
             for slab in slabs:
                 yield slab
     finally:
         await _cancel([ahead])
 
 
-async def endless(feeds: Sequence[Feed]) -> AsyncGenerator[Slab, None]:
-    """Give the rows of all partitions as they come, for ever."""
+async def endless(
+    feeds: Sequence[Feed], more: More | None = None
+) -> AsyncGenerator[Slab, None]:
+    """Give the rows of all partitions as they come, for ever.
+
+    `more` is asked once a second or so for feeds of partitions that are new.
+    """
     turns = asyncio.Semaphore(FETCHES_MAX)
+    fetches: dict[asyncio.Task[list[Slab]], Feed] = {}
+    looking = None if more is None else started(_look(more))
 
-    async def fetch(feed: Feed) -> tuple[Feed, list[Slab]]:
+    async def fetch(feed: Feed) -> list[Slab]:
         async with turns:
-            return feed, await feed.next()
+            return await feed.next()
 
-    tasks = {asyncio.create_task(fetch(feed)) for feed in feeds}
+    def begin(fresh: Iterable[Feed]) -> None:
+        fetches.update({started(fetch(feed)): feed for feed in fresh})
+        wait_ms = WAIT_MS if len(fetches) <= FETCHES_MAX else TURN_MS
+        for feed in fetches.values():
+            feed.wait_ms = wait_ms
+
     try:
-        while tasks:
-            done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            ready = [task.result() for task in done]
-            tasks |= {asyncio.create_task(fetch(feed)) for feed, _ in ready}
-            for _, slabs in ready:
+        begin(feeds)
+        while fetches:
+            tasks = [*fetches] if looking is None else [*fetches, looking]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if looking is not None and more is not None and looking.done():
+                begin(looking.result())
+                looking = started(_look(more))
+            ready = {task: task.result() for task in fetches if task.done()}
+            begin([fetches.pop(task) for task in ready])
+            for slabs in ready.values():
                 for slab in slabs:
                     yield slab
     finally:
-        await _cancel(list(tasks))
+        await _cancel([*fetches, *([] if looking is None else [looking])])
+
+
+async def _look(more: More) -> list[Feed]:
+    await asyncio.sleep(LOOK_EVERY)
+    try:
+        return await more()
+    except Unavailable:
+        return []  # whether a node can be reached at all, the others notice
+
+
+def started(work: Coroutine[Any, Any, Found]) -> asyncio.Task[Found]:
+    """Begin a task that nobody may ask any more what became of it."""
+    task = asyncio.create_task(work)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
 
 
 async def _cancel(tasks: "Sequence[asyncio.Task[object]]") -> None:

@@ -61,6 +61,14 @@ _NESTING_MAX: Final = 32  # the kept types allow less, and say so with the colum
 
 def schema_of(given: SchemaLike | pa.Schema) -> pa.Schema:
     """Return the schema, as it is kept. BadSchema names a column that cannot be."""
+    try:
+        return _schema_of(given)
+    except UnicodeEncodeError as error:
+        hint = "It has half of a character, a surrogate"
+        raise BadSchema(ascii(error.object)[1:-1], "no name in UTF-8", hint=hint) from None
+
+
+def _schema_of(given: SchemaLike | pa.Schema) -> pa.Schema:
     if isinstance(given, pa.Schema):
         return canonical(given)
     if isinstance(given, type):

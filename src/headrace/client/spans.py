@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from headrace.client.moments import microseconds
+from headrace.client.moments import microseconds, whole
 from headrace.client.patience import Caller
 from headrace.client.values import Bounds, Range
 from headrace.client.view import View
@@ -48,6 +48,9 @@ class Spans:
 
     async def places(self, where: Where, bounds: Mapping[int, Bounds]) -> dict[int, int]:
         """Return the offset that `where` means in each partition."""
+        if not isinstance(where, str | datetime | Mapping | None):
+            offset = _offset(where)
+            return dict.fromkeys(bounds, offset)
         if where is None or where == EARLIEST:
             return {number: each.first for number, each in bounds.items()}
         if where == LATEST:
@@ -58,8 +61,6 @@ class Spans:
                 hint = "Name each partition that is read, or choose with partition="
                 raise BadRequest(f"no offset for partition {missing[0]}", hint=hint)
             return {number: _offset(where[number]) for number in bounds}
-        if isinstance(where, int):
-            return {number: _offset(where) for number in bounds}
         timestamp = microseconds(where)
         return {number: await self.at(number, timestamp) for number in bounds}
 
@@ -67,16 +68,17 @@ class Spans:
         self, numbers: Sequence[int], start: Where, end: Where, last: int | None
     ) -> tuple[Range, ...]:
         """Return what a bounded read reads. Without an end, that is the committed one now."""
+        count = None if last is None else whole(last, "last")
         bounds = await self.bounds(numbers)
         ends = await self.places(LATEST if end is None else end, bounds)
-        if last is None:
+        if count is None:
             starts = await self.places(start, bounds)
         elif start is not None:
             raise BadRequest("start and last say two things", hint="Give one of them")
-        elif last < 0:
-            raise BadRequest(f"{last} is no number of rows")
+        elif count < 0:
+            raise BadRequest(f"{count} is no number of rows")
         else:
-            starts = {n: max(bounds[n].first, stop - last) for n, stop in ends.items()}
+            starts = {n: max(bounds[n].first, stop - count) for n, stop in ends.items()}
         return tuple(_range(number, starts[number], ends[number], end) for number in numbers)
 
 
@@ -88,7 +90,8 @@ def _range(number: int, start: int, stop: int, end: Where) -> Range:
     raise BadRequest(f"partition {number}: the start {start} is behind the end {stop}")
 
 
-def _offset(number: int) -> int:
+def _offset(given: object) -> int:
+    number = whole(given, "an offset")
     if not 0 <= number < 2**63:
         hint = "Offsets count from 0; for the last rows give last=…"
         raise BadRequest(f"{number} is no offset", hint=hint)

@@ -42,10 +42,13 @@ def by_key(batch: pa.RecordBatch, key: str, count: int) -> Iterator[tuple[int, p
 
 
 def gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Put small batches together until they have about `size` bytes."""
+    """Put small batches together until they have about `size` bytes; large ones stay alone."""
     held: list[pa.RecordBatch] = []
     held_size = 0
     for batch in batches:
+        if held and batch.nbytes >= size:
+            yield _joined(held)
+            held, held_size = [], 0
         held.append(batch)
         held_size += batch.nbytes
         if held_size >= size:

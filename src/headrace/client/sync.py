@@ -5,7 +5,7 @@ Each method runs the one of the same name of the async core, which has the detai
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
@@ -27,7 +27,7 @@ from headrace.client.show import (
     topic_title,
 )
 from headrace.client.spans import LATEST, Where
-from headrace.client.sync_streams import Consumer, Producer, Rows, Transaction
+from headrace.client.sync_streams import Consumer, Producer, Rows, Taking, Transaction
 from headrace.client.topic import AS_IT_IS, AsyncTopic
 from headrace.client.values import (
     Appended,
@@ -135,13 +135,17 @@ class Topic:
         start: Where = LATEST,
         columns: Sequence[str] | None = None,
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Give rows from `start` on as they come, for ever; by default only new ones."""
-        batches = self._core.follow(partition, start=start, columns=columns)
+        """Give rows from `start` on as they come, for ever; by default only new ones.
+
+        When the topic gets a newer schema, later batches have it. Partitions that it gets are
+        read from their beginning, unless `partition` names others.
+        """
+        batches = Taking(self._core.follow(partition, start=start, columns=columns))
         try:
-            while True:
-                yield self._runner.run(_next(batches))
+            while (batch := self._runner.run(batches.next())) is not None:
+                yield batch
         finally:
-            self._runner.begin(batches.aclose())
+            self._runner.begin(batches.close())
 
     def consumer(
         self,
@@ -381,10 +385,6 @@ class Log:
     async def _shown(self) -> tuple[list[tuple[str, ...]], int]:
         names = await self._core.topics()
         return log_lines(await self._core.summary(SHOWN_MAX)), len(names) - SHOWN_MAX
-
-
-async def _next(batches: AsyncGenerator[pa.RecordBatch, None]) -> pa.RecordBatch:
-    return await anext(batches)
 
 
 def _tried(runner: Runner, asking: Coroutine[Any, Any, _Found]) -> _Found | None:

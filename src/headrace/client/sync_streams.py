@@ -1,6 +1,7 @@
 """The sync API, part two: rows, producers, consumers, transactions."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +49,12 @@ class Rows:
         return repr(self._core)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        batches = self._core.__aiter__()
+        batches = Taking(self._core.__aiter__())
         try:
-            while (batch := self._runner.run(_next_or_none(batches))) is not None:
+            while (batch := self._runner.run(batches.next())) is not None:
                 yield batch
         finally:
-            self._runner.begin(batches.aclose())
+            self._runner.begin(batches.close())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
@@ -72,8 +73,22 @@ class Rows:
         return pl.DataFrame(self.to_table())
 
 
-async def _next_or_none(batches: Any) -> pa.RecordBatch | None:  # noqa: ANN401
-    return await anext(batches, None)
+class Taking:
+    """Batches that another thread takes. Closing waits until nobody is taking one."""
+
+    def __init__(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> None:
+        self._batches = batches
+        self._lock = asyncio.Lock()
+
+    async def next(self) -> pa.RecordBatch | None:
+        """Return the next batch; None is the end."""
+        async with self._lock:
+            return await anext(self._batches, None)
+
+    async def close(self) -> None:
+        """Take no more."""
+        async with self._lock:
+            await self._batches.aclose()
 
 
 class Producer:

@@ -1,7 +1,7 @@
 """A topic, as asyncio programs use it."""
 
 import itertools
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from headrace.client.appending import Appending, parcels
 from headrace.client.consumer import AsyncConsumer
-from headrace.client.feed import WAIT_MS, Feed
+from headrace.client.feed import Feed
 from headrace.client.intake import Data
-from headrace.client.moments import duration, microseconds, size
+from headrace.client.moments import duration, microseconds, size, whole, word
 from headrace.client.patience import Caller
-from headrace.client.rows import FETCHES_MAX, AsyncRows, endless
+from headrace.client.rows import AsyncRows, endless
 from headrace.client.schemas import SchemaLike, schema_of
 from headrace.client.spans import LATEST, Spans, Where
 from headrace.client.split import Parcel
@@ -100,7 +100,8 @@ class AsyncTopic:
 
     def parcels(self, data: Data, partition: int | None) -> Iterator[Parcel]:
         limit = self.caller.channel.body_size_max
-        return parcels(self.view, data, partition, self._turns, limit=limit)
+        number = None if partition is None else whole(partition, "partition")
+        return parcels(self.view, data, number, self._turns, limit=limit)
 
     async def read(
         self,
@@ -119,7 +120,7 @@ class AsyncTopic:
         """
         view = await self.refresh()
         numbers = view.numbers(partition)
-        chosen = None if columns is None else tuple(columns)
+        chosen = chosen_of(columns)
         shape = Shape.of(view.schema, chosen)
         ranges = await Spans(self.caller, view).ranges(numbers, start, end, last)
 
@@ -139,22 +140,35 @@ class AsyncTopic:
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """Give rows from `start` on as they come, for ever; by default only new ones.
 
-        When the topic gets a newer schema, later batches have it.
+        When the topic gets a newer schema, later batches have it. Partitions that it gets are
+        read from their beginning, unless `partition` names others.
         """
         view = await self.refresh()
-        numbers = view.numbers(partition)
         spans = Spans(self.caller, view)
-        places = await spans.places(start, await spans.bounds(numbers))
-        async with aclosing(endless(self.feeds(places, columns))) as slabs:
+        bounds = await spans.bounds(view.numbers(partition))
+        places = await spans.places(start, bounds)
+
+        async def more() -> list[Feed]:
+            view = await self.refresh()
+            fresh = [number for number in view.numbers(None) if number not in places]
+            found = {
+                number: each.first
+                for number, each in (await Spans(self.caller, view).bounds(fresh)).items()
+            }
+            feeds = self.feeds(found, columns)
+            places.update(found)
+            return feeds
+
+        feeds = self.feeds(places, columns)
+        async with aclosing(endless(feeds, more if partition is None else None)) as slabs:
             async for slab in slabs:
                 yield slab.rows
 
     def feeds(self, places: dict[int, int], columns: Sequence[str] | None) -> list[Feed]:
         """Return feeds without an end from these places on."""
-        chosen = None if columns is None else tuple(columns)
-        wait_ms = WAIT_MS if len(places) <= FETCHES_MAX else 50  # they take turns
+        chosen = chosen_of(columns)
         return [
-            Feed(self.caller, self.view, number, place, None, chosen, self.refresh, wait_ms)
+            Feed(self.caller, self.view, number, place, None, chosen, self.refresh)
             for number, place in places.items()
         ]
 
@@ -195,6 +209,8 @@ class AsyncTopic:
 
     async def cursors(self, group: str | None = None) -> list[Cursor]:
         """Return where consumer groups are, and how far behind; of all, or of one."""
+        if group is not None:
+            word(group, "consumer group")
         view = await self.refresh()
         bounds = await Spans(self.caller, view).bounds(view.numbers(None))
         found = []
@@ -233,7 +249,8 @@ class AsyncTopic:
         """Add partitions. Keys move: new rows of a key may go elsewhere than its old ones."""
         view = await self.refresh()
         first = len(view.info.partitions)
-        request = AddPartitions(view.name, self.created, first, count)
+        added = whole(count, "count")
+        request = AddPartitions(view.name, self.created, first, added)
         self.take(await self.caller.get(request, TopicInfo))
 
     async def alter(
@@ -248,7 +265,7 @@ class AsyncTopic:
         if retention != AS_IT_IS:
             age_ms = age_of(retention)
         if retention_size != AS_IT_IS:
-            kept = None if retention_size is None else size(retention_size, "retention_size")
+            kept = size_of(retention_size)
         request = AlterTopic(self.name, self.created, (age_ms, kept), ())
         self.take(await self.caller.get(request, TopicInfo))
 
@@ -318,6 +335,15 @@ class AsyncTopic:
             raise Recreated(self.name, self.created, reply.created)
 
 
+def chosen_of(columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the columns that a user named; None is all of them."""
+    if columns is None:
+        return None
+    if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
+        raise BadRequest(f"columns: {columns!r} is no list", hint='Give ["id", "name"]')
+    return tuple(word(each, "columns") for each in columns)
+
+
 def age_of(retention: str | float | timedelta | None) -> int | None:
     """Return how long rows are kept, in milliseconds; None is for ever."""
     if retention is None:
@@ -326,3 +352,8 @@ def age_of(retention: str | float | timedelta | None) -> int | None:
     if not found.ms:
         raise BadRequest("retention: rows are kept for some time, or None for ever")
     return found.ms
+
+
+def size_of(retention_size: str | int | None) -> int | None:
+    """Return how many bytes are kept; None is all of them."""
+    return None if retention_size is None else size(retention_size, "retention_size")

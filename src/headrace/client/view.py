@@ -1,12 +1,13 @@
 """A topic as it was when somebody looked: what metadata says of it, decoded."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
 
+from headrace.client.moments import whole
 from headrace.client.values import Retention
 from headrace.errors import BadFrame, BadRequest, BadSchema
 from headrace.model.schema import decode_schema
@@ -66,6 +67,7 @@ class View:
     def partition(self, number: int) -> PartitionInfo:
         """Return partition `number`, or say how many there are."""
         count = len(self.info.partitions)
+        number = whole(number, "partition")
         if not 0 <= number < count:
             last = count - 1
             raise BadRequest(
@@ -78,7 +80,9 @@ class View:
         """Return the partitions that a user named; None is all of them."""
         if chosen is None:
             return list(range(len(self.info.partitions)))
-        numbers = [chosen] if isinstance(chosen, int) else list(dict.fromkeys(chosen))
+        is_one = isinstance(chosen, int | str | bytes) or not isinstance(chosen, Iterable)
+        named: Iterable[object] = [chosen] if is_one else chosen  # type: ignore[assignment]
+        numbers = list(dict.fromkeys(whole(each, "partition") for each in named))
         for number in numbers:
             self.partition(number)
         return numbers
