@@ -11,6 +11,7 @@ from tests.wire.test_refusals import CLASSES
 from tests.wire.values import MESSAGES
 
 from headrace.errors import HeadraceError
+from headrace.server.limits import Limits
 from headrace.wire import frame, msgpack, proof, refusals
 from headrace.wire.messages import Reply, Request
 
@@ -119,7 +120,8 @@ def test_the_page_has_the_layout_of_the_header():
 
 def test_the_page_has_the_limits():
     assert {row[0]: int(row[1].replace(",", "")) for row in rows("## Limits")} == {
-        "meta, bytes": frame.META_SIZE_MAX,
+        "meta of an answer, bytes": frame.META_SIZE_MAX,
+        "meta of a request, bytes": Limits().meta_size_max,
         "body, bytes": frame.BODY_SIZE_MAX,
         "arrays within arrays": msgpack.DEPTH_MAX,
         "nonce, bytes": proof.NONCE_SIZE,

@@ -55,7 +55,8 @@ class InFlight:
 
     def busy(self, size: int) -> Busy | None:
         """Say why the node has no room for `size` bytes, if it has none."""
-        held_size, limits = self._traffic.held_size, self._limits
+        # Bodies that are still coming have a bound of their own: slow ones stop nobody else.
+        held_size, limits = self._traffic.in_flight_size, self._limits
         if not size or held_size + size <= limits.queue_size_max:
             return None
         return Busy(f"{held_size} bytes are in flight on this node", limits.retry_after_ms)
@@ -86,7 +87,7 @@ class InFlight:
         One that is larger than all the room may still be made alone.
         """
         self.release(expected_size)
-        limits, held_size = self._limits, self._traffic.held_size
+        limits, held_size = self._limits, self._traffic.in_flight_size
         if size > expected_size:
             if busy := self.busy(size) if held_size else None:
                 return busy
@@ -163,7 +164,7 @@ class Arrival:
         traffic = self._traffic
         if self._wake is None or traffic.queue[0] is not self._wake:
             return
-        wanted = traffic.held_size + self.size
+        wanted = traffic.arriving_size + self.size
         if traffic.arriving_size and wanted > self._limits.queue_size_max:
             return
         traffic.queue.popleft()

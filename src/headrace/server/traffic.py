@@ -27,7 +27,7 @@ class Traffic:
 
     @property
     def held_size(self) -> int:
-        """Bytes that count against the node's bound."""
+        """Bytes that peers make the node hold, in flight and on their way."""
         return self.in_flight_size + self.arriving_size
 
     def call_next(self) -> None:

@@ -10,6 +10,7 @@ first and have to be caught.
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -209,6 +210,7 @@ def main() -> None:
     parser.add_argument("--producers", type=int, default=8, help="that append at once")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILED))  # nodes must not outlive us
     plan = Plan(arguments.kills, arguments.seed, arguments.producers)
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
     with Console(stderr=True).status("killing") as status:

@@ -113,7 +113,7 @@ class NodeProcess(Writer):
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env={**os.environ, **environment, "PYTHONFAULTHANDLER": "1"},
-            process_group=0,  # an interrupt from the keyboard is for us; our end ends it too
+            process_group=0,  # an interrupt from the keyboard is for us, and we end it
         )
         assert self._process.stderr is not None
         self._pipe = self._process.stderr
