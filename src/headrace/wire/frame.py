@@ -28,7 +28,7 @@ BODY_SIZE_MAX: Final = (
 RECEIVE_SIZE: Final = 128 * 1024  # what one receive takes at most, unless a body is awaited
 # A larger body that has not all come yet gets its own buffer; smaller ones wait and are copied.
 OWN_BUFFER_SIZE: Final = 64 * 1024
-# Such a buffer begins with this and grows as bytes come: a batch of ordinary size is never moved,
+# Such a buffer begins with this and grows as bytes come: a batch of ordinary size is not moved,
 # and a header of 40 bytes that promises the largest body costs no more.
 _BODY_BUFFER_SIZE: Final = 1024 * 1024 + 64 * 1024
 _BODY_GROWTH: Final = 4  # of its size at once, so that few bytes are copied twice
