@@ -31,7 +31,7 @@ def test_every_example_runs(tmp_path, monkeypatch, capsys):
 def test_the_fixture_on_the_page_is_real(tmp_path):
     (example,) = [each for each in EXAMPLES if "headrace_log" in each]
     (tmp_path / "test_page.py").write_text(example)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "headrace.client.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", "-q"]  # it is found by its entry point
     done = subprocess.run(
         [*command, "--rootdir", str(tmp_path), str(tmp_path)],
         capture_output=True,

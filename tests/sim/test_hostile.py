@@ -40,9 +40,9 @@ PLANTS = (
     "values not validated",
 )
 SAMPLE = Plan(
-    strings=1_200,
-    frames=500,
-    bodies=400,
+    strings=800,
+    frames=400,
+    bodies=300,
     bombs=False,
     crowd=60,
     windows=1,

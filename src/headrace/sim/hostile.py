@@ -24,6 +24,7 @@ from headrace.sim.hostile_plants import MUTANTS, STAGE_OF, server_command
 from headrace.sim.hostile_rows import (
     GOOD_SCHEMA,
     GOOD_TOPIC,
+    ROWS_OF_A_LARGE_APPEND,
     GoodClient,
     Wrong,
     check_accepted,
@@ -41,6 +42,7 @@ PEAK_MAX: Final = GROWTH_MAX + QUEUE_SIZE + 2 * BOMB_LIMIT
 WARM_UP: Final = 400  # cases of each stage before memory is looked at
 BURST: Final = 200  # bombs at once
 STAGES: Final = ("strings", "frames", "bodies", "crowd")
+LARGE: Final = "large"  # a stage for itself: see docs/results/hostile.md
 _BEGINS: Final[dict[str, Callable[[Attack], Strings | Frames | Bodies]]] = {
     "strings": Strings,
     "frames": Frames.begin,
@@ -80,32 +82,41 @@ class Siege:
 
     def run(self) -> None:
         """Run all stages, a little of each first, and look at the memory behind each."""
+        self._warm_up()
+        for name in self.plan.stages:
+            if self.attack.is_over():
+                return
+            if name in self._stages:
+                self._drive(name)
+            elif name == LARGE:
+                self._large()
+            else:
+                self._crowd()
+            self._weigh(name)
+
+    def _warm_up(self) -> None:
+        """Send some of everything: what memory is taken then is what is normal."""
         attack, plan = self.attack, self.plan
-        stages = self._stages
         for name in plan.stages:
             if name in _BEGINS:
-                stages[name] = _BEGINS[name](attack)
-                drive(attack, stages[name], min(WARM_UP, self._count(name)))
+                stage = self._stages[name] = _BEGINS[name](attack)
+                drive(attack, stage, min(WARM_UP, self._count(name)))
         if attack.is_over():
             return
-        if isinstance(bodies := stages.get("bodies"), Bodies) and plan.bombs:
+        if isinstance(bodies := self._stages.get("bodies"), Bodies) and plan.bombs:
             bodies.burst(BURST // 10)
             bodies.close()  # it would be idle for longer than a server allows
         if "crowd" in plan.stages:
             with Crowd(attack.server.port, attack.good.where, plan.crowd):
                 time.sleep(1.0)
         self.baseline = attack.server.settled(plan.settle_seconds)
-        for name in plan.stages:
-            if attack.is_over():
-                return
-            if name in stages:
-                drive(attack, stages[name], self._count(name) - WARM_UP, plan.seconds)
-            else:
-                self._crowd()
-            if name == "bodies" and plan.bombs and isinstance(bodies, Bodies):
-                bodies.bombs()
-                bodies.burst(BURST)
-            self._weigh(name)
+
+    def _drive(self, name: str) -> None:
+        stage = self._stages[name]
+        drive(self.attack, stage, self._count(name) - WARM_UP, self.plan.seconds)
+        if isinstance(stage, Bodies) and self.plan.bombs:
+            stage.bombs()
+            stage.burst(BURST)
 
     def close(self) -> None:
         """Let go of the connections that are still open."""
@@ -116,6 +127,18 @@ class Siege:
     def _count(self, name: str) -> int:
         counts = {"strings": self.plan.strings, "frames": self.plan.frames}
         return counts.get(name, self.plan.bodies)
+
+    def _large(self) -> None:
+        """Append large batches beside the crowd: its promises must not take their room."""
+        attack = self.attack
+        with Crowd(attack.server.port, attack.good.where, self.plan.crowd):
+            for _ in range(self.plan.windows):
+                try:
+                    attack.good.append(1, ROWS_OF_A_LARGE_APPEND)
+                except (Wrong, Gone) as error:
+                    attack.problem(LARGE, "good client", str(error))
+                    return
+        attack.look(LARGE)
 
     def _crowd(self) -> None:
         attack, plan = self.attack, self.plan

@@ -92,7 +92,7 @@ _PLANTS: Final[dict[str, tuple[str, _Patches]]] = {
     "sizes in a header not bounded": ("frames", ((frame, "FrameReader", _Unbounded),)),
     "exception out of a callback": ("frames", ((codec, "unpack", _unpack_by_library),)),
     "a kind that ends the process": ("frames", ((frame, "decode", _decode_or_die),)),
-    "exception in a thread, never answered": ("frames", ((node, "fetch", _fetch_by_library),)),
+    "exception in a thread": ("frames", ((node, "fetch", _fetch_by_library),)),
     "memory of strangers not let go": ("strings", ((frame, "_not_ours", _leaking),)),
     "checksum not compared": ("bodies", ((admission, "_judge", _judge_without_checksum),)),
     "values not validated": ("bodies", ((batch, "_validate", _nothing),)),

@@ -22,6 +22,7 @@ GOOD_TOPIC: Final = "kept/good"
 GOOD_SCHEMA: Final = canonical(pa.schema([("id", pa.int64()), ("name", pa.string())]))
 SYSTEM_SCHEMA: Final = pa.schema(SYSTEM_FIELDS)
 ROWS_PER_APPEND: Final = 20
+ROWS_OF_A_LARGE_APPEND: Final = 60_000  # over a MiB
 FETCH_SIZE: Final = 4 * 1024 * 1024
 MAKING_SECONDS: Final = 30.0  # of a partition, after its topic
 
@@ -189,11 +190,11 @@ class GoodClient:
         self.slowest = max(self.slowest, time.monotonic() - began)
         self.check(max(0, self.row_count - 5 * ROWS_PER_APPEND), self.row_count)
 
-    def append(self, count: int) -> None:
+    def append(self, count: int, row_count: int = ROWS_PER_APPEND) -> None:
         """Append `count` batches, all of them in flight at once."""
         try:
-            ids = [self._send(place) for place in range(count)]
-            self._hear(ids)
+            ids = [self._send(place, row_count) for place in range(count)]
+            self._hear(ids, row_count)
         except HeadraceError as error:
             raise Wrong(f"a good append failed: {error!r}") from error
 
@@ -208,16 +209,14 @@ class GoodClient:
             raise Wrong(f"good rows {start} to {end} read back as others")
         self.check_count += 1
 
-    def _send(self, place: int) -> tuple[int, int]:
-        start = self.row_count + place * ROWS_PER_APPEND
-        body = memoryview(batch.encode(good_rows(start, ROWS_PER_APPEND)))
+    def _send(self, place: int, row_count: int) -> tuple[int, int]:
+        start = self.row_count + place * row_count
+        body = memoryview(batch.encode(good_rows(start, row_count)))
         self.version += 1
-        request = append_to(
-            self.where, ROWS_PER_APPEND, writer=self.writer, version=self.version
-        )
+        request = append_to(self.where, row_count, writer=self.writer, version=self.version)
         return self.peer.send_request(request, [body]), start
 
-    def _hear(self, ids: list[tuple[int, int]]) -> None:
+    def _hear(self, ids: list[tuple[int, int]], row_count: int) -> None:
         waiting = dict(ids)
         while waiting:
             said = self.peer.next_answer()
@@ -226,9 +225,9 @@ class GoodClient:
                 raise Gone(f"an answer to nothing that was asked: {said.message}")
             if not isinstance(said.message, writing.Appended):
                 raise Wrong(f"a good append was answered by {said.message}")
-            if (said.message.start, said.message.end) != (start, start + ROWS_PER_APPEND):
+            if (said.message.start, said.message.end) != (start, start + row_count):
                 raise Wrong(f"a good append of {start} got the offsets of {said.message}")
-        self.row_count += len(ids) * ROWS_PER_APPEND
+        self.row_count += len(ids) * row_count
         self.append_count += len(ids)
 
 
