@@ -236,3 +236,14 @@ def test_a_stop_under_load_answers_everything_and_loses_nothing(tmp_path):
 
     acknowledged, rows = asyncio.run(run())
     assert rows == (1 + acknowledged) * 10
+
+
+def test_a_running_node_is_written_in_a_few_words(tmp_path):
+    """Setting a signal's handler writes out the result of the task it ends, whatever its size."""
+
+    async def run():
+        async with a_node(tmp_path / "data") as node:
+            await a_topic(node)
+            return repr(node)
+
+    assert asyncio.run(run()) == "StartedNode(1 shards)"

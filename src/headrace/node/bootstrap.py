@@ -428,12 +428,16 @@ def begin(path: str, config: Config, *, strict: bool = True) -> Boot:
     return Boot(path, config, asyncio.get_running_loop(), strict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StartedNode:
     """A node that runs, and the way to stop it."""
 
     node: Node
     boot: Boot
+
+    def __repr__(self) -> str:
+        """Say little: asyncio writes out a task's result when it sets a signal's handler."""
+        return f"StartedNode({len(self.node.shards)} shards)"
 
     async def stop(self) -> None:
         await self.boot.stop()
