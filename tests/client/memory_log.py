@@ -78,7 +78,7 @@ class MemoryChannel:
     seen: list[tuple[str, int]] = field(default_factory=list)  # deeds and versions
     answered: set[bytes] = field(default_factory=set)  # writers that know of their version 1
 
-    async def call(self, request, body=(), *, timeout):  # noqa: ASYNC109
+    async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
         assert isinstance(request, Append)
         assert timeout > 0
         deed = next(self.script, DELIVER)

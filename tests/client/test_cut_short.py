@@ -40,7 +40,7 @@ class Gate:
         self.is_open = asyncio.Event()
         self.close = channel.close
 
-    async def call(self, request, body=(), *, timeout):  # noqa: ASYNC109
+    async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
         if isinstance(request, Append):
             await self.is_open.wait()
         if isinstance(request, Discard):

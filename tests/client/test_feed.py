@@ -46,7 +46,7 @@ class Answering:
         self.answers = list(answers)
         self.asked = []
 
-    async def call(self, request, body=(), *, timeout):  # noqa: ASYNC109
+    async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
         self.asked.append((request.start, request.end))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):

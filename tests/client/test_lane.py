@@ -200,7 +200,7 @@ def test_a_topic_that_is_gone_is_not_waited_for():
 
 
 class Unknowing(MemoryChannel):
-    async def call(self, request, body=(), *, timeout):  # noqa: ASYNC109
+    async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
         await asyncio.sleep(0)
         raise PartitionUnknown("7")
 
@@ -226,7 +226,7 @@ def test_closing_tells_what_was_sent_from_what_was_not():
 
 
 class Silent(MemoryChannel):
-    async def call(self, request, body=(), *, timeout):  # noqa: ASYNC109
+    async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
         await asyncio.sleep(timeout)
         raise TimedOut("never")
 

@@ -169,7 +169,7 @@ class Scripted:
         self.answers = list(answers)
         self.count = 0
 
-    async def call(self, request, body=(), *, timeout):  # noqa: ASYNC109
+    async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
         self.count += 1
         answer = self.answers.pop(0) if self.answers else NotReady("later")
         if isinstance(answer, Exception):

@@ -239,7 +239,7 @@ def test_a_stop_under_load_answers_everything_and_loses_nothing(tmp_path):
 
 
 def test_a_running_node_is_written_in_a_few_words(tmp_path):
-    """Setting a signal's handler writes out the result of the task it ends, whatever its size."""
+    """Setting a signal's handler writes out the result of the task it ends, large or not."""
 
     async def run():
         async with a_node(tmp_path / "data") as node:

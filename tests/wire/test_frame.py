@@ -201,8 +201,39 @@ def test_a_large_body_is_received_straight_into_its_own_buffer(size):
     place = reader.get_buffer(-1)
     assert len(place) == size - 7  # no byte of another frame can come into it
     (frame,) = feed(reader, data[head_size + 7 :])
-    assert place.obj is frame.body
+    assert place.obj is frame.body.obj
     assert len(frame.body) == size
+
+
+def test_the_head_of_a_large_body_is_given_before_the_body_and_once():
+    reader = FrameReader()
+    data = a_frame(body=a_body(300_000))
+    assert reader.take_head() is None
+    feed(reader, data[:30])
+    assert reader.take_head() is None  # not checked yet
+    feed(reader, data[30:1000])
+    head = reader.take_head()
+    assert (head.id, head.body) == (1, b"")
+    assert decode_message(head) == an_append()
+    assert reader.take_head() is None
+    (frame,) = feed(reader, data[1000:])
+    assert (frame.meta, frame.id) == (head.meta, head.id)
+    assert reader.take_head() is None
+    feed(reader, a_frame(body=a_body(300_000))[:1000])
+    assert reader.take_head() is not None
+
+
+def test_a_reader_that_knows_what_comes_reserves_it_at_once():
+    sizes = []
+
+    def reserve(size):
+        sizes.append(size)
+        return memoryview(bytearray(size))
+
+    reader = FrameReader(reserved_size=BODY_SIZE_MAX, reserve=reserve)
+    (frame,) = feed(reader, a_frame(body=a_body(3_000_000)))
+    assert frame.body == a_body(3_000_000)
+    assert sizes == [3_000_000]
 
 
 def test_a_small_body_waits_in_the_buffer_that_all_share():

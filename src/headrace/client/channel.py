@@ -1,6 +1,6 @@
 """The seam between the client's core and whoever answers: a node far away, or one in here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol, get_args
 
 from headrace.wire.catalog import DescribeTopic, ListTopics
@@ -25,6 +25,9 @@ REPEATABLE: Final[frozenset[type[Request]]] = _LOOKS | {
 CHANGING: Final[frozenset[type[Request]]] = frozenset(get_args(Request)) - _LOOKS
 
 
+OnHead = Callable[[Reply], None]
+
+
 class Channel(Protocol):
     """Carries requests to a node. All calls come from the loop it was made on."""
 
@@ -42,8 +45,12 @@ class Channel(Protocol):
         body: Sequence[Buffer] = (),
         *,
         timeout: float,  # noqa: ASYNC109
+        on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
         """Ask once, and return the answer with its body.
+
+        `on_head` may be told the answer as soon as it has come, while its body has not; what
+        comes after it may still be lost.
 
         Unknown: it was sent, changes something, and no answer came. ConnectionLost, TimedOut:
         it did not happen. Every other HeadraceError is the node's own answer.

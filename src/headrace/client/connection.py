@@ -8,7 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
-from headrace.client.channel import CHANGING
+import pyarrow as pa
+
+from headrace.client.channel import CHANGING, OnHead
 from headrace.errors import (
     BadFrame,
     ConnectionLost,
@@ -19,7 +21,14 @@ from headrace.errors import (
     Unknown,
     VersionUnknown,
 )
-from headrace.wire.frame import Frame, FrameReader, check_body, decode_message, encode_frame
+from headrace.wire.frame import (
+    BODY_SIZE_MAX,
+    Frame,
+    FrameReader,
+    check_body,
+    decode_message,
+    encode_frame,
+)
 from headrace.wire.greeting import VERSION, Accepted, Failed, Hello, Ping, Proof, Welcome
 from headrace.wire.messages import Message, Reply, Request
 from headrace.wire.msgpack import Buffer
@@ -45,6 +54,7 @@ class _Open:
 
     answer: asyncio.Future[tuple[Message, Buffer]]
     is_change: bool
+    on_head: OnHead | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -57,7 +67,8 @@ class Connection(asyncio.BufferedProtocol):
         self.error: HeadraceError | None = None  # why the connection is over
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._reader = FrameReader()
+        # We know what we asked for: a body is not moved, and its pages need not be cleared.
+        self._reader = FrameReader(reserved_size=BODY_SIZE_MAX, reserve=_reserve)
         self._open: dict[int, _Open] = {}
         self._next_id = 1
         self._in_flight_max = 1
@@ -127,9 +138,11 @@ class Connection(asyncio.BufferedProtocol):
         body: Sequence[Buffer] = (),
         *,
         timeout: float,  # noqa: ASYNC109
+        on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
         """Ask once. See Channel.call."""
-        reply, rows = await self._exchange(request, body, self._loop.time() + timeout)
+        deadline = self._loop.time() + timeout
+        reply, rows = await self._exchange(request, body, deadline, on_head)
         if isinstance(reply, Failed):
             raise to_error(reply)
         if isinstance(reply, Hello | Welcome | Proof | Accepted):
@@ -154,7 +167,11 @@ class Connection(asyncio.BufferedProtocol):
                 call.answer.set_exception(_lost(self.error, call.is_change))
 
     async def _exchange(
-        self, message: Hello | Proof | Request, body: Sequence[Buffer], deadline: float
+        self,
+        message: Hello | Proof | Request,
+        body: Sequence[Buffer],
+        deadline: float,
+        on_head: OnHead | None = None,
     ) -> tuple[Message, Buffer]:
         is_change = type(message) in CHANGING
         try:
@@ -166,6 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         if remaining <= 0:
             raise TimedOut(f"no time was left to ask {self.address}")
         call = self._send(message, body, max(1, int(remaining * NODE_SHARE * 1_000)), is_change)
+        call.on_head = on_head
         try:
             async with asyncio.timeout_at(deadline):
                 return await call.answer
@@ -242,8 +260,15 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for frame in self._reader.received(nbytes):
                 self._take(frame)
+            if (head := self._reader.take_head()) is not None:
+                self._take_head(head)
         except BadFrame as error:
             self.abort(error)
+
+    def _take_head(self, head: Frame) -> None:
+        call = self._open.get(head.id)
+        if call is not None and call.on_head is not None:
+            call.on_head(cast("Reply", decode_message(head)))
 
     def _take(self, frame: Frame) -> None:
         message = decode_message(frame)
@@ -273,6 +298,10 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._is_paused = False
         self._admit()
+
+
+def _reserve(size: int) -> memoryview:
+    return memoryview(pa.allocate_buffer(size)).cast("B")
 
 
 def _lost(reason: HeadraceError, is_change: bool) -> HeadraceError:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.client.ahead import started
 from headrace.client.feed import Feed, Slab
 from headrace.client.moments import duration, word
-from headrace.client.rows import endless, started
+from headrace.client.rows import endless
 from headrace.client.spans import EARLIEST, Spans, Where
 from headrace.client.values import Cursor
 from headrace.client.view import View

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headrace.client.channel import CHANGING
+from headrace.client.channel import CHANGING, OnHead
 from headrace.errors import HeadraceError, TimedOut, Unknown
 from headrace.node.config import load
 from headrace.node.settings import Config
@@ -56,8 +56,9 @@ class EmbeddedChannel:
         body: Sequence[Buffer] = (),
         *,
         timeout: float,  # noqa: ASYNC109
+        on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
-        """Ask once. See Channel.call."""
+        """Ask once. See Channel.call. The body comes with its head: `on_head` is not told."""
         loop = asyncio.get_running_loop()
         if timeout <= 0:
             raise TimedOut("no time was left to ask")

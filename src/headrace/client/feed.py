@@ -17,7 +17,7 @@ from headrace.wire.catalog import PartitionInfo
 from headrace.wire.msgpack import Buffer
 from headrace.wire.reading import Fetch, Fetched, Piece
 
-FETCH_SIZE: Final = 4 * 1024 * 1024  # of one answer; one more is fetched ahead
+FETCH_SIZE: Final = 4 * 1024 * 1024  # of one answer
 WAIT_MS: Final = 5_000  # how long a node holds on to a question about rows to come
 LAG_MAX: Final = 5.0  # seconds that a partition may be behind the topic's newest schema
 _ALIGNMENT: Final = 64
@@ -42,7 +42,7 @@ class Feed:
     caller: Caller
     view: View
     partition: int
-    position: int
+    position: int  # that `next` goes on from
     end: int | None  # None: there is none, and answers may be empty
     columns: tuple[str, ...] | None
     refresh: Callable[[], Awaitable[View]]
@@ -61,25 +61,35 @@ class Feed:
         """Fetch what follows. With no end, it waits a while, and may come back with nothing."""
         while True:
             start = self.position
-            fetched, body = await self._fetch()
-            newest = max((each.schema_id for each in fetched.pieces), default=0)
+            fetched, body = await self.fetch(start)
+            newest = _newest(fetched)
             if newest <= self.version:
                 break
-            await self._renew(newest)
+            if not await self._has_newer() or newest > self.version:
+                raise self._too_new(newest)
+        slabs = self.slabs(fetched, body, start)
+        self.position = fetched.next
+        return slabs
+
+    def slabs(self, fetched: Fetched, body: Buffer, start: int) -> list[Slab]:
+        """Read an answer about the rows from `start` on."""
+        if (newest := _newest(fetched)) > self.version:
+            raise self._too_new(newest)
         if self.end is not None and fetched.next <= start:
             raise BadFrame(f"rows from {start} on were asked for, and none came")
-        batches = self._batches(fetched, body, start)
-        self.position = fetched.next
-        return self._slabs(_together(batches), start)
+        return self._slabs(_together(self._batches(fetched, body, start)), start)
 
-    async def _fetch(self) -> tuple[Fetched, Buffer]:
+    async def fetch(
+        self, start: int, on_head: Callable[[Fetched], None] | None = None
+    ) -> tuple[Fetched, Buffer]:
+        """Ask for rows from `start` on. `on_head`: see Channel.call."""
         wait_ms = 0 if self.end is not None else self.wait_ms
         backoff, lag_end = Backoff(), now() + LAG_MAX
         while True:
             request = Fetch(
                 namespace=self._info.namespace,
                 created=self._info.created,
-                start=self.position,
+                start=start,
                 end=self.end,
                 size_max=FETCH_SIZE,
                 wait_ms=wait_ms,
@@ -88,7 +98,9 @@ class Feed:
             )
             deadline = self.caller.deadline(self.caller.timeout + wait_ms / 1_000)
             try:
-                return await self.caller.ask(request, Fetched, deadline=deadline)
+                return await self.caller.ask(
+                    request, Fetched, deadline=deadline, on_head=on_head
+                )
             except BadRequest:
                 if await self._has_newer():
                     if self.end is not None:
@@ -111,10 +123,8 @@ class Feed:
             self._show(view)
         return is_newer
 
-    async def _renew(self, newest: int) -> None:
-        if await self._has_newer() and newest <= self.version:
-            return
-        raise BadRequest(
+    def _too_new(self, newest: int) -> BadRequest:
+        return BadRequest(
             f"rows of schema version {newest} came, which {self.version} cannot show",
             hint="The schema has changed meanwhile; read again",
         )
@@ -165,6 +175,10 @@ class Feed:
         if schema is None:
             raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
         return read_entry(data, schema, piece.row_count, place, self.shape)
+
+
+def _newest(fetched: Fetched) -> int:
+    return max((each.schema_id for each in fetched.pieces), default=0)
 
 
 def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:

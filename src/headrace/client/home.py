@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.client.channel import OnHead
 from headrace.client.embedded import EmbeddedChannel, NodeConfig, config_of
 from headrace.client.runner import Runner
 from headrace.errors import BadConfig, BadRequest
@@ -86,8 +87,9 @@ class Guest:
         body: Sequence[Buffer] = (),
         *,
         timeout: float,  # noqa: ASYNC109
+        on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
-        """Ask once. See Channel.call."""
+        """Ask once. See Channel.call. The body comes with its head: `on_head` is not told."""
         if self._is_closed:
             raise BadRequest("the log is closed", hint="Open it again")
         asking = self._home.channel.call(request, body, timeout=timeout)

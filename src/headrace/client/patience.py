@@ -73,13 +73,21 @@ class Caller:
         body: Sequence[Buffer] = (),
         *,
         deadline: float | None = None,
+        on_head: Callable[[Answer], None] | None = None,
     ) -> tuple[Answer, Buffer]:
-        """Return the answer, which is an `expected`, and its body."""
+        """Return the answer, which is an `expected`, and its body. See Channel.call."""
         end = self.deadline() if deadline is None else deadline
         backoff = Backoff()
+
+        def told(head: Reply) -> None:
+            if on_head is not None and isinstance(head, expected):
+                on_head(head)
+
         while True:
             try:
-                reply, rows = await self.channel.call(request, body, timeout=end - now())
+                reply, rows = await self.channel.call(
+                    request, body, timeout=end - now(), on_head=told
+                )
             except HeadraceError as error:
                 delay = backoff.next(error)
                 if not is_retryable(request, error) or now() + delay >= end:

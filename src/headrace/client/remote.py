@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headrace.client.channel import OnHead
 from headrace.client.connection import Connection
 from headrace.client.patience import Backoff
 from headrace.errors import BadRequest, ConnectionLost, HeadraceError, TimedOut
@@ -76,6 +77,7 @@ class RemoteChannel:
         body: Sequence[Buffer] = (),
         *,
         timeout: float,  # noqa: ASYNC109
+        on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
         """Ask once, on a connection that is there or is made. See Channel.call."""
         loop = asyncio.get_running_loop()
@@ -83,7 +85,9 @@ class RemoteChannel:
         connection = self._connection
         if connection is None or connection.error is not None:
             connection = await self._connected(deadline)
-        return await connection.call(request, body, timeout=deadline - loop.time())
+        return await connection.call(
+            request, body, timeout=deadline - loop.time(), on_head=on_head
+        )
 
     async def connect(self, deadline: float) -> None:
         """Connect now, so that a wrong address or token shows at once."""

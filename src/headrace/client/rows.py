@@ -5,15 +5,15 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Sequence,
 )
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from headrace.client.ahead import bounded, cancel, started
 from headrace.client.feed import WAIT_MS, Feed, Slab
 from headrace.client.values import Range
 from headrace.errors import Unavailable
@@ -25,7 +25,6 @@ FETCHES_MAX: Final = 64  # questions about rows to come that are open at once
 TURN_MS: Final = 50  # how long each waits, if there are more, and they take turns
 LOOK_EVERY: Final = 1.0  # seconds between two looks for new partitions
 
-Found = TypeVar("Found")
 More = Callable[[], Awaitable[list[Feed]]]
 
 
@@ -71,24 +70,6 @@ class AsyncRows:
         return pl.DataFrame(await self.to_table())
 
 
-async def bounded(feed: Feed) -> AsyncGenerator[Slab, None]:
-    """Give the rows of one partition to the feed's end, one fetch ahead."""
-    if feed.is_done:
-        return
-    ahead = started(feed.next())
-    try:
-        is_last = False
-        while not is_last:
-            slabs = await ahead
-            is_last = feed.is_done
-            if not is_last:
-                ahead = started(feed.next())
-            for slab in slabs:
-                yield slab
-    finally:
-        await _cancel([ahead])
-
-
 async def endless(
     feeds: Sequence[Feed], more: More | None = None
 ) -> AsyncGenerator[Slab, None]:
@@ -124,7 +105,7 @@ async def endless(
                 for slab in slabs:
                     yield slab
     finally:
-        await _cancel([*fetches, *([] if looking is None else [looking])])
+        await cancel([*fetches, *([] if looking is None else [looking])])
 
 
 async def _look(more: More) -> list[Feed]:
@@ -133,16 +114,3 @@ async def _look(more: More) -> list[Feed]:
         return await more()
     except Unavailable:
         return []  # whether a node can be reached at all, the others notice
-
-
-def started(work: Coroutine[Any, Any, Found]) -> asyncio.Task[Found]:
-    """Begin a task that nobody may ask any more what became of it."""
-    task = asyncio.create_task(work)
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return task
-
-
-async def _cancel(tasks: "Sequence[asyncio.Task[object]]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

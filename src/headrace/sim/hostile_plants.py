@@ -79,8 +79,9 @@ class _Unbounded(FrameReader):
 
 def _whole_body(self: FrameReader, size: int) -> None:
     came = self._view[self._start : self._end]
-    self._body, self._body_end = bytearray(size), len(came)
-    self._body[: len(came)] = came
+    body = memoryview(bytearray(size))
+    body[: len(came)] = came
+    self._body, self._body_end = body, len(came)
     self._start = self._end
 
 

@@ -11,7 +11,7 @@ The meta is a message (wire/codec.py); the body is rows, which nobody here looks
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -28,9 +28,9 @@ BODY_SIZE_MAX: Final = (
 RECEIVE_SIZE: Final = 128 * 1024  # what one receive takes at most, unless a body is awaited
 # A larger body that has not all come yet gets its own buffer; smaller ones wait and are copied.
 OWN_BUFFER_SIZE: Final = 64 * 1024
-# Such a buffer begins with this and grows as bytes come: a batch of ordinary size is not moved,
-# and a header of 40 bytes that promises the largest body costs no more.
-_BODY_BUFFER_SIZE: Final = 1024 * 1024 + 64 * 1024
+# Such a buffer begins with this, if nobody says otherwise, and grows as bytes come: a batch of
+# ordinary size is not moved, and a header of 40 bytes that promises the largest costs no more.
+BODY_BUFFER_SIZE: Final = 1024 * 1024 + 64 * 1024
 _BODY_GROWTH: Final = 4  # of its size at once, so that few bytes are copied twice
 DEADLINE_MS_MAX: Final = 2**32 - 1
 
@@ -44,7 +44,7 @@ _CRC: Final = struct.Struct("<I")
 HEADER_SIZE: Final = _HEAD.size + _CRC.size
 assert HEADER_SIZE == 40
 assert HEADER_SIZE + OWN_BUFFER_SIZE <= RECEIVE_SIZE
-assert RECEIVE_SIZE <= _BODY_BUFFER_SIZE  # what came with the header fits
+assert RECEIVE_SIZE <= BODY_BUFFER_SIZE  # what came with the header fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,18 @@ class FrameReader:
     """
 
     def __init__(
-        self, *, meta_size_max: int = META_SIZE_MAX, body_size_max: int = BODY_SIZE_MAX
+        self,
+        *,
+        meta_size_max: int = META_SIZE_MAX,
+        body_size_max: int = BODY_SIZE_MAX,
+        reserved_size: int = BODY_BUFFER_SIZE,
+        reserve: Callable[[int], memoryview] = lambda size: memoryview(bytearray(size)),
     ) -> None:
+        """Make a reader. A body's own buffer begins with `reserved_size`, from `reserve`."""
         self.meta_size_max = meta_size_max
         self.body_size_max = body_size_max
+        self._reserved_size = reserved_size
+        self._reserve = reserve
         self._is_refusing = False
         # Bytes `start` to before `end` of the buffer came and are in no frame yet.
         self._buffer = bytearray(RECEIVE_SIZE)
@@ -149,8 +157,9 @@ class FrameReader:
         self._end = 0
         self._header: _Header | None = None  # of the frame that is not whole yet
         self._meta: bytes | None = None  # its meta, once that has come and is checked
-        self._body: bytearray | None = None  # where its body goes, if not into the buffer
+        self._body: memoryview | None = None  # where its body goes, if not into the buffer
         self._body_end = 0  # bytes of it that came
+        self._is_head_taken = False
 
     @property
     def is_idle(self) -> bool:
@@ -169,12 +178,20 @@ class FrameReader:
         """Bytes of memory held: the buffer, and the frame that is not whole yet."""
         return len(self._buffer) + len(self._meta or b"") + len(self._body or b"")
 
+    def take_head(self) -> Frame | None:
+        """Give the frame whose body has begun to come, without it, once; or None."""
+        header, meta = self._header, self._meta
+        if header is None or meta is None or self._is_head_taken:
+            return None
+        self._is_head_taken = True
+        return Frame(header.kind, header.id, header.deadline_ms, meta, b"", header.body_crc)
+
     def get_buffer(self, size_hint: int) -> memoryview:
         """Give the place for the next bytes, never empty. Its size is ours to choose."""
         if self._body is not None:
             if self._body_end == len(self._body):
                 self._grow_body(self._body)
-            return memoryview(self._body)[self._body_end :]
+            return self._body[self._body_end :]
         if len(self._buffer) - self._end < _ROOM_SIZE_MIN:
             self._make_room()
         return self._view[self._end :]
@@ -278,14 +295,14 @@ class FrameReader:
     def _begin_body(self, size: int) -> None:
         """Let the rest of the body come straight into a buffer of its own."""
         came = self._view[self._start : self._end]
-        self._body, self._body_end = bytearray(min(size, _BODY_BUFFER_SIZE)), len(came)
+        self._body, self._body_end = self._reserve(min(size, self._reserved_size)), len(came)
         self._body[: len(came)] = came
         self._start = self._end
 
-    def _grow_body(self, full: bytearray) -> None:
+    def _grow_body(self, full: memoryview) -> None:
         """Go on in a larger buffer; never in this one, of which somebody may hold a view."""
         assert self._header is not None
-        self._body = bytearray(min(self._header.body_size, _BODY_GROWTH * len(full)))
+        self._body = self._reserve(min(self._header.body_size, _BODY_GROWTH * len(full)))
         self._body[: len(full)] = full
 
     def _whole(self, body: Buffer) -> Frame:
@@ -293,6 +310,7 @@ class FrameReader:
         assert header is not None
         assert meta is not None
         self._header = self._meta = None
+        self._is_head_taken = False
         return Frame(header.kind, header.id, header.deadline_ms, meta, body, header.body_crc)
 
     def _make_room(self) -> None:

@@ -1,0 +1,28 @@
+"""How the process of a node keeps memory that it frees.
+
+The buffers of bodies come and go by the megabyte. Left alone, glibc gives each back to the
+kernel, which must clear its pages before they come again: half of what a body costs.
+"""
+
+import ctypes
+from typing import Final
+
+# mallopt(3). The largest buffer of a heap that threads share, and what it may keep at its top.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_REUSED_SIZE_MAX: Final = 32 * 1024 * 1024  # the most that glibc takes
+_KEPT_SIZE_MAX: Final = 256 * 1024 * 1024
+
+
+def keep_freed_memory() -> bool:
+    """Let buffers be used again. Only for a process that is a node and nothing else.
+
+    False: this C library has no such thing, and goes its own way.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, _REUSED_SIZE_MAX)
+        and mallopt(_M_TRIM_THRESHOLD, _KEPT_SIZE_MAX)
+    )
