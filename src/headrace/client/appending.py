@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from headrace.client.intake import Data, batches_of
+import pyarrow as pa
+
 from headrace.client.patience import Caller
 from headrace.client.split import BODY_SIZE, Parcel, bodies_of, by_key, gathered
 from headrace.client.values import Appended, Range, merged
@@ -16,30 +17,30 @@ from headrace.model.keys import check_key
 
 def parcels(
     view: View,
-    data: Data,
+    batches: Iterable[pa.RecordBatch],
     partition: int | None,
     turns: Iterator[int],
     *,
     limit: int,
     size: int = BODY_SIZE,
 ) -> Iterator[Parcel]:
-    """Give `data` as batches of the topic's newest schema, each with its partition.
+    """Give batches of the topic's newest schema as they are sent, each with its partition.
 
     That is the one named, or the one of the key, or, without a key, the next in turn. Touches
     no loop: any thread may do it.
     """
-    schema, count, key = view.schema, len(view.info.partitions), view.key
+    count, key = len(view.info.partitions), view.key
     if partition is not None:
         view.partition(partition)
     elif key is not None:
-        check_key(schema, key)
-    for batch in gathered(batches_of(data, schema), size):
+        check_key(view.schema, key)
+    for batch in gathered(batches, size):
         if partition is not None or key is None:
             places = [(partition, batch)]
         else:
             places = list(by_key(batch, key, count))
         for place, rows in places:
-            for row_count, body in bodies_of(rows, limit, size):
+            for row_count, body in bodies_of(rows, limit, size, view.layout):
                 number = next(turns) % count if place is None else place
                 yield Parcel(number, view.version, row_count, body)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.client.intake import Data, batches_of, pieces, row_of, rows_to_batches, size_of
 from headrace.model.schema import conform
+from headrace.model.values import Required, required_of
 
 SIZE_MIN: Final = 1024 * 1024  # that a basket takes, however small its batches are
 
@@ -76,6 +77,7 @@ class Basket:
 def items_of(
     data: Data | Any,  # noqa: ANN401
     schema: pa.Schema,
+    required: Required | None = None,
 ) -> Iterable[Item]:
     """Return what was sent as items: one row, rows, or batches that fit the schema already.
 
@@ -85,14 +87,17 @@ def items_of(
         return [[row_of(data)]]
     if isinstance(data, list | tuple):
         return pieces([row_of(each) for each in data])
-    return batches_of(data, schema)
+    return batches_of(data, schema, required)
 
 
-def batches_in(items: Iterable[Item], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches_in(
+    items: Iterable[Item], schema: pa.Schema, required: Required | None = None
+) -> Iterator[pa.RecordBatch]:
     """Give what a basket had as batches, none of which is large because it has many rows."""
+    known = required_of(schema) if required is None else required
     for item in items:
         if isinstance(item, pa.RecordBatch):
-            yield conform(item, schema)
+            yield conform(item, schema, known)
         else:
             for batch in rows_to_batches(item, schema):
-                yield conform(batch, schema)
+                yield conform(batch, schema, known)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.errors import BadBatch
 from headrace.model.schema import conform
 from headrace.model.types import inside, said
-from headrace.model.values import check_names
+from headrace.model.values import Required, check_names, required_of
 
 PIECE_ROWS: Final = 1_000  # that are converted at once
 PIECE_SIZE: Final = 1024 * 1024  # bytes of them, about: far below what one array can hold
@@ -50,22 +50,27 @@ Column: TypeAlias = (
 )
 
 
-def batches_of(data: Data, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches_of(
+    data: Data, schema: pa.Schema, required: Required | None = None
+) -> Iterator[pa.RecordBatch]:
     """Give `data` as batches of exactly `schema`, which is canonical. BadBatch names a column.
 
     A stream is read and judged as it is taken; everything else is judged before the first.
     """
     found = _arrow_batches(data, schema)
-    fitted = (conform(_typed(batch, schema), schema) for batch in found if batch.num_rows)
+    known = required_of(schema) if required is None else required
+    fitted = (
+        conform(_typed(batch, schema), schema, known) for batch in found if batch.num_rows
+    )
     return iter(list(fitted)) if isinstance(found, list) else fitted
 
 
 def _arrow_batches(data: Data, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch | pa.Table):
+        return [data] if isinstance(data, pa.RecordBatch) else list(data.to_batches())
     if _is_pandas(data):
         return _frame_to_batches(data, schema)
-    if isinstance(data, pa.Table):
-        return list(data.to_batches())
-    if isinstance(data, ArrowArray):  # a record batch, too
+    if isinstance(data, ArrowArray):
         return [pa.record_batch(data)]
     if isinstance(data, ArrowStream):
         return _read(data)
@@ -81,6 +86,8 @@ def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     Those of polars' Enum and Categorical become strings: Arrow cannot undo them itself.
     """
+    if batch.schema.equals(schema):
+        return batch
     for place, field in enumerate(batch.schema):
         known = schema.get_field_index(field.name)
         if known >= 0 and pa.types.is_null(field.type):

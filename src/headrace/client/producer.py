@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from headrace.client.appending import parcels
 from headrace.client.basket import Basket, Item, Signal, batches_in, items_of
 from headrace.client.intake import Data
@@ -80,7 +78,8 @@ class AsyncProducer:
 
     def items(self, data: Data | object) -> Iterable[Item]:
         """Give what was sent as the basket takes it. Any thread may do it."""
-        return items_of(data, self.topic.schema)
+        view = self.topic.view
+        return items_of(data, view.schema, view.layout.required)
 
     def put(self, item: Item) -> Signal:
         """Put an item into the basket. Any thread may do it, and tells the loop the signal."""
@@ -168,15 +167,16 @@ class AsyncProducer:
 
     async def _send(self, items: list[Item]) -> None:
         topic = self.topic
-        schema = topic.schema
-        table = pa.Table.from_batches(batches_in(items, schema), schema=schema)
+        view = topic.view
+        # All are judged before the first is sent.
+        batches = list(batches_in(items, view.schema, view.layout.required))
         limit = topic.caller.channel.body_size_max
         for parcel in parcels(
-            topic.view, table, None, self._turns, limit=limit, size=self._batch_size
+            view, batches, None, self._turns, limit=limit, size=self._batch_size
         ):
             done = await self._writer.put(
                 parcel.partition,
-                topic.view.partition(parcel.partition),
+                view.partition(parcel.partition),
                 body=parcel.body,
                 row_count=parcel.row_count,
                 schema_id=parcel.schema_id,

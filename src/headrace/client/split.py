@@ -46,11 +46,12 @@ def gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Record
     held: list[pa.RecordBatch] = []
     held_size = 0
     for batch in batches:
-        if held and batch.nbytes >= size:
+        batch_size = batch.nbytes  # Arrow counts anew each time
+        if held and batch_size >= size:
             yield _joined(held)
             held, held_size = [], 0
         held.append(batch)
-        held_size += batch.nbytes
+        held_size += batch_size
         if held_size >= size:
             yield _joined(held)
             held, held_size = [], 0
@@ -59,31 +60,37 @@ def gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Record
 
 
 def bodies_of(
-    batch: pa.RecordBatch, limit: int, size: int = BODY_SIZE
+    batch: pa.RecordBatch,
+    limit: int,
+    size: int = BODY_SIZE,
+    known: bodies.Layout | None = None,
 ) -> Iterator[tuple[int, memoryview]]:
     """Give a batch as bodies of about `size` bytes, each with the number of its rows.
 
     Raise BodyTooLarge for a single row over `limit`.
     """
+    known = known or bodies.layout(batch.schema)
     size = min(size, limit)
     row_count = max(1, batch.num_rows * size // max(batch.nbytes, size))
     row_count = min(row_count, bodies.ROW_COUNT_MAX)
     for start in range(0, batch.num_rows, row_count):
-        yield from _cut(batch.slice(start, row_count), limit)
+        yield from _cut(batch.slice(start, row_count), limit, known)
 
 
-def _cut(batch: pa.RecordBatch, limit: int) -> Iterator[tuple[int, memoryview]]:
+def _cut(
+    batch: pa.RecordBatch, limit: int, known: bodies.Layout
+) -> Iterator[tuple[int, memoryview]]:
     """Halve a batch until it fits: rows may be very unlike in size."""
-    half = batch.num_rows // 2
-    if not half or batch.nbytes <= limit:
-        body = memoryview(bodies.encode(batch))
+    half, size = batch.num_rows // 2, batch.nbytes
+    if not half or size <= limit:
+        body = memoryview(bodies.encode(batch, known, size))
         if body.nbytes <= limit:
             yield batch.num_rows, body
             return
         if not half:
             raise BodyTooLarge(body.nbytes, limit)
-    yield from _cut(batch.slice(0, half), limit)
-    yield from _cut(batch.slice(half), limit)
+    yield from _cut(batch.slice(0, half), limit, known)
+    yield from _cut(batch.slice(half), limit, known)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.client.appending import Appending, parcels
 from headrace.client.consumer import AsyncConsumer
 from headrace.client.feed import Feed
-from headrace.client.intake import Data
+from headrace.client.intake import Data, batches_of
 from headrace.client.moments import duration, microseconds, size, whole, word
 from headrace.client.patience import Caller
 from headrace.client.rows import AsyncRows, endless
@@ -101,7 +101,9 @@ class AsyncTopic:
     def parcels(self, data: Data, partition: int | None) -> Iterator[Parcel]:
         limit = self.caller.channel.body_size_max
         number = None if partition is None else whole(partition, "partition")
-        return parcels(self.view, data, number, self._turns, limit=limit)
+        view = self.view
+        batches = batches_of(data, view.schema, view.layout.required)
+        return parcels(view, batches, number, self._turns, limit=limit)
 
     async def read(
         self,

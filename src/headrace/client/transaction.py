@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from xxhash import xxh3_128_digest
 
 from headrace.client.appending import parcels
-from headrace.client.intake import Data
+from headrace.client.intake import Data, batches_of
 from headrace.client.lane import WRITER_SIZE
 from headrace.client.split import Parcel
 from headrace.client.values import Published, Range
@@ -98,7 +98,9 @@ class AsyncTransaction:
             raise BadRequest("the transaction is over", hint="Begin another one")
         topic = self.topic
         limit = topic.caller.channel.body_size_max
-        return parcels(topic.view, data, partition, self._turns, limit=limit)
+        view = topic.view
+        batches = batches_of(data, view.schema, view.layout.required)
+        return parcels(view, batches, partition, self._turns, limit=limit)
 
     async def put(self, parcel: Parcel) -> None:
         """Stage one batch. If this version is published already, there is nothing to do."""

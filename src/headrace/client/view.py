@@ -10,6 +10,7 @@ import pyarrow as pa
 from headrace.client.moments import whole
 from headrace.client.values import Retention
 from headrace.errors import BadFrame, BadRequest, BadSchema
+from headrace.model.batch import Layout, layout
 from headrace.model.schema import decode_schema
 from headrace.wire.catalog import PartitionInfo, TopicInfo
 
@@ -23,6 +24,7 @@ class View:
 
     info: TopicInfo
     schemas: dict[int, pa.Schema]  # by version
+    layout: Layout  # of the newest
 
     @classmethod
     def of(cls, info: TopicInfo) -> "View":
@@ -33,7 +35,7 @@ class View:
             raise BadFrame(f"the schema of {info.topic!r}: {error}") from error
         if not schemas or not info.partitions:
             raise BadFrame(f"topic {info.topic!r} came without a schema or a partition")
-        return cls(info, schemas)
+        return cls(info, schemas, layout(schemas[max(schemas)]))
 
     @property
     def name(self) -> str:

@@ -12,7 +12,7 @@ from pyarrow import types
 
 from headrace.errors import BadBatch
 from headrace.model.message import HINT, INFLATED_SIZE_MAX, parse
-from headrace.model.values import check_nulls, is_required
+from headrace.model.values import Required, check_required, required_of
 
 # A body of nothing but one int64 column has as many rows as this. More are possible only with
 # narrow columns, and would grow far beyond their body: every row gets an offset, a timestamp
@@ -38,19 +38,26 @@ class Layout(NamedTuple):
 
     node_count: int  # of a message
     buffer_count: int
-    required: tuple[tuple[int, pa.Field], ...]  # columns that hold something never null
+    required: Required
+    end_count: int  # columns of strings, lists or maps, also inside: their offsets have an end
+    is_bits: bool  # all columns are booleans
 
 
 class Inflates(Exception):
     """A batch that inflates to more than its caller has time for now. It may be a good one."""
 
 
-def encode(batch: pa.RecordBatch) -> pa.Buffer:
-    """Return the body for `batch`: uncompressed, and of a slice only its own rows."""
-    for field in batch.schema:
-        _counts(field.name, field.type)
+def encode(
+    batch: pa.RecordBatch, known: Layout | None = None, size: int | None = None
+) -> pa.Buffer:
+    """Return the body for `batch`: uncompressed, and of a slice only its own rows.
+
+    `known` is the layout of its schema and `size` its `nbytes`, where the caller has them.
+    """
+    known = known or layout(batch.schema)
+    is_slice = _may_be_slice(batch, known, batch.nbytes if size is None else size)
     try:
-        return (_compacted(batch) if _may_be_slice(batch) else batch).serialize()
+        return (_compacted(batch) if is_slice else batch).serialize()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise BadBatch(f"the batch cannot be encoded: {_first_line(error)}") from error
 
@@ -102,8 +109,7 @@ def admit(
     known = known or layout(schema)
     batch = decode(body, schema, row_count, known, inflated_max)
     _validate(batch)
-    for place, field in known.required:
-        check_nulls(batch.column(place), field, field.name)
+    check_required(batch, known.required)
     return batch
 
 
@@ -113,7 +119,9 @@ def layout(schema: pa.Schema) -> Layout:
     return Layout(
         sum(nodes for nodes, _ in counts),
         sum(buffers for _, buffers in counts),
-        tuple((place, field) for place, field in enumerate(schema) if is_required(field)),
+        required_of(schema),
+        sum(_end_count(kind) for kind in schema.types),
+        all(types.is_boolean(kind) for kind in schema.types),
     )
 
 
@@ -129,13 +137,11 @@ def _counts(path: str, kind: pa.DataType) -> tuple[int, int]:
     raise BadBatch(f"values of type {kind} are not kept", column=path)
 
 
-def _may_be_slice(batch: pa.RecordBatch) -> bool:
+def _may_be_slice(batch: pa.RecordBatch, known: Layout, size: int) -> bool:
     """Tell whether there may be more in its buffers than its rows. Spare bits do not show."""
     # Arrow does not count the last offset, which ends a column of strings, lists or maps.
-    ends = sum(_end_count(kind) for kind in batch.schema.types)
-    if batch.get_total_buffer_size() != batch.nbytes + ends * _OFFSET_SIZE:
-        return True
-    return all(types.is_boolean(kind) for kind in batch.schema.types)
+    counted = size + known.end_count * _OFFSET_SIZE
+    return known.is_bits or batch.get_total_buffer_size() != counted
 
 
 def _end_count(kind: pa.DataType) -> int:

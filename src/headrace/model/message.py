@@ -14,8 +14,8 @@ there. Only little-endian messages without dictionaries are kept.
 """
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from headrace.errors import BadBatch
 
@@ -42,92 +42,117 @@ _ALIGNMENT: Final = 8
 # A slot of any node takes a bit or more. Keeps Arrow's own sums far from an overflow.
 _LENGTH_MAX: Final = INFLATED_SIZE_MAX * 8
 
+_KEPT_COUNT: Final = 256  # metadata that is not read twice
+_KEPT_SIZE_MAX: Final = 4 * 1024
+
+_Pairs = tuple[tuple[int, int], ...]
+
 HINT: Final = "Encode the batch again, with the schema it is sent under"
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A message whose numbers were compared with its bytes and with one another."""
 
     row_count: int
-    nodes: tuple[tuple[int, int], ...]  # length, null count
-    buffers: tuple[tuple[int, int], ...]  # position in the message, size; ordered, disjoint
+    nodes: _Pairs  # length, null count
+    buffers: _Pairs  # position in the message, size; ordered, disjoint
     is_compressed: bool
     inflated_size: int  # of all buffers together, at most INFLATED_SIZE_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """One flatbuffer table: fields found through its vtable, every step inside `data`."""
+class _Table(NamedTuple):
+    """One flatbuffer table: where its fields are, by their number; 0 if one is not there.
 
-    data: memoryview
-    at: int
-    vtable: int
-    vtable_size: int
+    Offsets are unsigned but that of the vtable, and `struct` refuses to read beyond the end:
+    every step stays inside `data`.
+    """
 
-    def scalar(self, field: int, kind: struct.Struct, default: int) -> int:
-        place = self._place(field)
-        return default if place is None else _number(kind, self.data, place)
+    data: bytes
+    places: tuple[int, ...]
 
-    def table(self, field: int) -> "_Table | None":
-        place = self._place(field)
-        return None if place is None else _table(self.data, _follow(self.data, place))
+    @classmethod
+    def at(cls, data: bytes, at: int, field_count: int) -> "_Table":
+        """Read where the first fields are; what is behind them is nothing of ours."""
+        vtable = at - _I32.unpack_from(data, at)[0]
+        if vtable < 0:  # struct would count it from the end
+            raise _outside()
+        fields = min(field_count, _U16.unpack_from(data, vtable)[0] // _U16.size - 2)
+        moved = struct.unpack_from(f"<{max(0, fields)}H", data, vtable + 2 * _U16.size)
+        missing = (0,) * (field_count - len(moved))
+        return cls(data, (*(at + one if one else 0 for one in moved), *missing))
 
-    def pairs(self, field: int, name: str, count: int) -> tuple[tuple[int, int], ...]:
+    def scalar(self, field: int, kind: struct.Struct) -> int:
+        place = self.places[field]
+        return int(kind.unpack_from(self.data, place)[0]) if place else 0
+
+    def table(self, field: int, field_count: int) -> "_Table | None":
+        place = self.places[field]
+        if not place:
+            return None
+        return _Table.at(self.data, place + _U32.unpack_from(self.data, place)[0], field_count)
+
+    def pairs(self, field: int, name: str, count: int) -> _Pairs:
         """Read a vector of `count` pairs; nothing is read of one that has more or fewer."""
-        place = self._place(field)
-        vector = None if place is None else _follow(self.data, place)
-        found = 0 if vector is None else _number(_U32, self.data, vector)
+        place = self.places[field]
+        vector = place + _U32.unpack_from(self.data, place)[0] if place else 0
+        found = _U32.unpack_from(self.data, vector)[0] if place else 0
         if found != count:
             raise BadBatch(
                 f"{name}: the schema needs {count}, the message has {found}", hint=HINT
             )
-        if vector is None:
-            return ()
         start, end = vector + _U32.size, vector + _U32.size + count * _PAIR.size
         if end > len(self.data):
             raise BadBatch(f"{name} lie outside the metadata", hint=HINT)
-        return tuple(_PAIR.iter_unpack(self.data[start:end]))
-
-    def _place(self, field: int) -> int | None:
-        slot = _U16.size * (2 + field)  # after the sizes of vtable and table
-        if slot + _U16.size > self.vtable_size:
-            return None
-        moved = _number(_U16, self.data, self.vtable + slot)
-        return self.at + moved if moved else None
+        return tuple(_PAIR.iter_unpack(self.data[start:end])) if count else ()
 
 
 def parse(body: memoryview, *, node_count: int, buffer_count: int) -> Message:
     """Read the numbers of the one message that fills `body`, and refuse any that cannot be."""
     metadata, buffers_at = _metadata(body)
-    message = _table(metadata, _follow(metadata, 0))
-    if (version := message.scalar(0, _I16, 0)) != _V5:
+    parsed = _parsed_before if len(metadata) <= _KEPT_SIZE_MAX else _parsed
+    try:
+        row_count, nodes, buffers, is_compressed = parsed(
+            bytes(metadata), len(body) - buffers_at, node_count, buffer_count
+        )
+    except struct.error as error:
+        raise _outside() from error
+    placed = tuple([(buffers_at + at, size) for at, size in buffers])
+    return Message(
+        row_count,
+        nodes,
+        placed,
+        is_compressed,
+        _inflated_size(body, placed, is_compressed),
+    )
+
+
+def _parsed(
+    metadata: bytes, expected: int, node_count: int, buffer_count: int
+) -> tuple[int, _Pairs, _Pairs, bool]:
+    message = _Table.at(metadata, _U32.unpack_from(metadata)[0], 4)
+    if (version := message.scalar(0, _I16)) != _V5:
         raise BadBatch(
             f"Arrow metadata: expected version V5 ({_V5}), found {version}", hint=HINT
         )
-    if (kind := message.scalar(1, _U8, 0)) != _RECORD_BATCH:
+    if (kind := message.scalar(1, _U8)) != _RECORD_BATCH:
         raise BadBatch(
             f"expected a record batch ({_RECORD_BATCH}), found kind {kind}", hint=HINT
         )
-    size, expected = message.scalar(3, _I64, 0), len(body) - buffers_at
+    size = message.scalar(3, _I64)
     if size != expected:
         raise BadBatch(f"buffers take {expected} bytes, the message says {size}", hint=HINT)
-    batch = message.table(2)
+    batch = message.table(2, 4)
     if batch is None:
         raise BadBatch("the message has no header", hint=HINT)
     nodes = batch.pairs(1, "nodes", node_count)
     buffers = batch.pairs(2, "buffers", buffer_count)
     _check_nodes(nodes)
     _check_buffers(buffers, size)
-    placed = tuple((buffers_at + at, size) for at, size in buffers)
-    is_compressed = _is_compressed(batch)
-    return Message(
-        batch.scalar(0, _I64, 0),
-        nodes,
-        placed,
-        is_compressed,
-        _inflated_size(body, placed, is_compressed),
-    )
+    return batch.scalar(0, _I64), nodes, buffers, _is_compressed(batch)
+
+
+# Batches of one producer are often alike but for their values.
+_parsed_before = lru_cache(_KEPT_COUNT)(_parsed)
 
 
 def _metadata(body: memoryview) -> tuple[memoryview, int]:
@@ -142,13 +167,13 @@ def _metadata(body: memoryview) -> tuple[memoryview, int]:
     return body[_PREFIX.size : end], end
 
 
-def _check_nodes(nodes: tuple[tuple[int, int], ...]) -> None:
+def _check_nodes(nodes: _Pairs) -> None:
     for length, null_count in nodes:
         if not 0 <= null_count <= length <= _LENGTH_MAX:
             raise BadBatch(f"a node of {length} slots with {null_count} nulls", hint=HINT)
 
 
-def _check_buffers(buffers: tuple[tuple[int, int], ...], size: int) -> None:
+def _check_buffers(buffers: _Pairs, size: int) -> None:
     """Each inside, none over another: the same bytes cannot be counted twice."""
     end = 0
     for at, length in buffers:
@@ -162,18 +187,16 @@ def _check_buffers(buffers: tuple[tuple[int, int], ...], size: int) -> None:
 
 
 def _is_compressed(batch: _Table) -> bool:
-    compression = batch.table(3)
+    compression = batch.table(3, 2)
     if compression is None:
         return False
-    codec, method = compression.scalar(0, _U8, 0), compression.scalar(1, _U8, 0)
+    codec, method = compression.scalar(0, _U8), compression.scalar(1, _U8)
     if codec not in _CODECS or method != _BUFFER_METHOD:
         raise BadBatch(f"compression {codec} by method {method} is unknown", hint=HINT)
     return True
 
 
-def _inflated_size(
-    body: memoryview, buffers: tuple[tuple[int, int], ...], is_compressed: bool
-) -> int:
+def _inflated_size(body: memoryview, buffers: _Pairs, is_compressed: bool) -> int:
     """Sum what the buffers say they inflate to. Nothing is inflated."""
     total = 0
     for at, size in buffers:
@@ -189,7 +212,7 @@ def _inflated_size(
 def _declared_size(body: memoryview, at: int, size: int) -> int:
     if size < _I64.size:
         raise BadBatch(f"a compressed buffer of {size} bytes has no size in front", hint=HINT)
-    declared = _number(_I64, body, at)
+    declared = int(_I64.unpack_from(body, at)[0])
     if declared == _STORED_RAW:
         return size - _I64.size
     if declared < 0:
@@ -197,17 +220,5 @@ def _declared_size(body: memoryview, at: int, size: int) -> int:
     return declared
 
 
-def _table(data: memoryview, at: int) -> _Table:
-    vtable = at - _number(_I32, data, at)
-    size = _number(_U16, data, vtable)
-    return _Table(data, at, vtable, size)
-
-
-def _follow(data: memoryview, at: int) -> int:
-    return at + _number(_U32, data, at)
-
-
-def _number(kind: struct.Struct, data: memoryview, at: int) -> int:
-    if not 0 <= at <= len(data) - kind.size:
-        raise BadBatch("the metadata points outside itself", hint=HINT)
-    return int(kind.unpack_from(data, at)[0])
+def _outside() -> BadBatch:
+    return BadBatch("the metadata points outside itself", hint=HINT)

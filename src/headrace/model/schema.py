@@ -11,7 +11,16 @@ import pyarrow.parquet as pq
 
 from headrace.errors import BadBatch, BadSchema
 from headrace.model.types import TIMESTAMP, Walk, said
-from headrace.model.values import cast, check_names, check_nulls, exact, names_of
+from headrace.model.values import (
+    Required,
+    cast,
+    check_names,
+    check_nulls,
+    check_required,
+    exact,
+    names_of,
+    required_of,
+)
 
 # In front of a user's columns in every segment and every answer.
 SYSTEM_FIELDS: Final[tuple[pa.Field, ...]] = (
@@ -47,16 +56,18 @@ def canonical(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields)
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform(
+    batch: pa.RecordBatch, schema: pa.Schema, required: Required | None = None
+) -> pa.RecordBatch:
     """Return `batch` with exactly the columns and types of `schema`, which is canonical.
 
     Whoever decoded the batch has validated it. Columns may come in any order, and as any type
     that becomes the schema's without a changed value; nothing is copied where types are equal.
-    Raise BadBatch, with the column's path, for everything else.
+    Raise BadBatch, with the column's path, for everything else. `required` is what must be
+    there in `schema`, where the caller has it already.
     """
     fitted = batch if batch.schema.equals(schema) else _fitted(batch, schema)
-    for place, field in enumerate(schema):
-        check_nulls(fitted.column(place), field, field.name)
+    check_required(fitted, required_of(schema) if required is None else required)
     if fitted.schema.equals(schema, check_metadata=True):
         return fitted
     return pa.RecordBatch.from_arrays(fitted.columns, schema=schema)

@@ -91,9 +91,26 @@ def check_nulls(array: pa.Array, field: pa.Field, path: str, absent: int = 0) ->
             check_nulls(part, child, inside(path, child.name), array.null_count)
 
 
-def is_required(field: pa.Field) -> bool:
-    """Say whether `field`, or something within it, may not be null."""
-    return not field.nullable or _has_required(field.type)
+# Columns that are never null, or hold something that never is; and whether nothing within them
+# is to be looked at.
+Required = tuple[tuple[int, pa.Field, bool], ...]
+
+
+def required_of(schema: pa.Schema) -> Required:
+    """Work out once what `check_required` looks at for each batch."""
+    return tuple(
+        (place, field, not _has_required(field.type))
+        for place, field in enumerate(schema)
+        if not field.nullable or _has_required(field.type)
+    )
+
+
+def check_required(batch: pa.RecordBatch, required: Required) -> None:
+    """Raise BadBatch if there is a null where none may be."""
+    for place, field, is_flat in required:
+        column = batch.column(place)
+        if column.null_count or not is_flat:
+            check_nulls(column, field, field.name)
 
 
 def check_names(found: Sequence[str], expected: Iterable[str], path: str = "") -> None:
