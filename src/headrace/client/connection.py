@@ -174,11 +174,8 @@ class Connection(asyncio.BufferedProtocol):
         on_head: OnHead | None = None,
     ) -> tuple[Message, Buffer]:
         is_change = type(message) in CHANGING
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._turn()
-        except TimeoutError:
-            raise TimedOut(f"{self.address} was too busy to be asked in time") from None
+        if self._waiting or not self._has_room():
+            await self._turn(deadline)
         remaining = deadline - self._loop.time()
         if remaining <= 0:
             raise TimedOut(f"no time was left to ask {self.address}")
@@ -209,22 +206,24 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(memoryview(piece).cast("B"))
         return call
 
-    async def _turn(self) -> None:
+    async def _turn(self, deadline: float) -> None:
         """Wait until a request may be sent. Whoever came first goes first."""
         if self.error is not None:
             raise _lost(self.error, is_change=False)
-        if self._waiting or not self._has_room():
-            waiter = self._loop.create_future()
-            self._waiting.append(waiter)
-            try:
+        waiter = self._loop.create_future()
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
                 await waiter
-            finally:
-                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                    self._reserved -= 1
-                else:
-                    with suppress(ValueError):
-                        self._waiting.remove(waiter)
-                self._loop.call_soon(self._admit)
+        except TimeoutError:
+            raise TimedOut(f"{self.address} was too busy to be asked in time") from None
+        finally:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._reserved -= 1
+            else:
+                with suppress(ValueError):
+                    self._waiting.remove(waiter)
+            self._loop.call_soon(self._admit)
 
     def _has_room(self) -> bool:
         return not self._is_paused and len(self._open) + self._reserved < self._in_flight_max

@@ -40,7 +40,7 @@ class Target:
 
 
 class Lane:
-    """Sends drafts in their order. One task of its own does everything but the tries."""
+    """Sends drafts in their order. Each try is a task, and so is what follows a failure."""
 
     def __init__(
         self, caller: Caller, target: Target, writer: bytes, ledger: Ledger | None
@@ -56,7 +56,7 @@ class Lane:
         # back and `settle` has put them in order.
         self._is_smooth = True
         self._backoff = Backoff()
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None  # that puts the window in order
         self._is_stopped = False
 
     def put(self, draft: Draft) -> None:
@@ -65,8 +65,7 @@ class Lane:
             _fail(draft, closed())
             return
         self._waiting.append(draft)
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
+        self._go_on()
 
     async def stop(self) -> None:
         """Give up at once whatever is under way. Only a line of the ledger is finished."""
@@ -85,15 +84,20 @@ class Lane:
             for draft in self._waiting:
                 _fail(draft, closed())
 
-    async def _run(self) -> None:
-        while self._waiting or self._window.drafts:
-            if self._is_smooth:
-                self._fill()
-            if self._tries:
-                await asyncio.wait(self._tries, return_when=asyncio.FIRST_COMPLETED)
-            if not self._is_smooth and not self._tries:
-                await self._settle()
+    def _go_on(self) -> None:
+        """Send what may be sent. Called when a draft has come, and when a try has ended."""
+        if self._is_stopped:
+            return
+        if self._is_smooth:
+            self._fill()
+        elif not self._tries and self._task is None:
+            self._task = asyncio.create_task(self._recover())
+
+    async def _recover(self) -> None:
+        while not self._is_smooth and not self._tries:
+            await self._settle()
         self._task = None
+        self._go_on()
 
     def _fill(self) -> None:
         time = now()
@@ -121,6 +125,7 @@ class Lane:
             _fail(draft, error)
         if draft.done.done():
             self._landed.discard(draft)  # if not, `stop` tells
+        self._go_on()
 
     async def _try(self, draft: Draft, writer: bytes) -> None:
         info = self._target.info

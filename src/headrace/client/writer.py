@@ -26,10 +26,18 @@ class Budget:
         self._free = size
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    def take_now(self, size: int) -> int | None:
+        """Take what `take` would, if that is there at once."""
+        wanted = min(size, self._size)
+        if self._waiting or self._free < wanted:
+            return None
+        self._free -= wanted
+        return wanted
+
     async def take(self, size: int) -> int:
         """Wait for `size` bytes, or for all there are if it is more; return how many."""
         wanted = min(size, self._size)
-        if self._waiting or self._free < wanted:
+        if self.take_now(size) is None:
             waiter = asyncio.get_running_loop().create_future()
             entry = (wanted, waiter)
             self._waiting.append(entry)
@@ -43,8 +51,6 @@ class Budget:
                         self._waiting.remove(entry)
                     self._serve()
                 raise
-        else:
-            self._free -= wanted
         return wanted
 
     def give(self, size: int) -> None:
@@ -83,11 +89,9 @@ class Writer:
         deadline: float,
     ) -> asyncio.Future[Range]:
         """Hand a batch to its partition's lane, once there is room; the future tells."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                taken = await self._budget.take(body.nbytes)
-        except TimeoutError:
-            raise TimedOut("the batches before this one took too long") from None
+        taken = self._budget.take_now(body.nbytes)
+        if taken is None:
+            taken = await self._take(body.nbytes, deadline)
         if self._is_closed:
             self._budget.give(taken)
             raise closed()
@@ -97,6 +101,13 @@ class Writer:
             Draft(body, row_count, schema_id, xxh3_128_digest(body), deadline, done)
         )
         return done
+
+    async def _take(self, size: int, deadline: float) -> int:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._budget.take(size)
+        except TimeoutError:
+            raise TimedOut("the batches before this one took too long") from None
 
     async def close(self) -> None:
         """Give up what is under way, and take nothing more."""
