@@ -65,7 +65,8 @@ def _rate(descriptor: int, block: bytes, block_count: int) -> float:
             write_whole(descriptor, block)
             os.fdatasync(descriptor)
 
-    return rate(len(block) * block_count / MIB, work)
+    size = len(block) * block_count
+    return rate(size / MIB, work, writes=size)
 
 
 @contextmanager

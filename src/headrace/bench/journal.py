@@ -118,7 +118,8 @@ def _appending(path: Path, load: Load) -> Iterator[Round]:
 
         for _ in range(_ROUNDS_TO_RECYCLING):
             work()
-        yield lambda: rate(load.group_size * load.group_count / MIB, work)
+        size = load.group_size * load.group_count
+        yield lambda: rate(size / MIB, work, writes=size)
     shutil.rmtree(path)
 
 

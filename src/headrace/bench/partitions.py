@@ -80,7 +80,8 @@ def _spreading(path: Path, rows: Rows, count: int, partition_count: int) -> Side
                         _tell(partition_count, group.stop, count)
                     pump.finish()
 
-                return rate(count * BATCH_SIZE / MIB, work)
+                size = count * BATCH_SIZE
+                return rate(size / MIB, work, writes=size)
 
         yield one_round
 

@@ -41,7 +41,8 @@ def _inserting(
         def one_round() -> float:
             database.execute("DELETE FROM log")
             database.execute("PRAGMA wal_checkpoint")
-            return rate(body_size * row_count * commit_count / MIB, work)
+            size = body_size * row_count * commit_count
+            return rate(size / MIB, work, writes=size)
 
         yield one_round
     path.unlink()

@@ -35,7 +35,8 @@ def _storing(opened: Opened, path: Path, rows: Rows, count: int) -> Iterator[Rou
                 for number in range(count):
                     put(number, bytes(batches.encode(rows[number])))
 
-            return rate(sum(rows[number].nbytes for number in range(count)) / MIB, work)
+            size = sum(rows[number].nbytes for number in range(count))
+            return rate(size / MIB, work, writes=size)
 
     yield one_round
     shutil.rmtree(path, ignore_errors=True)

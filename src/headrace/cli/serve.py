@@ -16,7 +16,7 @@ from headrace.errors import BadConfig
 from headrace.node.config import load
 from headrace.node.events import configure, event
 from headrace.node.settings import Config
-from headrace.server.memory import keep_freed_memory
+from headrace.server.memory import collect_rarely, keep_freed_memory
 from headrace.server.serve import serve as start_serving
 
 SWITCH_S = 0.001  # between threads: the journal's thread must not wait long for the loop
@@ -57,6 +57,7 @@ def serve(
     configure(found.log.format, found.log.level)
     sys.setswitchinterval(SWITCH_S)
     keep_freed_memory()
+    collect_rarely()
     run(_serve(str(data), found))
 
 

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -19,7 +20,10 @@ from headrace.storage.seam import Buffer, Directory
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
-PIECES_MAX = min(1024, os.sysconf("SC_IOV_MAX"))  # what one pwritev takes
+# What one pwritev takes. Larger ones make the page cache reserve runs of 2 MiB, which a virtual
+# machine may first have to get from its host: they take several times as long.
+WRITE_SIZE_MAX = 1024 * 1024
+PIECES_MAX = min(1024, os.sysconf("SC_IOV_MAX"))
 assert PIECES_MAX > 0
 
 _OPEN_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -251,11 +255,24 @@ def _write_all(descriptor: int, position: int, pieces: Sequence[Buffer]) -> None
     left = [piece for piece in pieces if len(piece)]
     start = 0
     while start < len(left):
-        written = os.pwritev(descriptor, left[start : start + PIECES_MAX], position)
+        written = os.pwritev(descriptor, _next_pieces(left, start), position)
         if written == 0:
             raise OSError(errno.EIO, "a write took no bytes")
         position += written
         start = _skip(left, start, written)
+
+
+def _next_pieces(pieces: list[Buffer], start: int) -> list[Buffer]:
+    """Return what the next call takes, and a last piece cut to size."""
+    taken: list[Buffer] = []
+    room = WRITE_SIZE_MAX
+    for piece in islice(pieces, start, start + PIECES_MAX):
+        view = memoryview(piece).cast("B")
+        taken.append(view[:room])
+        room -= view.nbytes
+        if room <= 0:
+            break
+    return taken
 
 
 def _skip(pieces: list[Buffer], start: int, written: int) -> int:
