@@ -37,9 +37,13 @@ async def main(address: str, load: Load) -> None:
     while await loop.run_in_executor(None, sys.stdin.readline):
         began = time.perf_counter()
         share = load.count // load.producers
-        await asyncio.gather(
-            *(_produce(topic, n, rows, load.window, share) for n, topic in enumerate(topics))
-        )
+        if load.window:
+            sending = [
+                _produce(topic, n, rows, load.window, share) for n, topic in enumerate(topics)
+            ]
+        else:
+            sending = [_stream(log, name, rows, share) for log in logs]
+        await asyncio.gather(*sending)
         _say(time.perf_counter() - began)
     for log in logs:
         await log.close()
@@ -57,6 +61,13 @@ async def _produce(
             await topic.append(batch, partition=partition)
 
     await asyncio.gather(*(one_after_the_other() for _ in range(window)))
+
+
+async def _stream(log: AsyncLog, topic: str, rows: Rows, count: int) -> None:
+    """Send `count` batches through a producer, and wait for the last of them."""
+    async with await log.producer(topic) as producer:
+        for number in range(count):
+            await producer.send(rows[number])
 
 
 def _say(seconds: float) -> None:

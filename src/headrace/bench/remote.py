@@ -1,8 +1,9 @@
 """Appends over TCP, from a client's Arrow batch to an acknowledgement that is on disk.
 
-Eight producers send batches of 1 MiB or of 64 KiB, with a few of each in flight, and 64
-producers send lone rows of 1 KiB and wait for each. They run in one process, the node in
-another; both share the machine with the disk's own work.
+Eight producers send batches of 1 MiB with `topic.append`, four of each in flight, or batches of
+64 KiB with `log.producer`, which gathers them. The same batches, each a request of its own, are
+shown. And 64 producers append lone rows of 1 KiB and wait for each. They run in one process,
+the node in another; both share the machine with the disk's own work.
 
 The bare loop writes and fdatasyncs 1 MiB at a time into a growing file. Lone rows are compared
 with the lower of two limits: five times the rate of bare fdatasyncs, and 0.6 of what the same
@@ -22,7 +23,8 @@ from headrace.bench.serving import Load, a_server, producers
 
 IN_MEMORY = Path("/dev/shm")
 _LARGE = Load(8, MIB, 4, 512)
-_MEDIUM = Load(8, 64 * KIB, 16, 8_192)
+_MEDIUM = Load(8, 64 * KIB, 0, 8_192)
+_SINGLE = Load(8, 64 * KIB, 16, 8_192)
 _LONE = Load(64, KIB, 1, 20_000)
 _GROUP_COMMIT = 5.0
 _OF_MEMORY = 0.6
@@ -44,7 +46,7 @@ def cases(directory: Path, scale: float, address: str | None = None) -> list[Cas
     def at(load: Load) -> Load:
         return Load(load.producers, load.size, load.window, scaled(load.count, scale))
 
-    large, medium, lone = at(_LARGE), at(_MEDIUM), at(_LONE)
+    large, medium, single, lone = map(at, (_LARGE, _MEDIUM, _SINGLE, _LONE))
     bare = growing(directory, MIB, scaled(512, scale))
     found = [
         Case(
@@ -62,6 +64,13 @@ def cases(directory: Path, scale: float, address: str | None = None) -> list[Cas
             reference="the bare write + fdatasync loop, 1 MiB at a time",
             limit=bare,
             floor=0.4,
+        ),
+        Case(
+            name="the same, each a request",
+            unit="MiB/s",
+            ours=_sending(directory / "node", single, address, in_mib=True),
+            reference="the bare write + fdatasync loop, 1 MiB at a time",
+            limit=bare,
         ),
     ]
     syncs = growing(directory, KIB, scaled(2_000, scale))

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.client.intake import Data, batches_of, pieces, row_of, rows_to_batches, size_of
+from headrace.client.split import about_size
 from headrace.model.schema import conform
 from headrace.model.values import Required, required_of
 
@@ -43,7 +44,7 @@ class Basket:
         """Take rows, or a batch. Whatever it is, an empty basket takes it."""
         rows = None if isinstance(item, pa.RecordBatch) else item
         count = item.num_rows if rows is None else len(rows)
-        size = item.nbytes if rows is None else sum(map(size_of, rows))
+        size = about_size(item) if rows is None else sum(map(size_of, rows))
         with self._lock:
             if self._row_count and not self._has_room(count, size):
                 return Signal.FULL
@@ -97,7 +98,9 @@ def batches_in(
     known = required_of(schema) if required is None else required
     for item in items:
         if isinstance(item, pa.RecordBatch):
-            yield conform(item, schema, known)
+            # It fitted the schema when it was put in; that may have changed.
+            is_fit = item.schema.equals(schema, check_metadata=True)
+            yield item if is_fit else conform(item, schema, known)
         else:
             for batch in rows_to_batches(item, schema):
                 yield conform(batch, schema, known)
