@@ -174,7 +174,8 @@ class Feed:
         schema = self.view.schemas.get(piece.schema_id)
         if schema is None:
             raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
-        return read_entry(data, schema, piece.row_count, place, self.shape)
+        known = self.view.layouts[piece.schema_id]
+        return read_entry(data, schema, piece.row_count, place, self.shape, known)
 
 
 def _newest(fetched: Fetched) -> int:

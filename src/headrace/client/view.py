@@ -24,7 +24,7 @@ class View:
 
     info: TopicInfo
     schemas: dict[int, pa.Schema]  # by version
-    layout: Layout  # of the newest
+    layouts: dict[int, Layout]
 
     @classmethod
     def of(cls, info: TopicInfo) -> "View":
@@ -35,7 +35,8 @@ class View:
             raise BadFrame(f"the schema of {info.topic!r}: {error}") from error
         if not schemas or not info.partitions:
             raise BadFrame(f"topic {info.topic!r} came without a schema or a partition")
-        return cls(info, schemas, layout(schemas[max(schemas)]))
+        layouts = {version: layout(schema) for version, schema in schemas.items()}
+        return cls(info, schemas, layouts)
 
     @property
     def name(self) -> str:
@@ -49,6 +50,10 @@ class View:
     @property
     def schema(self) -> pa.Schema:
         return self.schemas[self.version]
+
+    @property
+    def layout(self) -> Layout:
+        return self.layouts[self.version]
 
     @property
     def key(self) -> str | None:

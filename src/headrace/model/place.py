@@ -12,11 +12,20 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.errors import BadRequest
-from headrace.model.batch import Body, decode
+from headrace.model.batch import Body, Layout, decode
 from headrace.model.schema import SYSTEM_FIELDS, upgrade
 from headrace.model.types import said
 
-_SYSTEM_NAMES: Final = frozenset(each.name for each in SYSTEM_FIELDS)
+_PARTITION, _OFFSET, _TIMESTAMP = SYSTEM_FIELDS
+# Where a column comes from that is none of the user's.
+_FROM_PARTITION: Final = -1
+_FROM_OFFSET: Final = -2
+_FROM_TIMESTAMP: Final = -3
+_SYSTEM_SOURCES: Final = {
+    _PARTITION.name: _FROM_PARTITION,
+    _OFFSET.name: _FROM_OFFSET,
+    _TIMESTAMP.name: _FROM_TIMESTAMP,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +34,14 @@ class Shape:
 
     user: pa.Schema  # all columns of the version in which rows are shown
     schema: pa.Schema  # of the answer
+    sources: tuple[int, ...]  # of its columns: the user's by number, or one of the system's
 
     @classmethod
     def of(cls, user: pa.Schema, columns: Sequence[str] | None) -> "Shape":
         """Return all columns of a version, the system's first, or just those asked for."""
         whole = pa.schema([*SYSTEM_FIELDS, *user])
         if columns is None:
-            return cls(user, whole)
+            return cls(user, whole, _sources(user, whole))
         if not columns or len(set(columns)) < len(columns):
             raise BadRequest(
                 "no columns" if not columns else "a column is asked for twice",
@@ -42,7 +52,15 @@ class Shape:
                 near = get_close_matches(name, whole.names, 1)
                 hint = f"Is it {near[0]!r}?" if near else f"There are {said(whole.names)}"
                 raise BadRequest(f"there is no column {said(name)!r}", hint=hint)
-        return cls(user, pa.schema([whole.field(name) for name in columns]))
+        chosen = pa.schema([whole.field(name) for name in columns])
+        return cls(user, chosen, _sources(user, chosen))
+
+
+def _sources(user: pa.Schema, chosen: pa.Schema) -> tuple[int, ...]:
+    return tuple(
+        _SYSTEM_SOURCES[name] if name in _SYSTEM_SOURCES else user.get_field_index(name)
+        for name in chosen.names
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +76,25 @@ def placed(rows: pa.RecordBatch, place: Place, shape: Shape) -> pa.RecordBatch:
     """Return user's rows of the shape's version, in that shape."""
     count = rows.num_rows
     columns = [
-        _system(field, place, count)
-        if field.name in _SYSTEM_NAMES
-        else rows.column(rows.schema.get_field_index(field.name))
-        for field in shape.schema
+        rows.column(source) if source >= 0 else _system(source, place, count)
+        for source in shape.sources
     ]
     return pa.RecordBatch.from_arrays(columns, schema=shape.schema)
 
 
 def read_entry(
-    body: Body, schema: pa.Schema, row_count: int, place: Place, shape: Shape
+    body: Body,
+    schema: pa.Schema,
+    row_count: int,
+    place: Place,
+    shape: Shape,
+    known: Layout | None = None,
 ) -> pa.RecordBatch:
-    """Return the rows of one entry, whose bytes are of `schema`. BadBatch if they are not."""
-    return placed(upgrade(decode(body, schema, row_count), shape.user), place, shape)
+    """Return the rows of one entry, whose bytes are of `schema`. BadBatch if they are not.
+
+    `known` is the layout of `schema`, where the caller has it already.
+    """
+    return placed(upgrade(decode(body, schema, row_count, known), shape.user), place, shape)
 
 
 def cut(rows: pa.RecordBatch, first: int, start: int, end: int | None) -> pa.RecordBatch:
@@ -82,10 +106,10 @@ def cut(rows: pa.RecordBatch, first: int, start: int, end: int | None) -> pa.Rec
     return rows.slice(start - first, max(0, end - start))
 
 
-def _system(field: pa.Field, place: Place, count: int) -> pa.Array:
-    partition, offset, timestamp = SYSTEM_FIELDS
-    if field.name == offset.name:
+def _system(source: int, place: Place, count: int) -> pa.Array:
+    if source == _FROM_OFFSET:
         return pa.arange(place.first, place.first + count)
-    value = place.partition_id if field.name == partition.name else place.timestamp
-    assert field.name in (partition.name, timestamp.name)
-    return pa.repeat(pa.scalar(value, field.type), count)
+    if source == _FROM_PARTITION:
+        return pa.repeat(pa.scalar(place.partition_id, _PARTITION.type), count)
+    assert source == _FROM_TIMESTAMP
+    return pa.repeat(pa.scalar(place.timestamp, _TIMESTAMP.type), count)
