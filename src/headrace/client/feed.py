@@ -77,7 +77,8 @@ class Feed:
             raise self._too_new(newest)
         if self.end is not None and fetched.next <= start:
             raise BadFrame(f"rows from {start} on were asked for, and none came")
-        return self._slabs(_together(self._batches(fetched, body, start)), start)
+        batches = self._batches(fetched, body, start)
+        return self._slabs(_together(batches, len(body)), start)
 
     async def fetch(
         self, start: int, on_head: Callable[[Fetched], None] | None = None
@@ -182,8 +183,8 @@ def _newest(fetched: Fetched) -> int:
     return max((each.schema_id for each in fetched.pieces), default=0)
 
 
-def _together(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _together(batches: list[pa.RecordBatch], size: int) -> list[pa.RecordBatch]:
     """Put many small batches together: a log of small appends reads as fast as another."""
-    if len(batches) < 2 or sum(each.nbytes for each in batches) / len(batches) >= _SMALL:
+    if len(batches) < 2 or size / len(batches) >= _SMALL:
         return batches
     return [pa.concat_batches(batches)]

@@ -34,6 +34,7 @@ from headrace.server.limits import (
     SMALL_BODY_SIZE_MAX,
     UNSENT_SIZE_MAX,
 )
+from headrace.server.near import keep_room_small
 from headrace.server.outbox import Outbox, Said, encode_answer
 from headrace.server.progress import Progress
 from headrace.wire.frame import Frame, FrameReader, check_body, decode_message
@@ -193,6 +194,7 @@ class Connection(asyncio.BufferedProtocol):
         self._handshake = Handshake(limits, crowd.token, crowd.release)
         self._reader = FrameReader(meta_size_max=HANDSHAKE_META_SIZE_MAX, body_size_max=0)
         transport.set_write_buffer_limits(high=UNSENT_SIZE_MAX, low=UNSENT_SIZE_MAX // 4)
+        keep_room_small(transport)
         crowd.enter(self)
 
     def _on_bytes(self, size: int) -> None:
