@@ -172,9 +172,9 @@ def test_a_peer_that_leaves_takes_nothing_of_the_room_along(loop):
             async with await a_peer(listener, receive_size=4096) as peer:
                 await _ask_for_many(peer, a_fetch(MIB), 30)
                 await until(lambda: len(shelf.open) == 30)
-                body = to_bytes(an_append(), 99, [bytes(2 * MIB)])
-                await peer.send_bytes(body[:MIB])
-                await until(lambda: traffic.arriving_size == 2 * MIB)
+                body = to_bytes(an_append(), 99, [bytes(3 * MIB)])
+                await peer.send_bytes(body[: 2 * MIB])
+                await until(lambda: traffic.arriving_size == 3 * MIB)
                 for _ in range(20):
                     shelf.answer()
                 await asyncio.sleep(0.05)
@@ -191,7 +191,10 @@ def test_a_peer_that_leaves_takes_nothing_of_the_room_along(loop):
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_bodies_that_are_never_whole_hold_no_more_than_the_room(loop):
-    """30 peers send all but a little of 8 MiB; small requests go on, and a large one too."""
+    """30 peers send all but a little of 8 MiB; small requests go on, and a large one too.
+
+    Their buffers have 1, 4 and 8 MiB; one of them more than there is room for.
+    """
 
     async def scene():
         limits = some_limits(queue_size_max=16 * MIB, stall_timeout=3.0)
@@ -201,12 +204,13 @@ def test_bodies_that_are_never_whole_hold_no_more_than_the_room(loop):
             peers = [await a_peer(listener) for _ in range(30)]
             tracemalloc.start()
             sending = [asyncio.ensure_future(peer.send_bytes(part)) for peer in peers]
-            await until(lambda: traffic.bytes_in > 14 * MIB)
+            await until(lambda: traffic.overdrawn_by is not None)
             await asyncio.sleep(0.3)
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             assert peak < (16 + 8 + 30 * 1.5) * MIB  # a MiB each before there is room
-            assert (traffic.arriving_size, len(traffic.queue)) == (16 * MIB, 28)
+            assert 12 * MIB < traffic.arriving_size <= (16 + 8) * MIB
+            assert len(traffic.queue) >= 26
             # Their room is taken, and small requests have room of their own.
             assert type(await good.ask(an_append(), 2, [bytes(1000)])) is Appended
             for task in sending:
@@ -230,14 +234,38 @@ def test_who_stops_within_a_large_body_is_cut_off_and_the_next_comes_in():
             data = to_bytes(an_append(), 1, [bytes(4 * MIB)])
             peers = [await a_peer(listener) for _ in range(3)]
             for peer in peers:
-                await peer.send_bytes(data[:1000])
-            await until(lambda: len(listener.traffic.queue) == 2)
+                await peer.send_bytes(data[: 2 * MIB])
+            await until(lambda: len(listener.traffic.queue) == 1)
             assert type(await good.ask(an_append(), 2, [bytes(4 * MIB)])) is Appended
+            await until(lambda: listener.traffic.connections_open == 1)
             assert listener.traffic.cut_offs == {"stalled": 3}
+            assert (listener.traffic.held_size, listener.traffic.overdrawn_by) == (0, None)
             for peer in peers:
                 peer.sock.close()
 
     run(scene())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_promise_holds_nothing(loop):
+    """Peers that promise more than all the room, and send next to none of it."""
+
+    async def scene():
+        limits = some_limits(queue_size_max=8 * MIB, stall_timeout=30.0)
+        async with a_listener(Ledger(), limits) as listener, await a_peer(listener) as good:
+            data = to_bytes(an_append(), 1, [bytes(60 * MIB)])
+            peers = [await a_peer(listener) for _ in range(20)]
+            for peer in peers:
+                await peer.send_bytes(data[: MIB // 2])
+            await until(lambda: listener.traffic.bytes_in > 10 * MIB)
+            assert (listener.traffic.arriving_size, len(listener.traffic.queue)) == (0, 0)
+            for number in range(2, 6):
+                assert type(await good.ask(an_append(), number, [bytes(6 * MIB)])) is Appended
+            assert listener.traffic.pauses == 0
+            for peer in peers:
+                peer.sock.close()
+
+    run(scene(), loop)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -258,7 +286,7 @@ def test_many_large_bodies_through_a_small_room_all_come_through(loop):
                     assert (request_id, type(answer)) == (number, Appended)
 
             await asyncio.gather(*map(append, peers))
-            assert 0 < most <= 6 * MIB
+            assert 0 < most <= (6 + 2) * MIB + 8
             assert (traffic.held_size, traffic.refused) == (0, {})
             for peer in peers:
                 peer.sock.close()
@@ -275,14 +303,20 @@ def test_two_listeners_share_the_room_for_bodies():
             a_listener(Ledger(), limits, traffic=traffic) as second,
         ):
             async with await a_peer(first) as one, await a_peer(second) as two:
-                await one.send_bytes(data[:1000])
+                await one.send_bytes(data[: 2 * MIB])
                 await until(lambda: traffic.arriving_size == 3 * MIB)
-                await two.send_bytes(data[:1000])
-                await until(lambda: len(traffic.queue) == 1)
-                await one.send_bytes(data[1000:])
-                assert type((await one.receive())[1]) is Appended
-                await two.send_bytes(data[1000:])
-                assert type((await two.receive())[1]) is Appended
+                await two.send_bytes(data[: 2 * MIB])
+                await until(lambda: traffic.arriving_size == 6 * MIB)
+                assert traffic.overdrawn_by is not None  # by the second
+                async with await a_peer(first) as three:
+                    await three.send_bytes(data[: 2 * MIB])
+                    await until(lambda: len(traffic.queue) == 1)
+                    await one.send_bytes(data[2 * MIB :])
+                    assert type((await one.receive())[1]) is Appended
+                    await two.send_bytes(data[2 * MIB :])
+                    assert type((await two.receive())[1]) is Appended
+                    await three.send_bytes(data[2 * MIB :])
+                    assert type((await three.receive())[1]) is Appended
             await until(lambda: traffic.connections_open == 0)
 
     run(scene())

@@ -1,4 +1,4 @@
-"""A node's process keeps the memory of bodies that it frees."""
+"""A node's process keeps the memory of bodies that it frees, until it has nothing to do."""
 
 import subprocess
 import sys
@@ -34,3 +34,36 @@ def faults(word):
 
 def test_buffers_come_again_without_new_pages():
     assert faults("keep") < 20_000 < faults("leave")
+
+
+# Leaves many holes between buffers that stay, then waits; prints memory before and after.
+IDLE = """
+import asyncio, sys
+from headrace.server.memory import give_back_when_idle, keep_freed_memory
+from headrace.server.traffic import Traffic
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
+async def main():
+    if not keep_freed_memory():
+        return
+    traffic = Traffic(bytes_in=1)
+    tidying = asyncio.create_task(give_back_when_idle(traffic))
+    held = [bytearray(256 << 10) for _ in range(800)]
+    held = held[::2]
+    for _ in range(8):
+        await asyncio.sleep(0.25)
+        traffic.bytes_in += 1
+    busy = resident()
+    await asyncio.sleep(3)
+    print(busy, resident())
+asyncio.run(main())
+"""
+
+
+def test_memory_goes_back_when_nothing_happens():
+    command = [sys.executable, "-c", IDLE]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if not told:
+        pytest.skip("this C library has no mallopt")
+    busy, idle = map(int, told.split())
+    assert idle < busy - 80

@@ -12,6 +12,7 @@ from tests.wire.values import a_fetch, a_fetched, a_piece, an_append, messages
 from headrace.errors import BadFrame, BodyTooLarge
 from headrace.wire.codec import encode
 from headrace.wire.frame import (
+    BODY_BUFFER_SIZE,
     BODY_SIZE_MAX,
     DEADLINE_MS_MAX,
     HEADER_SIZE,
@@ -283,16 +284,20 @@ def test_the_place_for_a_body_grows_only_as_its_bytes_come():
     check_body(frame)
 
 
-def test_a_body_is_awaited_from_its_head_to_its_last_byte():
+def test_it_says_how_much_room_a_body_needs_before_it_takes_it():
     reader = FrameReader()
-    size = 4 * RECEIVE_SIZE
+    size = 3 * BODY_BUFFER_SIZE
     data = a_frame(body=bytes(size))
     head_size = len(data) - size
-    found = []
-    for end in (HEADER_SIZE, head_size - 1, head_size, head_size + 1, len(data) - 1, len(data)):
-        feed(reader, data[found[-1][0] if found else 0 : end])
-        found.append((end, reader.awaited_size))
-    assert [awaited for _, awaited in found] == [0, 0, size, size, size, 0]
+    full = head_size + BODY_BUFFER_SIZE
+    place, found, held = 0, [], []
+    for end in (HEADER_SIZE, head_size + 1, full - 1, full, full + 1, len(data) - 1, len(data)):
+        feed(reader, data[place:end])
+        place = end
+        found.append(reader.room_size)
+        held.append(reader.held_size > size)
+    assert found == [0, BODY_BUFFER_SIZE, BODY_BUFFER_SIZE, size, size, size, 0]
+    assert held == [False, False, False, False, True, True, False]
 
 
 def test_it_is_idle_only_between_frames():

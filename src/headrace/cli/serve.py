@@ -16,7 +16,7 @@ from headrace.errors import BadConfig
 from headrace.node.config import load
 from headrace.node.events import configure, event
 from headrace.node.settings import Config
-from headrace.server.memory import collect_rarely, keep_freed_memory
+from headrace.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
 from headrace.server.serve import serve as start_serving
 
 SWITCH_S = 0.001  # between threads: the journal's thread must not wait long for the loop
@@ -73,8 +73,10 @@ async def _serve(path: str, config: Config) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     serving = await start_serving(path, config, release=__version__)
+    tidying = asyncio.create_task(give_back_when_idle(serving.traffic))
     await stopped.wait()
     event("node.stopping")
+    tidying.cancel()
     await serving.stop()
 
 

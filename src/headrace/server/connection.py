@@ -31,13 +31,18 @@ from headrace.server.in_flight import Arrival, InFlight, Pending
 from headrace.server.limits import (
     HANDSHAKE_META_SIZE_MAX,
     LINGER_TIMEOUT,
-    SMALL_BODY_SIZE_MAX,
     UNSENT_SIZE_MAX,
 )
 from headrace.server.near import keep_room_small
 from headrace.server.outbox import Outbox, Said, encode_answer
 from headrace.server.progress import Progress
-from headrace.wire.frame import Frame, FrameReader, check_body, decode_message
+from headrace.wire.frame import (
+    BODY_BUFFER_SIZE,
+    Frame,
+    FrameReader,
+    check_body,
+    decode_message,
+)
 from headrace.wire.messages import Request
 from headrace.wire.msgpack import Buffer
 from headrace.wire.writing import Append, Stage
@@ -219,15 +224,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._greet(self._handshake, reader, frame)
             else:
                 self._waiting.append((frame, self._deadline(frame, now)))
-        self._expect(reader.awaited_size)
+        self._expect(reader)
         if frames or self._arrival.is_waiting:
             self._pump()
 
-    def _expect(self, body_size: int) -> None:
-        """Take room for a large body when it begins."""
-        is_ours = self._reader is not None and not self._arrival.size
-        if is_ours and body_size > SMALL_BODY_SIZE_MAX:
-            self._arrival.begin(body_size, self._wake)
+    def _expect(self, reader: FrameReader) -> None:
+        """Take room for more of a large body, before any of that is read."""
+        is_next = self._reader is not None and not self._waiting
+        if is_next and reader.room_size > BODY_BUFFER_SIZE:
+            self._arrival.grow(reader.room_size, self._wake)
 
     def _greet(self, handshake: Handshake, reader: FrameReader, frame: Frame) -> None:
         if self._is_ending:
@@ -257,7 +262,7 @@ class Connection(asyncio.BufferedProtocol):
         """Begin the requests that wait, as far as there is room; then read on, or stop."""
         while self._waiting and self._has_room():
             frame, deadline = self._waiting.popleft()
-            if len(frame.body) > SMALL_BODY_SIZE_MAX:
+            if self._arrival.size:
                 self._arrival.end()  # it counts as in flight from here on
             self._begin(frame, deadline)
         self._throttle()

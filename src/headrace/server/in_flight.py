@@ -3,7 +3,7 @@
 A request counts with its body until it is answered. The answer to a Fetch counts from the
 start, with what it aims at, until the peer has taken it. One that waits for rows counts only
 from when it is made: those who wait for news hold nothing, and keep nobody out. A large body
-counts whole from its first byte.
+counts with the buffer it has, as that grows.
 """
 
 from collections.abc import Callable, Sequence
@@ -136,14 +136,19 @@ class Pending:
 
 
 class Arrival:
-    """The large body that a connection sends: the room it has, or waits for."""
+    """The large body that a connection sends: the room it has, and more that it waits for.
 
-    __slots__ = ("_limits", "_traffic", "_wake", "size")
+    Room is taken as the body's buffer grows, so that a promise holds nothing. Bodies that have
+    come in part could all wait for one another: one of them at a time gets more than there is.
+    """
+
+    __slots__ = ("_limits", "_traffic", "_wake", "_wanted_size", "size")
 
     def __init__(self, limits: Limits, traffic: Traffic) -> None:
-        self.size = 0  # 0: no large body comes
+        self.size = 0
         self._limits = limits
         self._traffic = traffic
+        self._wanted_size = 0
         self._wake: Callable[[], None] | None = None  # None: there is nothing to wait for
 
     @property
@@ -151,36 +156,43 @@ class Arrival:
         """There is no room yet."""
         return self._wake is not None
 
-    def begin(self, size: int, wake: Callable[[], None]) -> None:
-        """Take room for a body of `size`, or wait behind the others; `wake` has us look."""
-        assert not self.size
-        self.size = size
+    def grow(self, size: int, wake: Callable[[], None]) -> None:
+        """Take room for a buffer of `size`, or wait behind the others; `wake` has us look."""
+        if size <= self.size or self.is_waiting:
+            return
+        self._wanted_size = size
         self._wake = wake
-        self._traffic.queue.append(wake)
+        if self._traffic.overdrawn_by is self:
+            self._traffic.queue.appendleft(wake)  # the others wait for us
+        else:
+            self._traffic.queue.append(wake)
         self.look()
 
     def look(self) -> None:
-        """Take the room that is waited for, if it is there. One body comes in any case."""
+        """Take the room that is waited for, if it is there."""
         traffic = self._traffic
         if self._wake is None or traffic.queue[0] is not self._wake:
             return
-        wanted = traffic.arriving_size + self.size
-        if traffic.arriving_size and wanted > self._limits.queue_size_max:
-            return
+        wanted = traffic.arriving_size - self.size + self._wanted_size
+        if wanted > self._limits.queue_size_max:
+            if traffic.overdrawn_by not in (None, self):
+                return
+            traffic.overdrawn_by = self
         traffic.queue.popleft()
         self._wake = None
-        traffic.arriving_size += self.size
+        self.size = self._wanted_size
+        traffic.arriving_size = wanted
         traffic.call_next()
 
     def end(self) -> None:
         """Give the room back: the body is a request's now, or nobody's."""
-        if not self.size:
-            return
+        traffic = self._traffic
         if self._wake is not None:
-            self._traffic.queue.remove(self._wake)
+            traffic.queue.remove(self._wake)
             self._wake = None
-        else:
-            self._traffic.arriving_size -= self.size
-            assert self._traffic.arriving_size >= 0
+        if traffic.overdrawn_by is self:
+            traffic.overdrawn_by = None
+        traffic.arriving_size -= self.size
+        assert traffic.arriving_size >= 0
         self.size = 0
-        self._traffic.call_next()
+        traffic.call_next()

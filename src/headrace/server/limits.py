@@ -14,8 +14,6 @@ HANDSHAKE_META_SIZE_MAX: Final = 4 * KIB
 PROGRESS_SIZE_MIN: Final = 64 * KIB
 # Answers beyond this wait to be written before more requests are begun.
 UNSENT_SIZE_MAX: Final = MIB
-# A larger body begins only when the node has room for the whole of it.
-SMALL_BODY_SIZE_MAX: Final = MIB
 # What was said last may still be on its way when a connection ends; in seconds.
 LINGER_TIMEOUT: Final = 1.0
 

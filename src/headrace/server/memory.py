@@ -1,21 +1,26 @@
 """How the process of a node keeps memory, and looks for what it can free.
 
 The buffers of bodies come and go by the megabyte. Left alone, glibc gives each back to the
-kernel, which must clear its pages before they come again: half of what a body costs.
+kernel, which must clear its pages before they come again: half of what a body costs. A node
+gives it back when nothing has come or gone for a second.
 
 Requests leave hardly a cycle behind, and what the modules hold is there for good: Python need
 not look through all of it every few hundred requests.
 """
 
+import asyncio
 import ctypes
 import gc
 from typing import Final
+
+from headrace.server.traffic import Traffic
 
 # mallopt(3). The largest buffer of a heap that threads share, and what it may keep at its top.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _REUSED_SIZE_MAX: Final = 32 * 1024 * 1024  # the most that glibc takes
 _KEPT_SIZE_MAX: Final = 256 * 1024 * 1024
+_LOOK_EVERY: Final = 1.0  # seconds
 _COLLECT_AFTER: Final = (20_000, 20, 50)  # objects; rounds of the first, of the second
 
 
@@ -31,6 +36,20 @@ def keep_freed_memory() -> bool:
         mallopt(_M_MMAP_THRESHOLD, _REUSED_SIZE_MAX)
         and mallopt(_M_TRIM_THRESHOLD, _KEPT_SIZE_MAX)
     )
+
+
+async def give_back_when_idle(traffic: Traffic) -> None:
+    """Give freed memory back when the node has had nothing to do for a while. Never ends."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    seen, is_given_back = 0, False
+    while trim is not None:
+        await asyncio.sleep(_LOOK_EVERY)
+        found = traffic.bytes_in + traffic.bytes_out
+        if found != seen:
+            seen, is_given_back = found, False
+        elif not is_given_back:
+            is_given_back = True
+            trim(0)
 
 
 def collect_rarely() -> None:

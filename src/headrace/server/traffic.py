@@ -17,13 +17,14 @@ class Traffic:
     bytes_out: int = 0
     in_flight: int = 0  # requests that the service has not answered yet
     in_flight_size: int = 0  # bytes of their bodies, and of answers that are not taken yet
-    arriving_size: int = 0  # bytes of large bodies that have begun, but their requests not
+    arriving_size: int = 0  # bytes of the buffers of large bodies that are not whole yet
     pauses: int = 0  # times that a connection was not read from, to let it catch up
     refused: Counter[str] = field(default_factory=Counter)  # answers, by the error's name
     cut_offs: Counter[str] = field(default_factory=Counter)  # connections, by reason
-    # Who waits to send a large body, the first of them first; each is called when there may
-    # be room.
+    # Who waits to send more of a large body, the first of them first; each is called when there
+    # may be room.
     queue: deque[Callable[[], None]] = field(default_factory=deque)
+    overdrawn_by: object | None = None  # whose body has more room than there is
 
     @property
     def held_size(self) -> int:

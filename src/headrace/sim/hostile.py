@@ -41,8 +41,8 @@ KEPT_MAX: Final = {"bodies": 2 * BOMB_LIMIT, "crowd": 2 * BOMB_LIMIT}
 PEAK_MAX: Final = GROWTH_MAX + QUEUE_SIZE + 2 * BOMB_LIMIT
 WARM_UP: Final = 400  # cases of each stage before memory is looked at
 BURST: Final = 200  # bombs at once
-STAGES: Final = ("strings", "frames", "bodies", "crowd")
-LARGE: Final = "large"  # a stage for itself: see docs/results/hostile.md
+LARGE: Final = "large"
+STAGES: Final = ("strings", "frames", "bodies", "crowd", LARGE)
 _BEGINS: Final[dict[str, Callable[[Attack], Strings | Frames | Bodies]]] = {
     "strings": Strings,
     "frames": Frames.begin,
@@ -65,7 +65,7 @@ class Plan:
     windows: int = 7
     window_seconds: float = 2.0
     share_min: float = SHARE_MIN  # of its rate, that the crowd must leave the good client
-    settle_seconds: float = 1.5  # until memory is looked at
+    settle_seconds: float = 3.0  # until memory is looked at
     seconds: float = 0.0  # of each stage at most; 0: no limit
     stages: Sequence[str] = STAGES
 

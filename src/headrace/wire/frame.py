@@ -167,11 +167,12 @@ class FrameReader:
         return self._header is None and self._start == self._end
 
     @property
-    def awaited_size(self) -> int:
-        """Size of the body that has begun and is not whole yet; 0 if there is none."""
-        if self._header is None or self._meta is None:
+    def room_size(self) -> int:
+        """Size that a body's own buffer has, or needs before more may come; 0: it has none."""
+        if self._body is None:
             return 0
-        return self._header.body_size
+        size = len(self._body)
+        return self._grown_size(size) if self._body_end == size else size
 
     @property
     def held_size(self) -> int:
@@ -301,9 +302,12 @@ class FrameReader:
 
     def _grow_body(self, full: memoryview) -> None:
         """Go on in a larger buffer; never in this one, of which somebody may hold a view."""
-        assert self._header is not None
-        self._body = self._reserve(min(self._header.body_size, _BODY_GROWTH * len(full)))
+        self._body = self._reserve(self._grown_size(len(full)))
         self._body[: len(full)] = full
+
+    def _grown_size(self, size: int) -> int:
+        assert self._header is not None
+        return min(self._header.body_size, _BODY_GROWTH * size)
 
     def _whole(self, body: Buffer) -> Frame:
         header, meta = self._header, self._meta
