@@ -26,6 +26,7 @@ from typing import Final
 
 from headrace.metadata.state import Target
 from headrace.model.ids import GroupId, Revision
+from headrace.model.namespace import Namespace
 from headrace.node.actions import (
     Action,
     AdvanceSchema,
@@ -179,8 +180,11 @@ class _Pass:
     may_remove: bool = False
     counts: Counter[Work] = field(default_factory=Counter)  # deeds in flight
     opening: dict[int, Revision] = field(default_factory=dict)  # topics: `created`, by number
+    unlike: list[Namespace] = field(init=False)  # where there may be something to do
 
     def __post_init__(self) -> None:
+        fenced = {key.namespace for key in self.reconciler.tombstones}
+        self.unlike = sorted(fenced.union(self.both.unlike()))
         for deed in self.reconciler.flights.values():
             self._count(deed)
         newest = max(self.both.actual.state.revision, self.reconciler.seen)
@@ -210,15 +214,18 @@ class _Pass:
     def _fence(self) -> None:
         if not self.may_remove:
             return
-        for key in _in_order(self.both.lives()):
+        for key in self.both.lives(self.unlike):
             if self.both.is_unwanted(key) and key not in self.reconciler.tombstones:
                 self.reconciler.tombstones.add(key)
                 self.actions.append(Fence(key))
 
     def _remove_routes(self) -> None:
         fenced = {action.key for action in self.actions}
-        for namespace, created in sorted(self.both.actual.routes.items()):
-            key = Key(namespace, created)
+        routes = self.both.actual.routes
+        for namespace in self.unlike:
+            if namespace not in routes:
+                continue
+            key = Key(namespace, routes[namespace])
             if self.reconciler.is_fenced(key):
                 if key not in fenced:
                     self.actions.append(Fence(key))
@@ -226,7 +233,7 @@ class _Pass:
                 self.actions.append(RemoveRouted(key))
 
     def _insert_routes(self) -> None:
-        for key, _ in self.both.wanted_here():
+        for key, _ in self.both.wanted_here(self.unlike):
             if self._is_served(key) and not self.both.has_row(key):
                 self.actions.append(InsertRouted(key, self.reconciler.shard))
 
@@ -254,7 +261,7 @@ class _Pass:
                 self._propose(AdvanceSchema(key, ahead[0].version, ahead[0].schema))
 
     def _build(self) -> None:
-        for key, target in self.both.wanted_here():
+        for key, target in self.both.wanted_here(self.unlike):
             if self.both.is_there(key):
                 continue
             self.is_deferred = True

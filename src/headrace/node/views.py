@@ -1,6 +1,6 @@
 """What metadata wants and what a shard has, side by side. It only looks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -40,15 +40,33 @@ class Comparison:
     target: TargetView
     actual: ActualView
 
-    def lives(self) -> list[Key]:
-        """Return the lives that the machine has."""
-        partitions = self.actual.state.partitions.values()
-        return [Key(partition.namespace, partition.created) for partition in partitions]
+    def unlike(self) -> list[Namespace]:
+        """Return where metadata, the machine and the rows do not all say the same, in order.
 
-    def wanted_here(self) -> Iterator[tuple[Key, Target]]:
+        There is nothing to do elsewhere, and of thousands of partitions few are here.
+        """
+        partitions, wanted = self.actual.state.partitions, self.target.partitions
+        there = {(namespace, one.created) for namespace, one in partitions.items()}
+        wanted_here = {
+            (namespace, one.created)
+            for namespace, one in wanted.items()
+            if one.shard == self.shard
+        }
+        differing = (there ^ wanted_here) | (there ^ self.actual.routes.items())
+        return sorted({namespace for namespace, _ in differing})
+
+    def lives(self, among: Iterable[Namespace]) -> Iterator[Key]:
+        """Yield the lives that the machine has."""
+        for namespace in among:
+            partition = self.actual.state.partitions.get(namespace)
+            if partition is not None:
+                yield Key(namespace, partition.created)
+
+    def wanted_here(self, among: Iterable[Namespace]) -> Iterator[tuple[Key, Target]]:
         """Yield the lives that metadata places in this shard."""
-        for namespace, target in self.target.partitions.items():
-            if target.shard == self.shard:
+        for namespace in among:
+            target = self.target.partitions.get(namespace)
+            if target is not None and target.shard == self.shard:
                 yield Key(namespace, target.created), target
 
     def is_there(self, key: Key) -> bool:
@@ -92,7 +110,7 @@ class Comparison:
         target = self.target.partitions.get(self.topic_namespace(number))
         if topic is None or target is None or target.shard != self.shard:
             return ()
-        if target.topic_created != topic.created:
+        if target.topic_created != topic.created or len(target.schemas) <= topic.newest:
             return ()
         return schemas_of(target)[topic.newest :]
 
