@@ -23,12 +23,14 @@ class Node:
 
     def __init__(self):
         self.asked = []
+        self.timeouts = []
         self.bodies = asyncio.Semaphore(0)
         self.lost = []  # how far the answers went that are lost after their heads
         self.cancelled = 0
 
     async def call(self, request, body=(), *, timeout, on_head):  # noqa: ASYNC109
         self.asked.append(request.start)
+        self.timeouts.append(round(timeout))
         count = min(STEP, request.end - request.start)
         if self.lost:
             head, _ = fetched(request.start + self.lost.pop(), an_entry(request.start, 1))
@@ -63,6 +65,7 @@ def test_the_next_is_asked_for_by_the_head_and_no_more_than_may_be():
         await asyncio.sleep(1)
         assert ANSWERS_MAX == 2
         assert node.asked == [0, STEP]  # no body has come
+        assert node.timeouts == [60, 120]  # one may come behind the other
         node.bodies.release()
         found = [await first]
         await asyncio.sleep(1)

@@ -81,6 +81,26 @@ def test_entries_are_cut_to_the_range_and_put_together():
     assert asked == [(3, 9), (7, 9)]
 
 
+def test_rows_that_were_compressed_are_weighed_as_they_are():
+    def entry(first):
+        rows = pa.record_batch({"id": pa.array([7] * 20_000, pa.int64())})
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+            writer.write(rows)
+        reader = pa.ipc.MessageReader.open_stream(sink.getvalue())
+        message = [reader.read_next_message(), reader.read_next_message()][1]
+        body = message.serialize().to_pybytes()
+        assert len(body) < 8_192
+        piece = Piece(True, first, 20_000, 1_000_000, 1, len(body), b"")
+        return piece, body + bytes(-len(body) % 64)
+
+    channel = Answering(fetched(40_000, entry(0), entry(20_000)))
+    feed = Feed(Caller(channel, 1.0), VIEW, 0, 0, 40_000, None, same)
+    slabs = jumping.run(feed.next())
+    assert [slab.rows.num_rows for slab in slabs] == [20_000, 20_000]
+
+
 def test_a_range_without_rows_asks_nothing():
     assert read(3, 3) == ([], [])
 

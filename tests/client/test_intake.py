@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.intake import batches_of
-from headrace.client.split import bodies_of, by_key, gathered
+from headrace.client.split import about_size, bodies_of, by_key, gathered
 from headrace.errors import BadBatch, BodyTooLarge
 from headrace.model.batch import decode
 from headrace.model.keys import partitions_of
@@ -184,3 +184,12 @@ def test_rows_are_spread_by_their_key_and_keep_their_order(keys, count):
         assert numbers == [n for n, place in enumerate(expected) if place == partition]
         seen += numbers
     assert sorted(seen) == list(range(len(keys)))
+
+
+def test_columns_that_share_a_buffer_are_weighed_one_by_one():
+    column = pa.array(range(10_000), pa.int64())
+    few = pa.record_batch([column] * 2, names=["a", "b"])
+    many = pa.record_batch([column] * 100, names=[f"c{number}" for number in range(100)])
+    assert about_size(few) >= 80_000
+    assert about_size(many) == many.nbytes == 100 * 80_000
+    assert about_size(many.slice(0, 10)) == 100 * 80

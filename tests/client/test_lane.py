@@ -225,6 +225,38 @@ def test_closing_tells_what_was_sent_from_what_was_not():
     assert type(waiting) is ConnectionLost
 
 
+def test_a_try_that_somebody_cancels_is_told_and_the_next_is_sent():
+    async def scene():
+        channel = CutShort(iter(()))
+        writer = Writer(Caller(channel, 30.0), "default/orders")
+
+        async def put(number):
+            deadline = asyncio.get_running_loop().time() + 30
+            body = memoryview(b"batch %d" % number)
+            return await writer.put(
+                0, P0, body=body, row_count=1, schema_id=1, deadline=deadline
+            )
+
+        first, second = await put(0), await put(1)
+        done, _ = await asyncio.wait({first}, timeout=5)
+        assert done
+        found = await asyncio.gather(first, second, await put(2), return_exceptions=True)
+        await writer.close()
+        return [type(each) for each in found]
+
+    assert jumping.run(scene()) == [Unknown, Unknown, Range]
+
+
+class CutShort(MemoryChannel):
+    count = 0
+
+    async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
+        self.count += 1
+        if self.count <= 2:
+            raise asyncio.CancelledError
+        return await super().call(request, body, timeout=timeout)
+
+
 class Silent(MemoryChannel):
     async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
         await asyncio.sleep(timeout)

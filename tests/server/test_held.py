@@ -1,6 +1,7 @@
 """What peers can make a node hold: answers they do not read, and bodies they do not finish."""
 
 import asyncio
+import socket
 import struct
 import tracemalloc
 from contextlib import suppress
@@ -320,6 +321,25 @@ def test_two_listeners_share_the_room_for_bodies():
             await until(lambda: traffic.connections_open == 0)
 
     run(scene())
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_peer_that_has_said_everything_holds_no_room_for_what_it_did_not(loop):
+    """It half-closes within a large body, while an earlier question waits for its answer."""
+
+    async def scene():
+        shelf, limits = Shelf(), some_limits(queue_size_max=8 * MIB)
+        async with a_listener(shelf, limits) as listener, await a_peer(listener) as peer:
+            traffic = listener.traffic
+            await peer.send(_a_waiting_fetch(MIB), 1)
+            await peer.send_bytes(to_bytes(an_append(), 2, [bytes(4 * MIB)])[: 2 * MIB])
+            await until(lambda: traffic.arriving_size == 4 * MIB)
+            peer.sock.shutdown(socket.SHUT_WR)
+            await until(lambda: traffic.arriving_size == 0)
+            shelf.answer_all()
+            assert (await peer.receive())[0] == 1
+
+    run(scene(), loop)
 
 
 def test_a_request_has_a_small_meta():

@@ -82,7 +82,8 @@ class Ahead:
                 self._next = fetched.next
                 self._ask()
 
-        asked = _Asked(start, started(self._feed.fetch(start, on_head)))
+        fetching = self._feed.fetch(start, on_head, behind=len(self._asked))
+        asked = _Asked(start, started(fetching))
         self._asked.append(asked)
 
 

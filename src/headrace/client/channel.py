@@ -25,7 +25,7 @@ REPEATABLE: Final[frozenset[type[Request]]] = _LOOKS | {
 CHANGING: Final[frozenset[type[Request]]] = frozenset(get_args(Request)) - _LOOKS
 
 
-OnHead = Callable[[Reply], None]
+OnHead = Callable[[Reply], None]  # told an answer whose body is still coming
 
 
 class Channel(Protocol):

@@ -81,9 +81,12 @@ class Feed:
         return self._slabs(_together(batches, len(body)), start)
 
     async def fetch(
-        self, start: int, on_head: Callable[[Fetched], None] | None = None
+        self, start: int, on_head: Callable[[Fetched], None] | None = None, behind: int = 0
     ) -> tuple[Fetched, Buffer]:
-        """Ask for rows from `start` on. `on_head`: see Channel.call."""
+        """Ask for rows from `start` on. `on_head`: see Channel.call.
+
+        The answer may come `behind` others, each of which may take its time.
+        """
         wait_ms = 0 if self.end is not None else self.wait_ms
         backoff, lag_end = Backoff(), now() + LAG_MAX
         while True:
@@ -97,7 +100,8 @@ class Feed:
                 columns=self.columns,
                 version=self.version,
             )
-            deadline = self.caller.deadline(self.caller.timeout + wait_ms / 1_000)
+            timeout = (1 + behind) * self.caller.timeout + wait_ms / 1_000
+            deadline = self.caller.deadline(timeout)
             try:
                 return await self.caller.ask(
                     request, Fetched, deadline=deadline, on_head=on_head
@@ -184,7 +188,13 @@ def _newest(fetched: Fetched) -> int:
 
 
 def _together(batches: list[pa.RecordBatch], size: int) -> list[pa.RecordBatch]:
-    """Put many small batches together: a log of small appends reads as fast as another."""
-    if len(batches) < 2 or size / len(batches) >= _SMALL:
+    """Put many small batches together: a log of small appends reads as fast as another.
+
+    `size` is that of their bodies. Those may be compressed, so the rows are weighed, too.
+    """
+    count = len(batches)
+    if count < 2 or size / count >= _SMALL:
+        return batches
+    if sum(each.nbytes for each in batches) / count >= _SMALL:
         return batches
     return [pa.concat_batches(batches)]

@@ -118,7 +118,10 @@ class Lane:
 
     def _on_tried(self, draft: Draft, task: asyncio.Task[None]) -> None:
         del self._tries[task]
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            self._on_cut_short(draft)
+            return
+        if (error := task.exception()) is not None:
             # Nobody expected it: whoever waits is told, and may know what it means.
             self._is_smooth = False
             draft.deadline, draft.is_doubtful = 0.0, True
@@ -126,6 +129,16 @@ class Lane:
         if draft.done.done():
             self._landed.discard(draft)  # if not, `stop` tells
         self._go_on()
+
+    def _on_cut_short(self, draft: Draft) -> None:
+        """Tell of a draft whose try was cancelled: by `stop`, which tells, or by a loop's end.
+
+        Nothing is begun here: that loop would not see its end.
+        """
+        if not self._is_stopped:
+            self._is_smooth = False
+            draft.deadline, draft.is_doubtful = 0.0, True
+            _fail(draft, verdict(draft))
 
     async def _try(self, draft: Draft, writer: bytes) -> None:
         info = self._target.info

@@ -86,7 +86,7 @@ class Caller:
         while True:
             try:
                 reply, rows = await self.channel.call(
-                    request, body, timeout=end - now(), on_head=told
+                    request, body, timeout=end - now(), on_head=on_head and told
                 )
             except HeadraceError as error:
                 delay = backoff.next(error)

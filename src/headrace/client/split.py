@@ -11,7 +11,10 @@ from headrace.errors import BodyTooLarge
 from headrace.model import batch as bodies
 from headrace.model.keys import partitions_of
 
+# Below, a batch may be weighed with what is around its rows: it takes 32 of them to fill a
+# body. Columns may share a buffer, so that the weight of many columns says little.
 _SMALL_SIZE: Final = 128 * 1024
+_FEW_COLUMNS: Final = 32
 BODY_SIZE: Final = 4 * 1024 * 1024  # of one batch, about: large enough to fill a disk's queue
 
 
@@ -66,7 +69,8 @@ def about_size(batch: pa.RecordBatch) -> int:
     Arrow counts those of the rows alone anew each time, which takes longer than to hash them.
     """
     size = int(batch.get_total_buffer_size())
-    return size if size <= _SMALL_SIZE else int(batch.nbytes)
+    is_small = size <= _SMALL_SIZE and batch.num_columns <= _FEW_COLUMNS
+    return size if is_small else int(batch.nbytes)
 
 
 def bodies_of(

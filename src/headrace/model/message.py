@@ -43,7 +43,7 @@ _ALIGNMENT: Final = 8
 _LENGTH_MAX: Final = INFLATED_SIZE_MAX * 8
 
 _KEPT_COUNT: Final = 256  # metadata that is not read twice
-_KEPT_SIZE_MAX: Final = 4 * 1024
+_KEPT_SIZE_MAX: Final = 4 * 1024  # of one: a hundred columns, and a MiB of all that is kept
 
 _Pairs = tuple[tuple[int, int], ...]
 
@@ -67,17 +67,19 @@ class _Table(NamedTuple):
     every step stays inside `data`.
     """
 
-    data: bytes
+    data: bytes | memoryview
     places: tuple[int, ...]
 
     @classmethod
-    def at(cls, data: bytes, at: int, field_count: int) -> "_Table":
+    def at(cls, data: bytes | memoryview, at: int, field_count: int) -> "_Table":
         """Read where the first fields are; what is behind them is nothing of ours."""
         vtable = at - _I32.unpack_from(data, at)[0]
         if vtable < 0:  # struct would count it from the end
             raise _outside()
         fields = min(field_count, _U16.unpack_from(data, vtable)[0] // _U16.size - 2)
-        moved = struct.unpack_from(f"<{max(0, fields)}H", data, vtable + 2 * _U16.size)
+        moved: tuple[int, ...] = ()
+        if fields > 0:
+            moved = struct.unpack_from(f"<{fields}H", data, vtable + 2 * _U16.size)
         missing = (0,) * (field_count - len(moved))
         return cls(data, (*(at + one if one else 0 for one in moved), *missing))
 
@@ -109,13 +111,15 @@ class _Table(NamedTuple):
 def parse(body: memoryview, *, node_count: int, buffer_count: int) -> Message:
     """Read the numbers of the one message that fills `body`, and refuse any that cannot be."""
     metadata, buffers_at = _metadata(body)
-    parsed = _parsed_before if len(metadata) <= _KEPT_SIZE_MAX else _parsed
+    expected = len(body) - buffers_at
     try:
-        row_count, nodes, buffers, is_compressed = parsed(
-            bytes(metadata), len(body) - buffers_at, node_count, buffer_count
-        )
+        if len(metadata) <= _KEPT_SIZE_MAX:
+            found = _parsed_before(bytes(metadata), expected, node_count, buffer_count)
+        else:
+            found = _parsed(metadata, expected, node_count, buffer_count)
     except struct.error as error:
         raise _outside() from error
+    row_count, nodes, buffers, is_compressed = found
     placed = tuple([(buffers_at + at, size) for at, size in buffers])
     return Message(
         row_count,
@@ -127,7 +131,7 @@ def parse(body: memoryview, *, node_count: int, buffer_count: int) -> Message:
 
 
 def _parsed(
-    metadata: bytes, expected: int, node_count: int, buffer_count: int
+    metadata: bytes | memoryview, expected: int, node_count: int, buffer_count: int
 ) -> tuple[int, _Pairs, _Pairs, bool]:
     message = _Table.at(metadata, _U32.unpack_from(metadata)[0], 4)
     if (version := message.scalar(0, _I16)) != _V5:

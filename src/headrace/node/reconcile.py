@@ -353,5 +353,5 @@ def _mark(target: TargetView, actual: ActualView) -> _Mark:
     )
 
 
-def _in_order(keys: AbstractSet[Key] | list[Key]) -> list[Key]:
+def _in_order(keys: AbstractSet[Key]) -> list[Key]:
     return sorted(keys, key=lambda key: (key.namespace, key.created))

@@ -121,6 +121,8 @@ class Connection(asyncio.BufferedProtocol):
         """Keep a connection whose peer has said everything, until that is answered."""
         self._has_ended = True
         self._incoming = None
+        if not self._waiting:  # what has come of a body is nobody's
+            self._arrival.end()
         return self._is_owing()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -349,8 +351,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._outbox:
             self._active_at = now
             self._write(transport)
+        was_waiting = self._arrival.is_waiting
         self._arrival.look()
-        if self._is_paused and self._in_flight.is_calm:
+        has_more_room = was_waiting and not self._arrival.is_waiting
+        if self._is_paused and (has_more_room or self._in_flight.is_calm):
             self._pump()
         if (self._is_ending or self._has_ended) and not self._is_owing():
             self._conclude(transport, now)
