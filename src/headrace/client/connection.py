@@ -55,6 +55,7 @@ class _Open:
     answer: asyncio.Future[tuple[Message, Buffer]]
     is_change: bool
     on_head: OnHead | None = None
+    head: Message | None = None  # the answer, whose body is still coming
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -267,19 +268,23 @@ class Connection(asyncio.BufferedProtocol):
     def _take_head(self, head: Frame) -> None:
         call = self._open.get(head.id)
         if call is not None and call.on_head is not None:
-            call.on_head(cast("Reply", decode_message(head)))
+            call.head = decode_message(head)
+            call.on_head(cast("Reply", call.head))
 
     def _take(self, frame: Frame) -> None:
-        message = decode_message(frame)
+        call = self._open.get(frame.id)
+        message = None if call is None else call.head  # of this very frame
+        if message is None:
+            message = decode_message(frame)
         if frame.body_crc is not None or not _is_covered(message):
             check_body(frame)
-        call = self._open.pop(frame.id, None)
         if call is None:
             # A node that cannot take what we say answers no request, and says why.
             if isinstance(message, Failed):
                 self.abort(to_error(message))
                 return
             raise BadFrame(f"an answer to request {frame.id}, which is not open")
+        del self._open[frame.id]
         if not call.answer.done():
             call.answer.set_result((message, frame.body))
         self._admit()
