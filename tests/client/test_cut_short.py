@@ -244,7 +244,7 @@ def stopped(monkeypatch):
     real = Serving.stop
 
     async def slow(serving):
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(2)
         await real(serving)
         found.append(serving)
 
@@ -255,7 +255,7 @@ def stopped(monkeypatch):
 def test_an_interrupted_close_stops_the_node_whole(tmp_path, stopped):
     log = headrace.open(tmp_path / "data")
     log.create_topic("orders", SCHEMA)
-    for delay in (0.2, 0.4):
+    for delay in (0.5, 1.0):
         threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         log.close()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -109,9 +110,29 @@ def test_a_sync_call_works_inside_a_running_loop(topic):
     assert asyncio.run(inside()) == 1
 
 
+@contextmanager
+def interrupted(seconds):
+    """Expect an interrupt, which comes after a while, and again should it be lost."""
+    is_over = threading.Event()
+
+    def interrupt():
+        wait = seconds
+        while not is_over.wait(wait):
+            os.kill(os.getpid(), signal.SIGINT)
+            wait = 5.0
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
 def test_an_interrupt_ends_a_wait_and_the_log_goes_on(topic):
-    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(0.3):
         for _ in topic.follow():
             pass
     assert topic.append([{"id": 9, "name": "after"}]).row_count == 1
@@ -120,8 +141,7 @@ def test_an_interrupt_ends_a_wait_and_the_log_goes_on(topic):
 def test_an_interrupted_consumer_gives_what_it_had_not_given(topic):
     with topic.consumer("billing", partition=0) as consumer:
         next(consumer)
-        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(0.2):
             next(consumer)
         topic.append([{"id": 9, "name": "after"}], partition=0)
         assert consumer.poll("5s")["id"].to_pylist() == [9]
