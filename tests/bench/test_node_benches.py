@@ -18,8 +18,8 @@ def silent(_: str) -> None:
 
 
 def test_appends_over_tcp_are_measured_beside_the_disk(tmp_path: Path):
-    large, medium, lone = remote.cases(tmp_path, TINY)
-    assert (large.floor, medium.floor, lone.floor) == (0.7, 0.4, 1.0)
+    large, medium, single, lone = remote.cases(tmp_path, TINY)
+    assert (large.floor, medium.floor, single.floor, lone.floor) == (0.7, 0.4, None, 1.0)
     assert measure(large, 1, silent).ours > 0
     assert list(tmp_path.iterdir()) == []
 

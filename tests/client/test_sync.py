@@ -121,6 +121,8 @@ def interrupted(seconds):
             os.kill(os.getpid(), signal.SIGINT)
             wait = 5.0
 
+    # A shell starts what runs in its background with interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
@@ -129,6 +131,7 @@ def interrupted(seconds):
     finally:
         is_over.set()
         thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_ends_a_wait_and_the_log_goes_on(topic):
