@@ -89,7 +89,7 @@ async def test_a_token_that_does_not_match_ends_at_once(has, gives, knows, words
         before = time.monotonic()
         with pytest.raises(Unauthorized, match=words):
             await channel.call(ListTopics(), timeout=5)
-        assert time.monotonic() - before < 4.5
+        assert time.monotonic() - before < 2
         assert not any(isinstance(each, ListTopics) for each in node.heard)
 
 
@@ -210,7 +210,7 @@ async def test_a_node_of_another_cluster_is_refused_at_once_and_asked_nothing():
                 await Caller(channel, 5.0).get(ListTopics(), Topics)
             assert told.value.code == "another_cluster"
             assert told.value.hint == "Connect anew"
-            assert time.monotonic() - before < 4.5
+            assert time.monotonic() - before < 2
         assert {type(each) for each in other.heard} == {Hello}
         other.cluster = node.cluster  # the right one is back
         assert (await channel.call(ListTopics(), timeout=5))[0] == TOPICS
@@ -244,7 +244,7 @@ async def test_connecting_ends_at_the_deadline_and_names_the_address():
     before = time.monotonic()
     with pytest.raises(ConnectionLost, match=address):
         await a_channel(address).call(ListTopics(), timeout=0.3)
-    assert time.monotonic() - before < 9
+    assert time.monotonic() - before < 1
 
 
 @pytest.mark.parametrize(

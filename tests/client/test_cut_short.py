@@ -134,7 +134,7 @@ async def test_a_batch_that_landed_is_told_although_its_writer_is_closed(tmp_pat
     assert not done.done()
     await writer.close()
     ledger.close()
-    assert await asyncio.wait_for(done, 9) == Range(0, 0, 1)
+    assert await asyncio.wait_for(done, 1) == Range(0, 0, 1)
     assert json.loads(path.read_text())["rows"] == 1
 
 
@@ -148,7 +148,7 @@ async def test_a_stop_that_is_cancelled_tells_what_landed_as_unknown(tmp_path, m
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(writer.close(), 0.05)
     with pytest.raises(Unknown):
-        await asyncio.wait_for(done, 9)
+        await asyncio.wait_for(done, 1)
     await asyncio.sleep(0.4)
     ledger.close()
 

@@ -269,7 +269,7 @@ def test_nobody_there_is_told_in_time(tmp_path):
     before = time.monotonic()
     with pytest.raises(ConnectionLost, match="no node answers"):
         headrace.connect(f"unix:{tmp_path}/nothing", timeout="300ms")
-    assert time.monotonic() - before < 9
+    assert time.monotonic() - before < 2
 
 
 def test_a_node_that_starts_again_is_found_and_nothing_is_twice(tmp_path):

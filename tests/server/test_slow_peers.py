@@ -303,7 +303,7 @@ def test_a_crowd_that_sends_a_byte_at_a_time_does_not_slow_a_good_peer_by_half()
             dribbling = asyncio.ensure_future(dribble())
             beside = await rate_of(act, 1.0)
             assert sent > 400
-            assert beside > alone / 10  # how much it keeps is measured by headrace.sim.hostile
+            assert beside > alone / 2
             await until(lambda: listener.traffic.cut_offs.total() == 200)
             assert listener.traffic.cut_offs == {"handshake": 100, "stalled": 100}
             assert listener.traffic.connections_open == 1
