@@ -4,12 +4,12 @@ import asyncio
 import gc
 import json
 import os
-import signal
 import threading
 import time
 
 import pytest
 from tests.client.doors import soon
+from tests.client.interrupts import interrupted
 from tests.client.memory_log import a_channel
 
 import headrace
@@ -182,21 +182,26 @@ async def test_a_stopped_lane_makes_no_noise_about_what_nobody_waits_for():
 def test_a_call_that_is_under_way_when_its_loop_ends_is_told():
     runner = Runner("test")
     told = []
+    under_way = threading.Semaphore(0)
+
+    async def work():
+        under_way.release()
+        await asyncio.sleep(30)
 
     def call():
         try:
-            runner.run(asyncio.sleep(30))
+            runner.run(work())
         except BaseException as error:  # noqa: BLE001
             told.append(error)
 
     async def join():
         with pytest.raises(Unknown, match="closed"):
-            await runner.join(asyncio.sleep(30))
+            await runner.join(work())
 
-    threads = [threading.Thread(target=work) for work in (call, lambda: asyncio.run(join()))]
+    threads = [threading.Thread(target=each) for each in (call, lambda: asyncio.run(join()))]
     for thread in threads:
         thread.start()
-    time.sleep(0.2)
+    assert all(under_way.acquire(timeout=10) for _ in threads)
     runner.stop()
     for thread in threads:
         thread.join(5)
@@ -255,10 +260,7 @@ def stopped(monkeypatch):
 def test_an_interrupted_close_stops_the_node_whole(tmp_path, stopped):
     log = headrace.open(tmp_path / "data")
     log.create_topic("orders", SCHEMA)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
-    for delay in (0.5, 1.0):
-        threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted(0.5, 1.0):
         log.close()
     assert len(stopped) == 1
     with headrace.open(tmp_path / "data", seal__size="128MiB") as again:

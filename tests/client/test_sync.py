@@ -3,12 +3,10 @@
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -16,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from tests.client.doors import RunningNode
+from tests.client.interrupts import interrupted
 
 import headrace
 from headrace.errors import (
@@ -108,30 +107,6 @@ def test_a_sync_call_works_inside_a_running_loop(topic):
         return topic.append([{"id": 9, "name": "loop"}]).row_count
 
     assert asyncio.run(inside()) == 1
-
-
-@contextmanager
-def interrupted(seconds):
-    """Expect an interrupt, which comes after a while, and again should it be lost."""
-    is_over = threading.Event()
-
-    def interrupt():
-        wait = seconds
-        while not is_over.wait(wait):
-            os.kill(os.getpid(), signal.SIGINT)
-            wait = 5.0
-
-    # A shell starts what runs in its background with interrupts ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        is_over.set()
-        thread.join()
-        signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupt_ends_a_wait_and_the_log_goes_on(topic):

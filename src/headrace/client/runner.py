@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from headrace.errors import BadRequest, ConnectionLost, Unknown
-
-LOOK_EVERY: Final = 1.0  # seconds of a wait without a look for interrupts
 
 Result = TypeVar("Result")
 
@@ -51,7 +49,7 @@ class Runner:
         """Run a coroutine on the loop, and return what it returns."""
         future = self._submit(coroutine)
         try:
-            return _result_of(future)
+            return future.result()
         except CancelledError:
             raise _cut_off() from None
         except BaseException:
@@ -155,17 +153,3 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     for task in tasks:
         task.cancel()
     loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-
-
-def _result_of(future: Future[Result]) -> Result:
-    """Wait for what comes of a coroutine.
-
-    An interrupt that comes just before a thread begins to wait does not end its wait: it is
-    noticed when the wait begins anew.
-    """
-    while True:
-        try:
-            return future.result(LOOK_EVERY)
-        except TimeoutError:
-            if future.done():  # it was the coroutine's own, or came in the last moment
-                return future.result()
