@@ -14,7 +14,7 @@ from headrace.sim.node_plants import CUT_TOO_MUCH, NEW_WRITER, PLANTS, WRITERS_F
 from headrace.sim.node_process import NodeProcess, NodeTestimony
 from headrace.sim.node_trial import HOST, _free_port
 from headrace.sim.node_workload import KEYED, PLAIN, SHARED, Name, NodeWorkload
-from headrace.sim.shard_process import living
+from headrace.sim.orphans import living
 
 KILLS = 4
 SAMPLE = {"recovery": 1, "checkpoint": 1, "creation": 1, "acknowledgement": 2}

@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
+from headrace.sim.orphans import living
 from headrace.sim.shard_kill import PLANTED_KILL_COUNT, Kills, kill_run
 from headrace.sim.shard_ledger import Account, Ledger, Rows
 from headrace.sim.shard_plants import KILL_PLANTS
-from headrace.sim.shard_process import Paths, living
+from headrace.sim.shard_process import Paths
 from headrace.sim.shard_trial import Trial
 from headrace.sim.shard_workload import Batch, ShardWorkload
 

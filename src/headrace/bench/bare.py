@@ -66,7 +66,7 @@ def _rate(descriptor: int, block: bytes, block_count: int) -> float:
             os.fdatasync(descriptor)
 
     size = len(block) * block_count
-    return rate(size / MIB, work, writes=size)
+    return rate(size / MIB, work)
 
 
 @contextmanager

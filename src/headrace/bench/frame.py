@@ -16,8 +16,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import perf_counter
 
-from headrace.bench.memory import make_ready
-
 Round = Callable[[], float]
 Side = Callable[[], AbstractContextManager[Round]]
 
@@ -99,9 +97,8 @@ def spread(rates: Sequence[float]) -> float:
     return (deciles[-1] - deciles[0]) / statistics.median(rates)
 
 
-def rate(amount: float, work: Callable[[], object], *, writes: int = 0) -> float:
-    """Do `work` once, which writes about so many bytes, and give `amount` per second."""
-    make_ready(writes)
+def rate(amount: float, work: Callable[[], object]) -> float:
+    """Do `work` once, and give `amount` per second."""
     started = perf_counter()
     work()
     # A clock may stand still over very little work; its own step is then the truest answer.

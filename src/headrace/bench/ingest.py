@@ -107,7 +107,7 @@ def _ingesting(path: Path, rows: Rows, count: int, *, to_seal: bool) -> Iterator
                 if to_seal:
                     pump.finish()
 
-            return rate(count, work, writes=count * BATCH_SIZE)
+            return rate(count, work)
 
     yield one_round
 
@@ -151,7 +151,7 @@ def _writing_parquet(path: Path, rows: Rows, count: int) -> Iterator[Round]:
     def one_round() -> float:
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir()
-        return rate(count, work, writes=count * BATCH_SIZE)
+        return rate(count, work)
 
     yield one_round
     shutil.rmtree(path, ignore_errors=True)

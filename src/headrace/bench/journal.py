@@ -119,7 +119,7 @@ def _appending(path: Path, load: Load) -> Iterator[Round]:
         for _ in range(_ROUNDS_TO_RECYCLING):
             work()
         size = load.group_size * load.group_count
-        yield lambda: rate(size / MIB, work, writes=size)
+        yield lambda: rate(size / MIB, work)
     shutil.rmtree(path)
 
 

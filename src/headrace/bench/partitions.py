@@ -81,7 +81,7 @@ def _spreading(path: Path, rows: Rows, count: int, partition_count: int) -> Side
                     pump.finish()
 
                 size = count * BATCH_SIZE
-                return rate(size / MIB, work, writes=size)
+                return rate(size / MIB, work)
 
         yield one_round
 

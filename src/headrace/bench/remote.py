@@ -50,28 +50,18 @@ def cases(directory: Path, scale: float, address: str | None = None) -> list[Cas
     bare = growing(directory, MIB, scaled(512, scale))
     found = [
         Case(
-            name="8 producers, 1 MiB batches",
+            name=name,
             unit="MiB/s",
-            ours=_sending(directory / "node", large, address, in_mib=True),
-            reference="the bare write + fdatasync loop",
-            limit=bare,
-            floor=0.7,
-        ),
-        Case(
-            name="8 producers, 64 KiB batches",
-            unit="MiB/s",
-            ours=_sending(directory / "node", medium, address, in_mib=True),
+            ours=_sending(directory / "node", load, address, in_mib=True),
             reference="the bare write + fdatasync loop, 1 MiB at a time",
             limit=bare,
-            floor=0.4,
-        ),
-        Case(
-            name="the same, each a request",
-            unit="MiB/s",
-            ours=_sending(directory / "node", single, address, in_mib=True),
-            reference="the bare write + fdatasync loop, 1 MiB at a time",
-            limit=bare,
-        ),
+            floor=floor,
+        )
+        for name, load, floor in (
+            ("8 producers, 1 MiB batches", large, 0.7),
+            ("8 producers, 64 KiB batches", medium, 0.4),
+            ("the same, each a request", single, None),
+        )
     ]
     syncs = growing(directory, KIB, scaled(2_000, scale))
     memory = IN_MEMORY / f"headrace-bench-{directory.name}"

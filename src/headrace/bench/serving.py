@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from headrace.bench.memory import make_ready
 from headrace.errors import Unavailable
 
 _LISTENING = "node.listening"
@@ -69,7 +68,7 @@ def producers(address: str, load: Load) -> Iterator["Producers"]:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        made = Producers(process.stdin, process.stdout, load.count * load.size)
+        made = Producers(process.stdin, process.stdout)
         made.wait()
         try:
             yield made
@@ -83,11 +82,9 @@ class Producers:
 
     stdin: IO[str]
     stdout: IO[str]
-    size: int = 0  # bytes that are written each time
 
     def send_all(self) -> float:
         """Have everything sent and acknowledged; return the seconds that took."""
-        make_ready(self.size)
         self.stdin.write("go\n")
         self.stdin.flush()
         return self.wait()

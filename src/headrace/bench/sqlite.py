@@ -42,7 +42,7 @@ def _inserting(
             database.execute("DELETE FROM log")
             database.execute("PRAGMA wal_checkpoint")
             size = body_size * row_count * commit_count
-            return rate(size / MIB, work, writes=size)
+            return rate(size / MIB, work)
 
         yield one_round
     path.unlink()

@@ -36,7 +36,7 @@ def _storing(opened: Opened, path: Path, rows: Rows, count: int) -> Iterator[Rou
                     put(number, bytes(batches.encode(rows[number])))
 
             size = sum(rows[number].nbytes for number in range(count))
-            return rate(size / MIB, work, writes=size)
+            return rate(size / MIB, work)
 
     yield one_round
     shutil.rmtree(path, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from typing import Final
 import msgspec
 
 from headrace.sim.node_producers import ProducersJob
-from headrace.sim.shard_process import LOOK_SECONDS, MARK, ORPHAN_SECONDS_MAX, living
+from headrace.sim.orphans import MARK, MarkedProcess
 from headrace.sim.testimony import Silent, Testimony, Writer
 from headrace.storage.atomic import is_leftover
 
@@ -86,7 +85,7 @@ class NodeTestimony(Testimony):
         return "node.stopped" in self.events
 
 
-class NodeProcess(Writer):
+class NodeProcess(MarkedProcess):
     """A running node. Use it as a context: it never outlives the block."""
 
     testimony: NodeTestimony
@@ -106,28 +105,19 @@ class NodeProcess(Writer):
 
     def _start(self, arguments: Sequence[str], environment: dict[str, str]) -> None:
         self.began = time.monotonic()
-        self._rest = b""
-        self._ended = False
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", *arguments],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env={**os.environ, **environment, "PYTHONFAULTHANDLER": "1"},
             process_group=0,  # an interrupt from the keyboard is for us, and we end it
         )
-        assert self._process.stderr is not None
-        self._pipe = self._process.stderr
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._pipe, selectors.EVENT_READ)
+        self._attend(process, process.stderr)
 
     @property
     def seconds(self) -> float:
         """How long ago it was started."""
         return time.monotonic() - self.began
-
-    @property
-    def is_alive(self) -> bool:
-        return not self._ended
 
     @property
     def is_at_checkpoint(self) -> bool:
@@ -157,15 +147,6 @@ class NodeProcess(Writer):
             self.testimony.problems.append(str(silent))
             self._process.send_signal(signal.SIGABRT)
             return super().wait()
-
-    def await_orphans(self) -> float:
-        """Return how many seconds its children outlived it."""
-        began = time.monotonic()
-        while living(self.mark):
-            if time.monotonic() - began > ORPHAN_SECONDS_MAX:
-                raise Silent(f"children outlive their parent: {living(self.mark)}")
-            time.sleep(LOOK_SECONDS)
-        return time.monotonic() - began
 
     def _leftovers(self) -> list[tuple[str, int]]:
         """Names and inodes of files that are being written, or were left so."""
@@ -217,22 +198,17 @@ class ProducersProcess(Writer):
 
     def __init__(self, job: ProducersJob) -> None:
         self.testimony = ProducersTestimony()
-        self._rest = b""
-        self._ended = False
         text = msgspec.json.encode(job).decode()
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "headrace.sim.node_producers", text],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             process_group=0,
         )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._orders = self._process.stdin
-        self._pipe = self._process.stdout
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._pipe, selectors.EVENT_READ)
+        assert process.stdin is not None
+        self._orders = process.stdin
+        self._attend(process, process.stdout)
 
     def __exit__(
         self,

@@ -1,26 +1,17 @@
 """One writer of a shard seen from outside: what it said, and what of it is still alive."""
 
 import os
-import selectors
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
 
 import msgspec
 
+from headrace.sim.orphans import MARK, MarkedProcess
 from headrace.sim.shard_audit import Found
 from headrace.sim.shard_writer import ShardFindings, ShardJob
-from headrace.sim.testimony import Silent, Testimony, Writer
-
-# In the environment of a process and, by it, of all its children, whoever their parent is now.
-MARK: Final = "HEADRACE_SIM_LIFE"
-LOOK_SECONDS: Final = 0.01
-# A child that was just started notices its parent's death once Python and Arrow are loaded.
-ORPHAN_SECONDS_MAX: Final = 20.0
+from headrace.sim.testimony import Testimony
 
 
 @dataclass(slots=True)
@@ -72,7 +63,7 @@ class Paths:
     ledger: str
 
 
-class ShardProcess(Writer):
+class ShardProcess(MarkedProcess):
     """A running process. Use it as a context: it never outlives the block."""
 
     testimony: ShardTestimony
@@ -80,48 +71,19 @@ class ShardProcess(Writer):
     def __init__(self, job: ShardJob, paths: Paths) -> None:
         self.testimony = ShardTestimony()
         self.mark = f"{MARK}={os.getpid()}-{job.life}-{time.monotonic_ns()}"
-        self._rest = b""
-        self._ended = False
         text = msgspec.json.encode(job).decode()
         module = [sys.executable, "-m", "headrace.sim.shard_writer"]
         name, _, value = self.mark.partition("=")
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [*module, paths.data, paths.ledger, text],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env={**os.environ, name: value},
             process_group=0,  # an interrupt from the keyboard is for us; our end ends it too
         )
-        assert self._process.stdout is not None
-        self._pipe = self._process.stdout
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._pipe, selectors.EVENT_READ)
-
-    @property
-    def is_alive(self) -> bool:
-        return not self._ended
+        self._attend(process, process.stdout)
 
     def await_recovery(self) -> None:
         """Hear until recovery has begun."""
         said = self.testimony
         self.await_that("recovery", lambda _: said.is_recovering or said.recovered is not None)
-
-    def await_orphans(self) -> float:
-        """Return how many seconds its children outlived it."""
-        began = time.monotonic()
-        while living(self.mark):
-            if time.monotonic() - began > ORPHAN_SECONDS_MAX:
-                raise Silent(f"children outlive their parent: {living(self.mark)}")
-            time.sleep(LOOK_SECONDS)
-        return time.monotonic() - began
-
-
-def living(mark: str) -> list[int]:
-    """Return the processes that have `mark` in their environment; a dead one has none."""
-    found: list[int] = []
-    for one in Path("/proc").iterdir():
-        if one.name.isdigit():
-            with suppress(OSError):
-                if mark.encode() in (one / "environ").read_bytes().split(b"\0"):
-                    found.append(int(one.name))
-    return found

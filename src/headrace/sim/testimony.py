@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 import msgspec
 
@@ -109,19 +109,23 @@ class Writer:
 
     def __init__(self, job: Job) -> None:
         self.testimony = Testimony()
-        self._rest = b""
-        self._ended = False
         text = msgspec.json.encode(job).decode()
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "headrace.sim.writer", text],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             process_group=0,  # an interrupt from the keyboard is for us; our end ends it too
         )
-        assert self._process.stdout is not None
-        self._pipe = self._process.stdout
+        self._attend(process, process.stdout)
+
+    def _attend(self, process: subprocess.Popen[bytes], pipe: IO[bytes] | None) -> None:
+        """Hear what `process` says through `pipe` from now on."""
+        assert pipe is not None
+        self._process, self._pipe = process, pipe
+        self._rest = b""
+        self._ended = False
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._pipe, selectors.EVENT_READ)
+        self._selector.register(pipe, selectors.EVENT_READ)
 
     def __enter__(self) -> Self:
         return self
@@ -136,6 +140,10 @@ class Writer:
         self._process.wait()
         self._selector.close()
         self._pipe.close()
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._ended
 
     @property
     def pid(self) -> int:
