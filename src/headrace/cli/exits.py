@@ -2,7 +2,14 @@
 
 from enum import IntEnum
 
-from headrace.errors import Corrupt, HeadraceError, Rejected, Unavailable
+from headrace.errors import (
+    Corrupt,
+    HeadraceError,
+    Rejected,
+    TopicUnknown,
+    Unauthorized,
+    Unavailable,
+)
 
 
 class Exit(IntEnum):
@@ -19,9 +26,21 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+class NotFound(HeadraceError):
+    """What a command is about is not there."""
+
+
+class Cancelled(HeadraceError):
+    """A person was asked, and did not say yes."""
+
+
 def exit_code(error: HeadraceError) -> Exit:
     """Translate `error` by what its receiver does next."""
     match error:
+        case NotFound() | TopicUnknown():
+            return Exit.NOT_FOUND
+        case Unauthorized():
+            return Exit.AUTH
         case Rejected():
             return Exit.USAGE
         case Unavailable():

@@ -20,8 +20,8 @@ from headrace.storage.seam import Buffer, Directory
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
-# What one pwritev takes. Larger ones were measured on a virtual machine (ext4, Linux 6.18) to
-# take five times as much kernel time for a MiB; its larger runs of pages are the supposed cause.
+# What one pwritev takes. Larger ones took five times as much kernel time for a MiB, measured on
+# a virtual machine (ext4, Linux 6.18); its larger runs of pages are the supposed cause.
 WRITE_SIZE_MAX = 1024 * 1024
 PIECES_MAX = min(1024, os.sysconf("SC_IOV_MAX"))
 assert PIECES_MAX > 0

@@ -1,0 +1,88 @@
+"""Which log a command is about: a directory, or a node elsewhere.
+
+A directory that a process holds is reached through that process's socket; any other is opened
+here, for as long as the command runs.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+import headrace
+from headrace.cli.exits import NotFound
+from headrace.errors import BadRequest, DirectoryHeld
+from headrace.node.bootstrap import SOCKET_NAME
+
+DATA_VARIABLE: Final = "HEADRACE_DATA"
+ADDRESS_VARIABLE: Final = "HEADRACE_ADDRESS"
+TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
+TIMEOUT: Final = "30s"
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        file_okay=False,
+        envvar=DATA_VARIABLE,
+        show_envvar=False,
+        help=f"The log's directory; {DATA_VARIABLE} if not given.",
+        rich_help_panel="Which log",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        envvar=ADDRESS_VARIABLE,
+        show_envvar=False,
+        help=f"A node elsewhere; {ADDRESS_VARIABLE} if not given. "
+        f"Its token is taken from {TOKEN_VARIABLE}.",
+        rich_help_panel="Which log",
+    ),
+]
+Timeout = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME", help="How long one operation may take.", rich_help_panel="Which log"
+    ),
+]
+
+
+@contextmanager
+def opened(
+    data: Path | None, address: str | None, timeout: str = TIMEOUT, *, create: bool = False
+) -> Iterator[headrace.Log]:
+    """Give the log for as long as this lasts. A directory is made only if `create`."""
+    with closing(_open(data, address, timeout, create=create)) as log:
+        yield log
+
+
+def _open(
+    data: Path | None, address: str | None, timeout: str, *, create: bool
+) -> headrace.Log:
+    if data is not None and address is not None:
+        raise BadRequest(
+            "a directory and an address are given",
+            hint=f"Use --data or --address, and look at {DATA_VARIABLE} and {ADDRESS_VARIABLE}",
+        )
+    if address is not None:
+        return headrace.connect(address, os.environ.get(TOKEN_VARIABLE), timeout)
+    if data is None:
+        raise BadRequest(
+            "no log is named", hint="Add --data DIR, or --address HOST:PORT for a running node"
+        )
+    if not create and not data.is_dir():
+        raise NotFound(
+            f"{data} is not there", hint="Name the directory that `headrace serve --data` has"
+        )
+    try:
+        return headrace.open(data, timeout=timeout)
+    except DirectoryHeld:
+        if not (data / SOCKET_NAME).exists():  # its process was told not to listen there
+            raise
+        return headrace.connect(f"unix:{data / SOCKET_NAME}", timeout=timeout)
