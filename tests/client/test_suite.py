@@ -314,6 +314,7 @@ async def test_a_topic_evolves_and_old_rows_are_shown_in_the_new_schema(door):
         await it(topic.append([{"id": 2**40, "note": "big"}]))
         found = await table(await it(topic.read(columns=["id", "note"])))
         assert found.to_pylist() == [{"id": 1, "note": None}, {"id": 2**40, "note": "big"}]
+        assert (await it(topic.bounds()))[0].versions == ((1, 0), (2, 1))
         with pytest.raises(BadSchema, match="note"):
             await it(topic.evolve({"id": "int64"}))
 

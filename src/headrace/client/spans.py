@@ -36,7 +36,7 @@ class Spans:
         if len(found) != len(numbers):
             raise BadFrame(f"bounds of {len(numbers)} partitions were asked, {len(found)} came")
         return {
-            number: Bounds(number, one.first, one.end, one.size, one.sealed_end)
+            number: Bounds(number, one.first, one.end, one.size, one.sealed_end, one.versions)
             for number, one in zip(numbers, found, strict=True)
         }
 

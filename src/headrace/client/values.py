@@ -74,6 +74,7 @@ class Bounds:
     end: int
     size: int  # bytes of their batches
     sealed_end: int  # rows before this are in segments
+    versions: tuple[tuple[int, int], ...]  # schema version, first offset it is in force at
 
     @property
     def row_count(self) -> int:

@@ -14,7 +14,8 @@ def bounds_of(partition: Partition) -> reading.PartitionBounds:
     """Say what is retained of a partition."""
     first, end = partition.first, partition.end
     sealed_end = min((run.first for run in partition.runs), default=end)
-    return reading.PartitionBounds(first, end, partition.size, max(first, sealed_end))
+    sealed_end = max(first, sealed_end)
+    return reading.PartitionBounds(first, end, partition.size, sealed_end, partition.versions)
 
 
 def cursors_of(partition: Partition) -> reading.Cursors:

@@ -237,7 +237,7 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: reading.CursorStored(4),
     lambda prey, chance: reading.CursorDeleted(),
     lambda prey, chance: reading.Cursors((reading.CursorInfo(_GROUP, 1, 2, True),)),
-    lambda prey, chance: reading.Bounds((reading.PartitionBounds(1, 2, 3, 4),)),
+    lambda prey, chance: reading.Bounds((reading.PartitionBounds(1, 2, 3, 4, ((1, 0),)),)),
     lambda prey, chance: reading.FoundOffset(9),
     lambda prey, chance: reading.Fetched(3, 0, 3, (reading.Piece(True, 0, 3, 1, 1, 64),)),
 )

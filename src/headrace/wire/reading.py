@@ -88,6 +88,7 @@ class PartitionBounds:
     end: int
     size: int  # bytes of their batches
     sealed_end: int  # rows before this are in segments
+    versions: tuple[tuple[int, int], ...]  # schema version, first offset it is in force at
 
 
 @dataclass(frozen=True, slots=True)
