@@ -36,6 +36,13 @@ from headrace.node.catalog import Catalog, MetadataGroup
 from headrace.node.config import effective
 from headrace.node.driver import Driver, now_us
 from headrace.node.events import event
+from headrace.node.figures import (
+    disk_figures,
+    group_figures,
+    iso,
+    reconciler_figures,
+    store_figures,
+)
 from headrace.node.identity import (
     GROUPS,
     METADATA,
@@ -82,6 +89,8 @@ class Boot:
     config: Config
     loop: asyncio.AbstractEventLoop
     strict: bool
+    release: str = ""  # of the program that runs it
+    began: float = field(default_factory=time.time)
     steps: dict[str, str] = field(default_factory=dict)  # in order: what each came to
     groups: dict[GroupId, GroupState] = field(default_factory=dict)
     root: FileDirectory | None = None
@@ -134,7 +143,12 @@ class Boot:
         return {
             "ready": self.is_ready,
             "path": self.path,
+            "release": self.release,
+            "started_at": iso(self.began),
+            "uptime_seconds": round(max(0.0, time.time() - self.began), 3),
             "cluster": self.node.cluster.hex() if self.node else "",
+            "disk": disk_figures(self.path),
+            "work": self.node.work.figures() if self.node else {},
             "steps": dict(self.steps),
             "groups": {str(number): self._describe(number) for number in sorted(self.groups)},
             "diverged": list(self.diverged),
@@ -352,26 +366,27 @@ class Boot:
             group = store.group
             said["findings"] = [f"{each.path}: {each.what}" for each in store.findings]
             said["partitions"] = len(store.machine.state.partitions)
+            said |= store_figures(store)
+        if self.node is not None and number in self.node.shards:
+            said |= reconciler_figures(self.node.shards[number].shard)
         if group is not None:
+            pump = self._pump(number)
             said["durable"] = group.journal.durable
             said["applied"] = group.applied
-            said |= self._describe_pump(number)
+            said |= group_figures(group, pump)
+            if pump is not None:
+                said["halted"] = None if pump.halted is None else str(pump.halted)
+                failure = pump.last_failure
+                said["checkpoint"] = None if failure is None else str(failure)
         return said
 
-    def _describe_pump(self, number: GroupId) -> dict[str, object]:
-        """Say why a group does not go on, or why its checkpoints do not."""
-        driver = None
-        if self.node is not None and number in self.node.shards:
-            driver = self.node.shards[number].driver
-        elif self.node is not None and number == METADATA and self.node.catalog is not None:
-            driver = self.node.catalog.driver
-        if driver is None:
-            return {}
-        halted, failure = driver.pump.halted, driver.pump.last_failure
-        return {
-            "halted": None if halted is None else str(halted),
-            "checkpoint": None if failure is None else str(failure),
-        }
+    def _pump(self, number: GroupId) -> Pump | None:
+        if self.node is None:
+            return None
+        if number == METADATA:
+            return None if self.node.catalog is None else self.node.catalog.driver.pump
+        running = self.node.shards.get(number)
+        return None if running is None else running.driver.pump
 
     def _stop_groups(self) -> None:
         """Mark the heads and let go of everything."""

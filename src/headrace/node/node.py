@@ -17,6 +17,7 @@ from headrace.model.namespace import Namespace
 from headrace.node.admission import Admission, Kind, judge_append, judge_stage
 from headrace.node.catalog import Catalog
 from headrace.node.driver import Driver, now_us
+from headrace.node.figures import Work
 from headrace.node.outcomes import defect
 from headrace.node.reads import bounds_of, cursors_of, fetched
 from headrace.node.requests import to_log, to_reply
@@ -61,6 +62,7 @@ class Node:
     shards: dict[GroupId, Running] = field(default_factory=dict)
     is_stopping: bool = False
     open_count: int = 0  # requests that are not answered yet
+    work: Work = field(default_factory=Work)
     _drained: asyncio.Event | None = None  # set when a stop has none of them to wait for
     _target: TargetView | None = None  # of the revision in it
     _is_woken: bool = False
@@ -75,6 +77,8 @@ class Node:
             self.open_count -= 1
             if self._drained is not None and self.open_count == 0:
                 self._drained.set()
+            if not isinstance(reply, HeadraceError):
+                self.work.count(request, body, rows)
             answer(reply, rows)
 
         self._try(request, body, deadline, answered)

@@ -1,4 +1,4 @@
-"""A node whose requests are counted and timed, and what a scrape reads of it."""
+"""A node whose requests are timed and failures counted, and what a scrape reads of it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
 from headrace.node.bootstrap import Boot
+from headrace.node.figures import Work, journal_size
 from headrace.node.node import Node
 from headrace.server.metrics import Counter, Gauge, Histogram, Metrics, Readings
 from headrace.server.service import Answer
@@ -36,13 +37,8 @@ class Metered:
             if isinstance(reply, HeadraceError):
                 self.metrics.count(Counter.FAILURES, label=type(reply).__name__)
             elif isinstance(request, Append):
-                self.metrics.count(Counter.APPENDS)
-                self.metrics.count(Counter.APPEND_ROWS, request.row_count)
-                self.metrics.count(Counter.APPEND_BYTES, len(body))
                 self.metrics.observe(Histogram.APPEND_SECONDS, self.loop.time() - began)
             elif isinstance(request, Fetch):
-                self.metrics.count(Counter.FETCHES)
-                self.metrics.count(Counter.FETCH_BYTES, sum(map(len, rows)))
                 self.metrics.observe(Histogram.FETCH_SECONDS, self.loop.time() - began)
             answer(reply, rows)
 
@@ -62,7 +58,13 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         for cause, count in each.failures.items():
             causes[cause] = causes.get(cause, 0) + count
     journals = [group.journal for group in groups]
+    work = Work() if node is None else node.work
     return {
+        Counter.APPENDS: work.appends,
+        Counter.APPEND_ROWS: work.appended_rows,
+        Counter.APPEND_BYTES: work.appended_bytes,
+        Counter.FETCHES: work.fetches,
+        Counter.FETCH_BYTES: work.fetched_bytes,
         Counter.PASSES: sum(each.pass_count for each in counters),
         Counter.SKIPS: sum(each.skip_count for each in counters),
         Counter.BUILDS: sum(each.build_count for each in counters),
@@ -72,9 +74,7 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         Counter.CONNECTIONS: traffic.connections_total,
         Counter.CUT_OFFS: dict(traffic.cut_offs),
         Gauge.READY: int(boot.is_ready),
-        Gauge.JOURNAL_BYTES: sum(
-            file.header.size for journal in journals for file in list(journal.files)
-        ),
+        Gauge.JOURNAL_BYTES: sum(map(journal_size, groups)),
         Gauge.FREE_SLOTS: min((journal.free_slots for journal in journals), default=0),
         Gauge.PENDING_CHECKPOINTS: sum(len(group.checkpoints.pending) for group in groups),
         Gauge.UNSEALED_BYTES: sum(one.driver.pump.pace.size for one in running),

@@ -53,6 +53,7 @@ async def serve(
     Health is served from the first step on, the log only when all are taken.
     """
     boot, traffic = begin(path, config, strict=strict), Traffic()
+    boot.release = release
     metrics = Metrics(lambda: readings(boot, traffic))
     http = await _serve_health(boot, metrics) if tcp else None
     try:

@@ -1,0 +1,124 @@
+"""A node in numbers: what its status tells besides its words.
+
+Everything here is read from what the machines keep anyway, when somebody asks. Sizes are bytes,
+times are ISO 8601, in UTC.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from headrace.journal.group import Group
+from headrace.node.pump import Pump
+from headrace.node.shard import Shard
+from headrace.partition.state import Placed
+from headrace.partition.store import Store
+from headrace.storage.seam import Buffer
+from headrace.wire.messages import Request
+from headrace.wire.reading import Fetch
+from headrace.wire.writing import Append
+
+_US_PER_S = 1_000_000
+
+
+@dataclass(slots=True)
+class Work:
+    """What was done since the start. Its one writer is the loop."""
+
+    appends: int = 0
+    appended_rows: int = 0
+    appended_bytes: int = 0
+    fetches: int = 0
+    fetched_bytes: int = 0
+
+    def count(self, request: Request, body: Buffer, rows: Sequence[Buffer]) -> None:
+        """Count a request that was done, and what it was answered with."""
+        if isinstance(request, Append):
+            self.appends += 1
+            self.appended_rows += request.row_count
+            self.appended_bytes += len(body)
+        elif isinstance(request, Fetch):
+            self.fetches += 1
+            self.fetched_bytes += sum(map(len, rows))
+
+    def figures(self) -> dict[str, object]:
+        return dict(asdict(self))
+
+
+def iso(seconds: float) -> str:
+    """Return a moment as text, to the millisecond."""
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def disk_figures(path: str) -> dict[str, object]:
+    """Say what the file system of the data directory has; nothing if it does not say."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return {}
+    return {
+        "free": found.f_bavail * found.f_frsize,
+        "total": found.f_blocks * found.f_frsize,
+    }
+
+
+def journal_size(group: Group) -> int:
+    """Return the bytes of a group's journal files, and of its spares if they can be listed."""
+    journal = group.journal
+    size = sum(file.header.size for file in list(journal.files))
+    with suppress(OSError):  # a disk that fails is no reason to say nothing
+        size += len(journal.spares.names()) * journal.spares.file_size
+    return size
+
+
+def group_figures(group: Group, pump: Pump | None) -> dict[str, object]:
+    """Say how a group's journal and checkpoints are."""
+    journal, current = group.journal, group.superblock.current
+    op = current.checkpoint.op
+    seal = journal.headers(op, op)
+    return {
+        "journal": {
+            "size": journal_size(group),
+            "slots": journal.ring.count,
+            "free_slots": journal.free_slots,
+        },
+        "checkpoints": {
+            "op": op,
+            "at": iso(seal[0].timestamp / _US_PER_S) if seal else None,
+            "pending": len(group.checkpoints.pending),
+            "unsealed_bytes": 0 if pump is None else pump.pace.size,
+            "waiting": 0 if pump is None else len(pump.inbox),
+        },
+    }
+
+
+def store_figures(store: Store) -> dict[str, object]:
+    """Say what a shard's rows take on disk, beside its journal."""
+    state = store.machine.state
+    segments = [
+        segment.place.size
+        for partition in list(state.partitions.values())
+        for segment in partition.segments
+        if isinstance(segment.place, Placed)
+    ]
+    carried = [file.size for file in list(store.keeper.files.carry.values())]
+    return {"segments": {"count": len(segments), "size": sum(segments) + sum(carried)}}
+
+
+def reconciler_figures(shard: Shard) -> dict[str, object]:
+    """Say what a shard's reconciler did, and who waits for it."""
+    counters = shard.reconciler.counters
+    return {
+        "reconciler": {
+            "passes": counters.pass_count,
+            "skips": counters.skip_count,
+            "builds": counters.build_count,
+            "removals": counters.removal_count,
+            "failures": dict(counters.failures),
+            "removing": len(shard.reconciler.tombstones),
+            "parked": len(shard.parking),
+        }
+    }
