@@ -1,6 +1,7 @@
 """`headrace serve` as people run it: it says where it listens, serves, and stops cleanly."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -16,11 +17,12 @@ SECONDS_MAX = 60
 
 
 @contextmanager
-def serving(path, *options):
+def serving(path, *options, **environment):
     """Run a node, and give its process and the address it says."""
     command = [sys.executable, "-m", "headrace", "serve", "--data", str(path)]
     command += ["--listen", "127.0.0.1:0", "--set", "journal.file_size=4MiB", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    environ = os.environ | environment
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ) as process:
         said = []
         try:
             for line in process.stderr:
@@ -59,6 +61,49 @@ def test_a_signal_stops_it_cleanly_and_everything_is_there_again(tmp_path, numbe
         assert any("after a clean stop" in line for line in said)
         with headrace.connect(address) as log:
             assert log.topic("orders").read().to_table()["id"].to_pylist() == list(range(100))
+
+
+def test_a_manager_hears_when_it_is_ready_and_when_it_stops(tmp_path):
+    name = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name)
+        manager.settimeout(SECONDS_MAX)
+        options = ("--set", "listen.http=")
+        with serving(tmp_path / "data", *options, NOTIFY_SOCKET=name) as (process, address, _):
+            ready, said = manager.recv(4096).decode().split("\n")
+            assert ready == "READY=1"
+            assert said.startswith("STATUS=ready on ")
+            assert said.endswith(address)
+            process.send_signal(signal.SIGTERM)
+            assert manager.recv(4096) == b"STOPPING=1\nSTATUS=stopping"
+            assert process.wait(SECONDS_MAX) == 0
+
+
+def test_a_group_that_refuses_is_said_to_the_manager_and_the_others_serve(tmp_path):
+    data, name = tmp_path / "data", str(tmp_path / "notify")
+    with serving(data, "--set", "listen.http=") as (process, address, _):
+        with headrace.connect(address) as log:
+            log.create_topic("orders", {"id": "int64"}).append({"id": [1]})
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS_MAX) == 0
+    (journal,) = (data / "groups/00001/journal").glob("*.wal")
+    with journal.open("r+b") as file:
+        file.write(bytes(8192))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(name)
+        manager.settimeout(SECONDS_MAX)
+        with serving(data, "--set", "listen.http=", NOTIFY_SOCKET=name):
+            assert manager.recv(4096).startswith(b"READY=1\nSTATUS=not ready")
+
+
+def test_a_hangup_changes_nothing_and_says_so(tmp_path):
+    with serving(tmp_path, "--set", "listen.http=") as (process, address, _):
+        process.send_signal(signal.SIGHUP)
+        line = process.stderr.readline()
+        assert "node.hangup.ignored" in line
+        assert "settings are read at the start" in line
+        with headrace.connect(address) as log:
+            assert log.status()["ready"] is True
 
 
 def test_kill_9_loses_nothing(tmp_path):

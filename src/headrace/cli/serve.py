@@ -12,11 +12,14 @@ import typer
 import uvloop
 
 from headrace import __version__
+from headrace.cli.place import DATA_VARIABLE
 from headrace.errors import BadConfig
 from headrace.node.config import load
 from headrace.node.events import configure, event
 from headrace.node.settings import Config
 from headrace.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
+from headrace.server.notify import READY, STOPPING, notify, status
+from headrace.server.serve import Serving
 from headrace.server.serve import serve as start_serving
 
 SWITCH_S = 0.001  # between threads: the journal's thread must not wait long for the loop
@@ -28,7 +31,15 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
-    data: Annotated[Path, typer.Option(help="The data directory; made if it is not there.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            file_okay=False,
+            envvar=DATA_VARIABLE,
+            show_envvar=False,
+            help=f"The data directory, made if it is not there; {DATA_VARIABLE} if not given.",
+        ),
+    ],
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT for clients; 127.0.0.1:7654 by default.")
     ] = None,
@@ -43,7 +54,8 @@ def serve(
     """Run a node: durable appends and reads over TCP and a unix socket.
 
     Settings come from defaults, then the file, then HEADRACE_SECTION__KEY in the environment,
-    then options. It stops cleanly on SIGTERM and Ctrl-C, and loses nothing on kill -9.
+    then options; `headrace config show --origin` shows them. It stops cleanly on SIGTERM and
+    Ctrl-C, and loses nothing on kill -9. SIGHUP changes nothing: settings are read at a start.
 
     Examples:
 
@@ -72,12 +84,27 @@ async def _serve(path: str, config: Config) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
+    loop.add_signal_handler(signal.SIGHUP, _hung_up)
     serving = await start_serving(path, config, release=__version__)
     tidying = asyncio.create_task(give_back_when_idle(serving.traffic))
+    notify(READY, status(_said(serving)))
     await stopped.wait()
     event("node.stopping")
+    notify(STOPPING, status("stopping"))
     tidying.cancel()
     await serving.stop()
+
+
+def _hung_up() -> None:
+    event("node.hangup.ignored", said="settings are read at the start: restart to change them")
+
+
+def _said(serving: Serving) -> str:
+    """Say in a line how the start ended: one group that refuses does not stop the others."""
+    where = ", ".join(serving.addresses)
+    if serving.boot.is_ready:
+        return f"ready on {where}"
+    return f"not ready, see /health/ready and headrace status; listens on {where}"
 
 
 def _flags(data: Path, listen: str | None, settings: list[str]) -> dict[str, str]:
