@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from headrace.errors import BadConfig
 from headrace.journal.recovery import Options
 from headrace.model.units import KIB, MIB, MINUTE, SECOND
-from headrace.node.config import FILE_SIZE_MAX, effective, load
+from headrace.node.config import FILE_SIZE_MAX, Layer, Origin, effective, load, trace
+from headrace.node.config_lines import lines_of
 from headrace.node.settings import SETTINGS, Cluster, Config, Listen
 from headrace.node.settings_kinds import Address, Secret
 from headrace.node.settings_rules import flaws
@@ -123,7 +124,9 @@ def test_values_are_typed_whatever_layer_gives_them(toml):
 )
 def test_what_a_file_has_wrong_is_said_exactly(toml, text, key, flaw):
     path = toml(text)
-    assert str(flaw_of(path)).startswith(f"{key} (from {path}): {flaw}")
+    name = key.rpartition(".")[2]
+    line = next(n for n, said in enumerate(text.splitlines(), 1) if name in said)
+    assert str(flaw_of(path)).startswith(f"{key} (from {path}:{line}): {flaw}")
 
 
 @pytest.mark.parametrize(
@@ -183,13 +186,41 @@ def test_an_unknown_flag_is_an_error_with_a_suggestion():
 def test_a_bad_value_names_the_layer_it_came_from(toml):
     file = toml("[seal]\nchildren = 99")
     environ = {"HEADRACE_SEAL__CHILDREN": "many"}
-    assert flaw_of(file).source == str(file)
+    assert flaw_of(file).source == f"{file}:2"
     error = flaw_of(file, environ)
     assert str(error) == (
         "seal.children (from HEADRACE_SEAL__CHILDREN): 'many' is no whole number"
     )
     assert flaw_of(file, environ, {"seal.children": ""}).source == "a flag"
     assert load(file, environ, {"seal.children": "1"}).seal.children == 1
+
+
+def test_each_setting_is_traced_to_the_layer_that_gave_it(toml):
+    file = toml('# mine\n[seal]\nsize = "128MiB"\nage = "1m"\n\n[log]\nlevel = "debug"\n')
+    environ = {"HEADRACE_SEAL__AGE": "2m"}
+    origins = trace(file, environ, {"log.level": "error"}).origins
+    assert list(origins) == list(SETTINGS)
+    assert origins["seal.size"] == Origin(Layer.FILE, f"{file}:3")
+    assert origins["seal.age"] == Origin(Layer.VARIABLE, "HEADRACE_SEAL__AGE")
+    assert origins["log.level"] == Origin(Layer.FLAG, "a flag")
+    assert origins["seal.children"] == Origin(Layer.DEFAULT, "the default")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("[seal]\nsize = 1", {"seal": 1, "seal.size": 2}),
+        ("seal.size = 1\n'seal' . \"age\" = 2", {"seal.size": 1, "seal.age": 2}),
+        ("\n# [log]\n [ 'seal' ] # x\n\n\tsize=1", {"seal": 3, "seal.size": 5}),
+        ("seal = { size = 1 }", {"seal": 1}),
+        ("[seal]\nsize = 1\n[log]\nlevel = 2", {"seal": 1, "seal.size": 2, "log": 3}),
+        ('x = """\n[seal]\nsize = 1\n"""\n', {}),
+    ],
+)
+def test_the_line_of_a_setting_is_known_or_not_told(text, lines):
+    assert lines.items() <= lines_of(text).items()
+    if not lines:
+        assert not lines_of(text)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,19 @@
 """A node's config: defaults < TOML file < environment < flags, checked as a whole.
 
-`Config` remembers values only. While one is loaded, each value's source is known, so that an
-error names the setting, where it came from, and what is wrong with it.
+`Config` remembers values only. While one is loaded, each value's origin is known, so that an
+error names the setting, where it came from, and what is wrong with it; `trace` returns them.
 """
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeVar
 
 from headrace.errors import BadConfig
+from headrace.node.config_lines import lines_of
 from headrace.node.settings import SETTINGS, Config, Setting
 from headrace.node.settings_kinds import TOKEN_SIZE_MAX, Secret, shown
 from headrace.node.settings_rules import flaws
@@ -29,12 +31,45 @@ _HEADER = """\
 _Made = TypeVar("_Made")
 
 
+class Layer(StrEnum):
+    """Where a value can come from; each layer replaces the ones before it."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    VARIABLE = "variable"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from, exactly: a file with its line, a variable, a flag."""
+
+    layer: Layer
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A config, and the origin of each setting in it, by key."""
+
+    config: Config
+    origins: Mapping[str, Origin]
+
+
 @dataclass(frozen=True, slots=True)
 class _Given:
     """A raw value: text, or what TOML made of it."""
 
     raw: object
-    source: str
+    origin: Origin
+
+    @property
+    def source(self) -> str:
+        return self.origin.where
+
+
+_DEFAULT: Final = Origin(Layer.DEFAULT, "the default")
+_FLAG: Final = Origin(Layer.FLAG, "a flag")
 
 
 @dataclass(slots=True)
@@ -58,8 +93,11 @@ class _Layers:
             self.given.pop(_TOKEN_FILE, None)
         self.given.update(layer)
 
+    def origin(self, key: str) -> Origin:
+        return self.given[key].origin if key in self.given else _DEFAULT
+
     def source(self, key: str) -> str:
-        return self.given[key].source if key in self.given else "the default"
+        return self.origin(key).where
 
     def value(self, setting: Setting) -> object:
         given = self.given.get(setting.key)
@@ -77,11 +115,16 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     `flags` are dotted keys, such as `seal.size`. Variables of the environment that do not begin
     with `HEADRACE_`, or have no section, are not looked at.
     """
+    return trace(file, environ, flags).config
+
+
+def trace(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Traced:
+    """Load a config, and say where each setting came from. See `load`."""
     layers = _Layers()
     if file is not None:
         layers.add(_from_file(file))
     layers.add(_from_environment(environ))
-    layers.add({key: _Given(text, "a flag") for key, text in flags.items()})
+    layers.add({key: _Given(text, _FLAG) for key, text in flags.items()})
     values = {key: layers.value(setting) for key, setting in SETTINGS.items()}
     if values[_TOKEN_FILE]:
         values[_TOKEN] = _read_token(str(values[_TOKEN_FILE]), layers.source(_TOKEN_FILE))
@@ -89,7 +132,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     for flaw in flaws(config):
         source = layers.source(flaw.key)
         raise BadConfig(flaw.key, flaw.text, source=source, hint=flaw.hint)
-    return config
+    return Traced(config, {key: layers.origin(key) for key in SETTINGS})
 
 
 def effective(config: Config) -> str:
@@ -100,11 +143,16 @@ def effective(config: Config) -> str:
         if setting.section != section:
             section = setting.section
             lines.append(f"\n[{section}]\n" if len(lines) > 1 else f"[{section}]\n")
-        value = setting.of(config)
-        if setting.key == _TOKEN and config.auth.token_file:
-            value = ""  # the file says it
-        lines.append(f"{setting.name} = {setting.kind.toml(value)}\n")
+        lines.append(f"{setting.name} = {toml_of(config, setting)}\n")
     return "".join(lines)
+
+
+def toml_of(config: Config, setting: Setting) -> str:
+    """Return the value of a setting as TOML; a secret is masked."""
+    value = setting.of(config)
+    if setting.key == _TOKEN and config.auth.token_file:
+        value = ""  # the file says it
+    return setting.kind.toml(value)
 
 
 def _assembled(values: Mapping[str, object]) -> Config:
@@ -122,23 +170,31 @@ def _make(cls: Callable[..., _Made], values: Mapping[str, object]) -> _Made:
 
 
 def _from_file(path: Path) -> dict[str, _Given]:
-    table, source = _read_toml(path), str(path)
+    table, lines = _read_toml(path)
+
+    def origin(key: str) -> Origin:
+        line = lines.get(key) or lines.get(key.partition(".")[0])
+        return Origin(Layer.FILE, f"{path}:{line}" if line else str(path))
+
     found = {}
     for section, content in table.items():
         if isinstance(content, dict):
             if not content:
-                _check_section(section, source)
+                _check_section(section, origin(section).where)
             for name, raw in content.items():
-                found[f"{section}.{name}"] = _Given(raw, source)
+                key = f"{section}.{name}"
+                found[key] = _Given(raw, origin(key))
         else:
-            raise _unknown(section, source)
+            raise _unknown(section, origin(section).where)
     return found
 
 
-def _read_toml(path: Path) -> dict[str, object]:
+def _read_toml(path: Path) -> tuple[dict[str, object], Mapping[str, int]]:
+    """Return what a file says, and on which lines."""
     data = _read(path, FILE_SIZE_MAX, "", "the config file")
     try:
-        return tomllib.loads(data.decode())
+        text = data.decode()
+        return tomllib.loads(text), lines_of(text)
     except UnicodeDecodeError:
         raise BadConfig("", f"{path}: is not UTF-8") from None
     except RecursionError:
@@ -161,7 +217,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
                 source="the environment",
                 hint=_nearest(name.upper(), variables),
             )
-        found[variables[name]] = _Given(text, name)
+        found[variables[name]] = _Given(text, Origin(Layer.VARIABLE, name))
     return found
 
 
