@@ -12,8 +12,8 @@ import typer
 import uvloop
 
 from headrace import __version__
+from headrace.cli.config_options import ConfigFile, Settings, flags_of
 from headrace.cli.place import DATA_VARIABLE
-from headrace.errors import BadConfig
 from headrace.node.config import load
 from headrace.node.events import configure, event
 from headrace.node.settings import Config
@@ -43,13 +43,8 @@ def serve(
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT for clients; 127.0.0.1:7654 by default.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="A TOML file with settings.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="One setting, such as seal.size=1GiB; may be repeated."),
-    ] = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
 ) -> None:
     """Run a node: durable appends and reads over TCP and a unix socket.
 
@@ -111,9 +106,4 @@ def _flags(data: Path, listen: str | None, settings: list[str]) -> dict[str, str
     flags = {"data.path": str(data)}
     if listen is not None:
         flags["listen.address"] = listen
-    for one in settings:
-        key, equals, value = one.partition("=")
-        if not equals:
-            raise BadConfig(one[:100], "has no value", hint="Write it as section.key=value")
-        flags[key.strip()] = value.strip()
-    return flags
+    return flags | flags_of(settings)
