@@ -13,7 +13,7 @@ the journal must go on from there.
 import re
 import struct
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from xxhash import xxh3_128_digest
 
@@ -37,6 +37,22 @@ FORMAT: Final = 1
 _FIELDS = struct.Struct("<16s8sHHI16sQ16sQQ16s16s")
 _CHECKSUM_SIZE = 16
 _NAME = re.compile(r"([0-9]{20})\.snap")
+
+
+class SnapshotHeader(NamedTuple):
+    """What a snapshot says of itself."""
+
+    checksum: bytes
+    format: int
+    reader_min: int
+    group: int
+    cluster: bytes
+    op: int
+    tip: bytes
+    replicated_size: int
+    local_size: int
+    replicated_checksum: bytes
+    local_checksum: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +163,19 @@ def _encode(identity: Identity, op: Op, tip: bytes, state: State) -> tuple[bytes
 
 def _read(file: Storage, identity: Identity) -> Snapshot | Flaw:
     """Read the header, and the parts only if the file is as long as it says."""
-    fields = _decode_header(file.read(0, _FIELDS.size), identity, file.path)
-    if isinstance(fields, Flaw):
-        return fields
-    size = _FIELDS.size + fields[8] + fields[9]
-    if size != file.size():
-        return Flaw("snapshot size", size, file.size())
-    return _parts(file.read(0, size), fields)
+    header = read_header(file)
+    if isinstance(header, Flaw):
+        return header
+    if header.cluster != identity.cluster:
+        raise ForeignFile(file.path, "cluster", identity.cluster.hex(), header.cluster.hex())
+    if header.group != identity.group:
+        raise ForeignFile(file.path, "group", identity.group, header.group)
+    return read_parts(file, header)
 
 
-def _decode_header(data: bytes, identity: Identity, path: str) -> tuple[Any, ...] | Flaw:
+def read_header(file: Storage) -> SnapshotHeader | Flaw:
+    """Read what a snapshot says of itself, whosever it is. Only a newer release's raises."""
+    data = file.read(0, _FIELDS.size)
     if len(data) < _FIELDS.size:
         return Flaw("snapshot is cut short", f"at least {_FIELDS.size} bytes", len(data))
     fields = _FIELDS.unpack_from(data)
@@ -165,21 +184,24 @@ def _decode_header(data: bytes, identity: Identity, path: str) -> tuple[Any, ...
         return Flaw("snapshot header checksum", checksum.hex(), fields[0].hex())
     if fields[3] > FORMAT:
         raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {FORMAT}", found=fields[3]
+            "needs a newer release",
+            path=file.path,
+            expected=f"format {FORMAT}",
+            found=fields[3],
         )
-    if fields[5] != identity.cluster:
-        raise ForeignFile(path, "cluster", identity.cluster.hex(), fields[5].hex())
-    if fields[4] != identity.group:
-        raise ForeignFile(path, "group", identity.group, fields[4])
-    return fields
+    return SnapshotHeader(fields[0], *fields[2:])
 
 
-def _parts(data: bytes, fields: tuple[Any, ...]) -> Snapshot | Flaw:
-    op, tip, replicated_size, _, replicated_checksum, local_checksum = fields[6:]
-    middle = _FIELDS.size + replicated_size
-    replicated, local = data[_FIELDS.size : middle], data[middle:]
-    if xxh3_128_digest(replicated) != replicated_checksum:
-        return Flaw("checksum of the replicated part", replicated_checksum.hex(), "another")
-    if xxh3_128_digest(local) != local_checksum:
-        return Flaw("checksum of the local part", local_checksum.hex(), "another")
-    return Snapshot(Op(op), tip, State(replicated, local), data[:_CHECKSUM_SIZE])
+def read_parts(file: Storage, header: SnapshotHeader) -> Snapshot | Flaw:
+    """Read both parts behind a header, and check them."""
+    size = _FIELDS.size + header.replicated_size + header.local_size
+    if size != file.size():
+        return Flaw("snapshot size", size, file.size())
+    data = file.read(_FIELDS.size, size)
+    replicated, local = data[: header.replicated_size], data[header.replicated_size :]
+    if xxh3_128_digest(replicated) != header.replicated_checksum:
+        expected = header.replicated_checksum.hex()
+        return Flaw("checksum of the replicated part", expected, "another")
+    if xxh3_128_digest(local) != header.local_checksum:
+        return Flaw("checksum of the local part", header.local_checksum.hex(), "another")
+    return Snapshot(Op(header.op), header.tip, State(replicated, local), header.checksum)

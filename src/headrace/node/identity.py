@@ -42,21 +42,27 @@ def group_name(group: GroupId) -> str:
     return f"{group:05}"
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a directory says of itself. Nothing was changed to find it out."""
+
+    cluster: ClusterIdentity | None  # None: nothing was ever made here
+    flaw: str = ""  # what is wrong with the file, if the superblocks had to say it
+
+
 def read_or_make(
     directory: Directory, fresh: ClusterIdentity, *, tell: Callable[[str], None]
 ) -> ClusterIdentity:
     """Return the identity of `directory`; an empty one gets `fresh`, durably.
 
-    Where the file is gone and groups are there, their superblocks say it, and it is written
-    again. `tell` hears of that.
+    Where the file is gone or bad and groups are there, their superblocks say it, and it is
+    written again. `tell` hears of that.
     """
-    found = _read(directory)
-    if found is None:
-        found = _from_groups(directory)
-        if found is not None:
-            tell(f"{NAME} was gone, and is made again from the superblocks")
-        else:
-            found = fresh
+    seen = look(directory)
+    found = fresh if seen.cluster is None else seen.cluster
+    if seen.flaw:
+        tell(f"{seen.flaw}, and is made again from the superblocks")
+    if seen.cluster is None or seen.flaw:
         _write(directory, found)
     expected = fresh.identity
     if found.identity.replica_count != expected.replica_count:
@@ -69,7 +75,26 @@ def read_or_make(
     return found
 
 
-def _read(directory: Directory) -> ClusterIdentity | None:
+def look(directory: Directory) -> Seen:
+    """Find out which cluster `directory` belongs to, and change nothing."""
+    data = _content(directory)
+    if data is None:
+        found = _from_groups(directory)
+        return Seen(found, f"{NAME} was gone" if found is not None else "")
+    parsed = _parse(data)
+    if parsed is not None:
+        return Seen(parsed)
+    rebuilt = _from_groups(directory)
+    if rebuilt is None:
+        raise CorruptFile(
+            "it does not say which cluster this is",
+            path=f"{directory.path}/{NAME}",
+            hint="Put back a copy of it",
+        )
+    return Seen(rebuilt, f"{NAME} could not be read")
+
+
+def _content(directory: Directory) -> bytes | None:
     path = f"{directory.path}/{NAME}"
     try:
         file = directory.open(NAME)
@@ -78,21 +103,11 @@ def _read(directory: Directory) -> ClusterIdentity | None:
     except OSError as error:
         raise StorageFailed(path, "open", error) from error
     try:
-        data = file.read(0, _SIZE_MAX)
+        return file.read(0, _SIZE_MAX)
     except OSError as error:
         raise StorageFailed(path, "read", error) from error
     finally:
         file.close()
-    found = _parse(data)
-    if found is None:
-        rebuilt = _from_groups(directory)
-        if rebuilt is not None:
-            _write(directory, rebuilt)
-            return rebuilt
-        raise CorruptFile(
-            "it does not say which cluster this is", path=path, hint="Put back a copy of it"
-        )
-    return found
 
 
 def _parse(data: bytes) -> ClusterIdentity | None:

@@ -90,6 +90,8 @@ class _Row(NamedTuple):
 
 
 class _Fields(NamedTuple):
+    group: int
+    cluster: bytes
     op: int
     size: int
     index_checksum: bytes
@@ -113,6 +115,12 @@ class CarryFile:
     @property
     def path(self) -> str:
         return self._file.path
+
+    @property
+    def owner(self) -> tuple[bytes, int]:
+        """The cluster and the group that it says it belongs to."""
+        fields = _FIELDS.unpack_from(self._table)
+        return fields[5], fields[4]
 
     @property
     def checksum(self) -> bytes:
@@ -261,7 +269,7 @@ def open_carry(directory: Directory, identity: Identity, op: Op) -> CarryFile | 
         return Flaw("carry file cannot be opened", name, error.strerror or str(error))
     found: CarryFile | Flaw | None = None
     try:
-        found = _load(file, identity, op)
+        found = load_carry(file, identity, op)
     except OSError as error:
         found = _unreadable(error)
     finally:
@@ -354,13 +362,17 @@ def _is_of(sealed: Buffer, body: Buffer, item: Item) -> bool:
     )
 
 
-def _load(file: Storage, identity: Identity, op: Op) -> CarryFile | Flaw:
-    """Read everything before the first entry; no size is believed before it is checked."""
+def load_carry(file: Storage, owner: Identity | None, op: Op | None) -> CarryFile | Flaw:
+    """Read everything before the first entry; no size is believed before it is checked.
+
+    Without an `owner` or an `op`, whosever it is and whatever its Seal. The carry file closes
+    `file`; with a flaw it is still the caller's.
+    """
     header = file.read(0, _FIELDS.size)
-    fields = _decode_header(header, identity, file.path)
+    fields = _decode_header(header, owner, file.path)
     if isinstance(fields, Flaw):
         return fields
-    if fields.op != op:
+    if op is not None and fields.op != op:
         return Flaw("op of the carry file", op, fields.op)
     if fields.size != file.size():
         return Flaw("size of the carry file", fields.size, file.size())
@@ -372,13 +384,14 @@ def _load(file: Storage, identity: Identity, op: Op) -> CarryFile | Flaw:
     if flaw is not None:
         return flaw
     ops = _packed(row.op for row in _rows(table, fields.entry_count))
-    return CarryFile(op, carry_name(op), fields.size, ops, table, file)
+    seal_op = Op(fields.op)
+    return CarryFile(seal_op, carry_name(seal_op), fields.size, ops, table, file)
 
 
-def _decode_header(data: bytes, identity: Identity, path: str) -> _Fields | Flaw:
+def _decode_header(data: bytes, owner: Identity | None, path: str) -> _Fields | Flaw:
     if len(data) < _FIELDS.size:
         return Flaw("carry file is cut short", f"at least {_FIELDS.size} bytes", len(data))
-    found, magic, _, reader_min, group, cluster, *rest, _ = _FIELDS.unpack(data)
+    found, magic, _, reader_min, *rest, _ = _FIELDS.unpack(data)
     checksum = xxh3_128_digest(data[CHECKSUM_SIZE:])
     if checksum != found:
         return Flaw("checksum of the carry header", checksum.hex(), found.hex())
@@ -388,11 +401,12 @@ def _decode_header(data: bytes, identity: Identity, path: str) -> _Fields | Flaw
         raise UnsupportedFormat(
             "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
         )
-    if cluster != identity.cluster:
-        raise ForeignFile(path, "cluster", identity.cluster.hex(), cluster.hex())
-    if group != identity.group:
-        raise ForeignFile(path, "group", identity.group, group)
-    return _Fields._make(rest)
+    fields = _Fields._make(rest)
+    if owner is not None and fields.cluster != owner.cluster:
+        raise ForeignFile(path, "cluster", owner.cluster.hex(), fields.cluster.hex())
+    if owner is not None and fields.group != owner.group:
+        raise ForeignFile(path, "group", owner.group, fields.group)
+    return fields
 
 
 def _table_flaw(table: bytes, fields: _Fields) -> Flaw | None:

@@ -46,7 +46,7 @@ from headrace.partition.sealing import (
     SealJob,
 )
 from headrace.partition.segment import SegmentInfo
-from headrace.partition.state import Piece, Placed, Segment, Unplaced
+from headrace.partition.state import PartitionsState, Piece, Placed, Segment, Unplaced
 from headrace.partition.stretch import glance
 from headrace.storage.atomic import LEFTOVER_SUFFIX
 from headrace.storage.names import joined
@@ -74,17 +74,7 @@ class ShardKeeper:
         """Find the files that a state names, and give its segments their places."""
         known = local_part.NOTHING if state is None else local_part.decode(state.local)
         self.files.restore(known, self.machine.state.sealed_op)
-        places: dict[tuple[int, int, int, int], Placed | Unplaced] = {}
-        for placed in known.placed:
-            key = (placed.namespace, placed.created, placed.first, placed.end)
-            places[key] = Placed(placed.rows, placed.file, placed.size)
-        for one in known.unplaced:
-            key = (one.namespace, one.created, one.first, one.end)
-            places[key] = _unplaced(one)
-        for partition in self.machine.state.partitions.values():
-            for segment in partition.segments:
-                key = (segment.namespace, segment.created, segment.first, segment.end)
-                segment.place = places.get(key, Unplaced((), "no snapshot says where it is"))
+        give_places(self.machine.state, known)
 
     def seal(self, captured: Captured, journal: Journal) -> State:
         """Write what the Seal decided, and carry the rest."""
@@ -288,18 +278,7 @@ class ShardKeeper:
 
     def info(self, segment: Segment) -> SegmentInfo:
         """Return what the file of a segment says of itself."""
-        return SegmentInfo(
-            cluster=self.identity.cluster,
-            group=self.identity.group,
-            namespace=segment.namespace,
-            created=segment.created,
-            first=segment.first,
-            end=segment.end,
-            first_op=segment.first_op,
-            seal_op=segment.seal_op,
-            tip=segment.tip,
-            schema_id=segment.version,
-        )
+        return info_of(segment, self.identity)
 
     def _part(self, piece: Piece, carried: Carrying, journal: Journal) -> Part | None:
         slot = journal.slot(piece.op)
@@ -381,6 +360,37 @@ class ShardKeeper:
             tuple(placed),
             tuple(unplaced),
         )
+
+
+def info_of(segment: Segment, identity: Identity) -> SegmentInfo:
+    """Return what the file of a segment of this group says of itself."""
+    return SegmentInfo(
+        cluster=identity.cluster,
+        group=identity.group,
+        namespace=segment.namespace,
+        created=segment.created,
+        first=segment.first,
+        end=segment.end,
+        first_op=segment.first_op,
+        seal_op=segment.seal_op,
+        tip=segment.tip,
+        schema_id=segment.version,
+    )
+
+
+def give_places(state: PartitionsState, known: Local) -> None:
+    """Tell each segment of a state that was restored where this node keeps it."""
+    places: dict[tuple[int, int, int, int], Placed | Unplaced] = {}
+    for placed in known.placed:
+        key = (placed.namespace, placed.created, placed.first, placed.end)
+        places[key] = Placed(placed.rows, placed.file, placed.size)
+    for one in known.unplaced:
+        key = (one.namespace, one.created, one.first, one.end)
+        places[key] = _unplaced(one)
+    for partition in state.partitions.values():
+        for segment in partition.segments:
+            key = (segment.namespace, segment.created, segment.first, segment.end)
+            segment.place = places.get(key, Unplaced((), "no snapshot says where it is"))
 
 
 def _unplaced(one: UnplacedHere) -> Unplaced:
