@@ -1,0 +1,72 @@
+"""`headrace status`: how a node is, once or for as long as somebody watches."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.cli.exits import Exit
+from headrace.cli.output import Json, console, print_json
+from headrace.cli.place import Address, Data, Timeout, opened
+from headrace.cli.status_read import look
+from headrace.cli.status_view import drawn
+from headrace.cli.status_watch import watch as watch_node
+from headrace.errors import Unavailable
+from headrace.node.bootstrap import SOCKET_NAME
+
+TIMEOUT = "5s"  # a node that does not answer is what somebody wants to know soon
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on `app`."""
+    app.command("status")(status)
+
+
+def status(
+    data: Data = None,
+    address: Address = None,
+    timeout: Timeout = TIMEOUT,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Look again every second; q or Ctrl-C ends.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a node: whether it is ready, its topics, consumer groups' lag, disk and checkpoints.
+
+    With --watch it is a live view with rates, on a terminal; in a pipe it prints once. Exits
+    with 5 if the node is not ready, or does not answer. A directory that no process serves is
+    opened for a moment, and said to be not running.
+
+    Examples:
+
+        headrace status --data ./data
+
+        headrace status --address db1:7654 --watch
+
+        headrace status --data ./data --json | jq '.lags[0]'
+    """
+    is_watched = watch and not as_json and sys.stdout.isatty()
+    with opened(data, address, timeout) as log:
+        # A directory that a process serves is reached through its socket.
+        is_served = data is None or log.address == f"unix:{data / SOCKET_NAME}"
+        if is_watched:
+            _require_served(data, is_served=is_served)
+            watch_node(log, console())
+            return
+        picture = look(log, served=is_served)
+    if as_json:
+        print_json(picture)
+    else:
+        console().print(drawn(picture))
+    if not picture.node.ready:
+        raise typer.Exit(Exit.UNAVAILABLE)
+
+
+def _require_served(data: Path | None, *, is_served: bool) -> None:
+    """Refuse to watch what nobody serves: to look at it is to hold it."""
+    if not is_served:
+        raise Unavailable(
+            f"no process serves {data}",
+            hint=f"Start one with `headrace serve --data {data}`, or leave out --watch",
+        )
