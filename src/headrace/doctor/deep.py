@@ -1,0 +1,134 @@
+"""Checking every byte of segments and carry files, in processes of their own.
+
+A damaged file is parsed where no digest vouches for it. Should a parser die of that, it dies in
+a child, and only the file that it was reading counts as unreadable.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import assert_never
+
+from headrace.doctor.segments import SegmentState, SegmentTask, check_segment
+from headrace.doctor.sight import Sight
+from headrace.errors import HeadraceError
+from headrace.journal.entry import Entry
+from headrace.model.ids import Identity, Op
+from headrace.partition.carry import CarryFile, load_carry
+
+_DIED = "the process that read it died"
+
+
+@dataclass(frozen=True, slots=True)
+class CarryTask:
+    """One carry file to be checked, entry by entry."""
+
+    directory: str
+    name: str
+    identity: Identity
+    op: Op
+
+
+@dataclass(frozen=True, slots=True)
+class BadEntry:
+    """An entry of a carry file that is not what its index says."""
+
+    op: Op
+    position: int
+    flaw: str
+
+
+@dataclass(frozen=True, slots=True)
+class CarryState:
+    """What became of checking a carry file."""
+
+    name: str
+    flaw: str = ""  # of the file as a whole
+    bad: tuple[BadEntry, ...] = ()
+    entry_count: int = 0
+
+
+Task = SegmentTask | CarryTask
+State = SegmentState | CarryState
+
+
+def check(task: Task) -> State:
+    """Check one file. A child process runs it."""
+    match task:
+        case SegmentTask():
+            return check_segment(task)
+        case CarryTask():
+            return check_carry(task)
+        case _:
+            assert_never(task)
+
+
+def check_carry(task: CarryTask) -> CarryState:
+    """Check every entry of a carry file."""
+    try:
+        file = Sight(task.directory).open(task.name)
+    except OSError as error:
+        return CarryState(task.name, f"cannot be opened: {error.strerror}")
+    try:
+        found = load_carry(file, task.identity, task.op)
+        if not isinstance(found, CarryFile):
+            return CarryState(task.name, found.what)
+        bad = []
+        for op in found.ops:
+            entry = found.read(op)
+            if not isinstance(entry, Entry):
+                bad.append(BadEntry(op, found.place(op)[0], entry.what))
+        return CarryState(task.name, "", tuple(bad), len(found.ops))
+    except (OSError, HeadraceError) as error:
+        return CarryState(task.name, str(error))
+    finally:
+        file.close()
+
+
+def check_all(
+    tasks: Sequence[Task], done: Callable[[int], None], worker_count: int | None = None
+) -> Iterator[tuple[Task, State]]:
+    """Check files side by side, and give each as it is done. `done` counts bytes."""
+    if not tasks:
+        return
+    workers = min(worker_count or os.cpu_count() or 1, len(tasks))
+    unsure: list[Task] = []
+    with _pool(workers) as pool:
+        waiting: dict[Future[State], Task] = {}
+        for task in tasks:
+            waiting[pool.submit(check, task)] = task
+        for future in as_completed(waiting):
+            task = waiting[future]
+            try:
+                state = future.result()
+            except BrokenProcessPool:  # one of them was fatal: ask for each alone
+                unsure.append(task)
+                continue
+            done(size_of(task))
+            yield task, state
+    for task in unsure:
+        yield task, _alone(task)
+        done(size_of(task))
+
+
+def _alone(task: Task) -> State:
+    with _pool(1) as pool:
+        try:
+            return pool.submit(check, task).result()
+        except BrokenProcessPool:
+            if isinstance(task, SegmentTask):
+                return SegmentState(task.name, _DIED)
+            return CarryState(task.name, _DIED)
+
+
+def _pool(worker_count: int) -> ProcessPoolExecutor:
+    # Not forked: a process with threads must not be copied.
+    return ProcessPoolExecutor(worker_count, mp_context=get_context("spawn"))
+
+
+def size_of(task: Task) -> int:
+    """Return how many bytes there are to check."""
+    return Sight(task.directory).size_of(task.name)

@@ -1,0 +1,326 @@
+"""Look at a whole data directory, and say in words what is there. Nothing is changed.
+
+    who       lock, identity, config
+    rooms     names that do not belong here, leftovers, what is in quarantine
+    metadata  group 0: superblock, snapshots, journal, and the names of topics
+    shards    the same, then carry files, segments, rows and cursors
+    deep      every byte of carry files and segments, if asked for
+
+A process may hold the directory and go on working. What moves meanwhile is looked at again, and
+counts as damage only if it is found each time.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from headrace.doctor.deep import CarryState, CarryTask, State, Task, check_all, size_of
+from headrace.doctor.entries import Entries
+from headrace.doctor.finding import PUT_BACK_OR_SALVAGE, Finding, Rows, Severity, ops
+from headrace.doctor.group import GroupSight, look_at_group
+from headrace.doctor.group_words import GroupWords
+from headrace.doctor.names import Names
+from headrace.doctor.replay import MetadataReplayed, replay_metadata
+from headrace.doctor.rooms import strangers
+from headrace.doctor.segments import SegmentState, SegmentTask
+from headrace.doctor.shard import ShardSight, look_at_shard, placed
+from headrace.doctor.shard_words import ShardWords
+from headrace.doctor.sight import Sight
+from headrace.doctor.who import Who, who_is
+from headrace.errors import HeadraceError
+from headrace.journal.entry import root as root_of
+from headrace.journal.snapshot import Snapshot
+from headrace.metadata.machine import MetadataMachine
+from headrace.model.ids import GroupId, Op
+from headrace.model.namespace import NamespaceLayout
+from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name
+from headrace.partition.keeper import info_of
+from headrace.partition.segment import Digests
+
+LOOK_COUNT_MAX = 3  # at a directory that is held; what is found each time is no mere movement
+_PAUSE_S = 0.3  # between two looks: longer than a file is under two names
+
+Tell = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+
+
+def say_nothing(stage: str, done: int, total: int) -> None:
+    """Hear of progress, and do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    """One group, in figures."""
+
+    number: GroupId
+    head: Op
+    snapshot_op: Op
+    journal_count: int
+    partition_count: int
+    row_count: int
+    segment_count: int
+    carry_count: int
+    start: str  # what a start would do
+
+
+@dataclass(slots=True)
+class Examination:
+    """What was found. `cluster` is None where no log was ever made."""
+
+    path: str
+    who: Who
+    is_deep: bool
+    findings: list[Finding] = field(default_factory=list)
+    groups: list[GroupSummary] = field(default_factory=list)
+    checked_size: int = 0  # bytes that a deep look read
+    seconds: float = 0.0
+
+    @property
+    def cluster(self) -> ClusterIdentity | None:
+        return self.who.cluster
+
+    @property
+    def damage(self) -> list[Finding]:
+        return [one for one in self.findings if one.severity is Severity.DAMAGE]
+
+    @property
+    def notes(self) -> list[Finding]:
+        return [one for one in self.findings if one.severity is Severity.NOTE]
+
+
+@dataclass(slots=True)
+class LogSight:
+    """Everything that is known of a log, in memory. Close it."""
+
+    who: Who
+    metadata_group: GroupSight
+    metadata: MetadataReplayed | None
+    names: Names
+    shards: dict[GroupId, ShardSight] = field(default_factory=dict)
+
+    def close(self) -> None:
+        self.metadata_group.close()
+        for shard in self.shards.values():
+            shard.close()
+
+
+def examine(path: str, *, deep: bool = False, tell: Tell = say_nothing) -> Examination:
+    """Look at the log in `path`. Only a path that is none raises."""
+    started = time.monotonic()
+    found = _look(path, deep, tell)
+    looks = 1
+    while found.who.holder.is_held and found.damage and looks < LOOK_COUNT_MAX:
+        time.sleep(_PAUSE_S)
+        again = _look(path, deep, tell)
+        before = {one.key for one in found.damage}
+        again.findings = [
+            one
+            for one in again.findings
+            if one.severity is not Severity.DAMAGE or one.key in before
+        ]
+        found, looks = again, looks + 1
+    found.seconds = time.monotonic() - started
+    return found
+
+
+def _look(path: str, deep: bool, tell: Tell) -> Examination:
+    root = Sight.of(path)
+    who = who_is(root)
+    found = Examination(path, who, deep, list(who.findings))
+    if who.cluster is None:
+        return found
+    found.findings += strangers(root, [METADATA, *who.cluster.shards])
+    log = look_at_log(root, who, tell)
+    try:
+        states = _deep(log, found, tell) if deep else {}
+        found.findings += _metadata_findings(log)
+        found.groups.append(_metadata_summary(log))
+        for number, shard in log.shards.items():
+            found.findings += _shard_findings(log, number, shard, states)
+            found.groups.append(_shard_summary(number, shard))
+    finally:
+        log.close()
+    return found
+
+
+def look_at_log(root: Sight, who: Who, tell: Tell) -> LogSight:
+    """Bring all groups of a log into memory."""
+    assert who.cluster is not None
+    identity, home = who.cluster.identity, root.within(GROUPS)
+    total = who.cluster.shard_count + 1
+    tell("reading journals", 0, total)
+    room = home.within(group_name(METADATA))
+    group = look_at_group(room, identity, who.config.journal.metadata_slots)
+    metadata = _replayed_metadata(group)
+    state = metadata.machine.state if metadata is not None else None
+    names = Names(NamespaceLayout(*identity.namespace_bits), state)
+    found = LogSight(who, group, metadata, names)
+    for number in who.cluster.shards:
+        tell("reading journals", number, total)
+        room = home.within(group_name(number))
+        own = look_at_group(room, who.cluster.of(number), who.config.journal.slots)
+        found.shards[number] = look_at_shard(own, state)
+    tell("reading journals", total, total)
+    return found
+
+
+def _replayed_metadata(group: GroupSight) -> MetadataReplayed | None:
+    """Bring streams and topics back; None if no state is left to begin from."""
+    machine = MetadataMachine(NamespaceLayout(*group.identity.namespace_bits))
+    entries = Entries.of(group.scan, None, group.identity)
+    files = group.scan.files
+    bases: list[Snapshot | None] = list(group.snapshots)
+    if files and files[0].candidate.header.first_op == 1:
+        bases.append(None)
+    for snapshot in bases:
+        tip = root_of(group.identity) if snapshot is None else snapshot.tip
+        try:
+            return replay_metadata(machine, entries, snapshot, tip)
+        except HeadraceError:
+            continue  # whole, and yet no state of metadata; `refused` says so
+    return None
+
+
+def _deep(log: LogSight, found: Examination, tell: Tell) -> dict[tuple[GroupId, str], State]:
+    tasks: list[tuple[GroupId, Task]] = []
+    for number, shard in log.shards.items():
+        tasks += [(number, task) for task in segment_tasks(shard)]
+        tasks += [(number, task) for task in carry_tasks(shard)]
+    sizes = [size_of(task) for _, task in tasks]
+    total = found.checked_size = sum(sizes)
+    done = 0
+
+    def count(size: int) -> None:
+        nonlocal done
+        done += size
+        tell("checking every byte", done, total)
+
+    homes = {(task.directory, task.name): number for number, task in tasks}
+    return {
+        (homes[task.directory, task.name], task.name): state
+        for task, state in check_all([task for _, task in tasks], count)
+    }
+
+
+def segment_tasks(shard: ShardSight) -> list[SegmentTask]:
+    """Return what is to be checked of a shard's segments."""
+    tasks = []
+    for partition in shard.partitions:
+        assert shard.replayed is not None
+        topic = shard.replayed.machine.state.topic_of(partition)
+        schemas = {each.version: each.schema for each in topic.schemas}
+        for segment in partition.segments:
+            place = placed(segment)
+            if place is not None:
+                info = info_of(segment, shard.group.identity)
+                digests = Digests(place.rows, place.file, place.size)
+                schema = schemas[segment.version]
+                task = SegmentTask(shard.segments.path, info.name, info, digests, schema)
+                tasks.append(task)
+    return tasks
+
+
+def carry_tasks(shard: ShardSight) -> list[CarryTask]:
+    """Return what is to be checked of a shard's carry files."""
+    identity = shard.group.identity
+    return [
+        CarryTask(shard.carry.path, name, identity, carry.op)
+        for name, carry in shard.entries.carries.items()
+    ]
+
+
+def _metadata_findings(log: LogSight) -> list[Finding]:
+    group, done = log.metadata_group, log.metadata
+    where = f"{GROUPS}/{group_name(METADATA)}"
+    if group.is_empty and any(not shard.group.is_empty for shard in log.shards.values()):
+        return [_gone(where, "which topics there are: names, schemas, retention")]
+
+    def loss_of(first: Op, last: Op) -> tuple[str, tuple[Rows, ...]]:
+        behind = (
+            ""
+            if done is None or not done.names_behind
+            else (f"; topics made behind it: {', '.join(done.names_behind)}")
+        )
+        return f"changes of topics: what {ops(first, last)} did is not known{behind}", ()
+
+    covered = group.plan.base if group.plan else _newest(group)
+    return GroupWords(group, where, covered, loss_of).findings()
+
+
+def _gone(where: str, lost: str) -> Finding:
+    return Finding(
+        Severity.DAMAGE,
+        "group-gone",
+        where,
+        "the group's files are gone",
+        "a start would make an empty group in its place",
+        lost,
+        f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
+    )
+
+
+def _shard_findings(
+    log: LogSight,
+    number: GroupId,
+    shard: ShardSight,
+    states: Mapping[tuple[GroupId, str], State],
+) -> list[Finding]:
+    where = f"{GROUPS}/{group_name(number)}"
+    state = log.names.metadata
+    topics = (
+        [] if state is None else [one for one in state.topics.values() if one.shard == number]
+    )
+    if shard.group.is_empty:
+        return [_gone(where, f"every row of {len(topics)} topics")] if topics else []
+    own = {name: one for (group, name), one in states.items() if group == number}
+    segments = {name: one for name, one in own.items() if isinstance(one, SegmentState)}
+    carries = {name: one for name, one in own.items() if isinstance(one, CarryState)}
+    words = ShardWords(shard, where, log.names, segments, carries)
+    plan = shard.group.plan
+    covered = plan.base if plan else shard.snapshot_op
+    found = GroupWords(shard.group, where, covered, words.loss_of).findings()
+    return [*found, *words.findings()]
+
+
+def _newest(group: GroupSight) -> Op:
+    return group.snapshots[0].op if group.snapshots else Op(0)
+
+
+def _start(group: GroupSight) -> str:
+    if group.is_empty:
+        return "makes a new group"
+    if group.refusal is not None:
+        return f"refuses: {type(group.refusal).__name__}"
+    assert group.plan is not None
+    count = group.plan.replay_to - group.plan.base
+    stop = "clean stop" if group.survey.is_clean else "unclean stop"
+    return f"replays {count:,} ops after a {stop}"
+
+
+def _metadata_summary(log: LogSight) -> GroupSummary:
+    group = log.metadata_group
+    return GroupSummary(
+        METADATA,
+        group.scan.head,
+        _newest(group),
+        len(group.scan.files),
+        0,
+        0,
+        0,
+        0,
+        _start(group),
+    )
+
+
+def _shard_summary(number: GroupId, shard: ShardSight) -> GroupSummary:
+    partitions = shard.partitions
+    return GroupSummary(
+        number,
+        shard.group.scan.head,
+        shard.snapshot_op,
+        len(shard.group.scan.files),
+        len(partitions),
+        sum(one.end - one.first for one in partitions),
+        sum(len(one.segments) for one in partitions),
+        len(shard.entries.carries),
+        _start(shard.group),
+    )

@@ -1,0 +1,88 @@
+"""What the doctor finds, as values: where it is, what it is, what it means, what helps."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.model.ids import OP_MAX
+
+
+class Severity(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"  # as it should be
+    NOTE = "note"  # costs nothing; the next start, or nobody, has to do something about it
+    DAMAGE = "damage"  # something that was acknowledged, or its last copy, cannot be read
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one partition, from `start` to before `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic} partition {self.partition}, {offsets(self.start, self.end)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found. `file` is relative to the data directory."""
+
+    severity: Severity
+    kind: str  # a word for scripts, such as torn-tail; it keeps its meaning
+    file: str
+    what: str
+    meaning: str
+    lost: str = "nothing"
+    next: str = ""  # what can be done; empty if nothing has to be
+    position: int | None = None
+    first_op: int | None = None
+    last_op: int | None = None
+    rows: tuple[Rows, ...] = ()  # that cannot be read, where that is known
+
+    @property
+    def where(self) -> str:
+        """The file, and the place in it."""
+        place = self.file if self.position is None else f"{self.file} at byte {self.position:,}"
+        return (
+            place if self.first_op is None else f"{place}, {ops(self.first_op, self.last_op)}"
+        )
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What is equal when the same thing is found again."""
+        return self.kind, self.file, self.position, self.first_op
+
+
+PUT_BACK = "Put the file back from a copy"
+SALVAGE = "bring every readable row into a new log with --salvage NEW_DIR"
+PUT_BACK_OR_SALVAGE = f"{PUT_BACK}, or {SALVAGE}"
+
+
+def ops(first: int, last: int | None = None) -> str:
+    """Name a range of ops; one without an end goes as far as anything ever did."""
+    if last is None or first == last:
+        return f"op {first:,}"
+    return f"ops from {first:,}" if last == OP_MAX else f"ops {first:,} to {last:,}"
+
+
+def offsets(start: int, end: int) -> str:
+    """Name the rows from `start` to before `end`."""
+    return f"row {start:,}" if end == start + 1 else f"rows {start:,} to {end - 1:,}"
+
+
+def count(number: int, noun: str, plural: str = "") -> str:
+    """Count things in words."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def in_words(rows: tuple[Rows, ...]) -> str:
+    """Name rows that are lost: the first few ranges, and how many there are."""
+    shown = "; ".join(map(str, rows[:_SHOWN_MAX]))
+    return shown if len(rows) <= _SHOWN_MAX else f"{shown}; and {len(rows) - _SHOWN_MAX} more"
+
+
+_SHOWN_MAX = 8  # ranges in one sentence; --json has them all

@@ -1,0 +1,166 @@
+"""Make a new, healthy log of every row that can be read and proven in a damaged one.
+
+    look        the damaged log, as the doctor does; nothing in it is changed
+    check       every segment, byte by byte and row by row, in processes of their own
+    write       topics, then rows in order, then cursors, into NEW_DIR/unfinished-salvage
+    read back   every row of the new log, compared by digest with what was taken over
+    move        the new log into its place, which it gets only when it is whole
+
+A salvage that was interrupted is begun again by the same command: what it had made is removed
+first. Nothing else in NEW_DIR is ever removed.
+"""
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.doctor.account import Account
+from headrace.doctor.deep import Task, check_all, size_of
+from headrace.doctor.examine import LogSight, Tell, look_at_log, say_nothing, segment_tasks
+from headrace.doctor.new_log import make
+from headrace.doctor.rooms import REPORT_NAME
+from headrace.doctor.segments import SegmentState
+from headrace.doctor.sight import Sight, kept_still
+from headrace.doctor.sources import located
+from headrace.doctor.topics import plan_topics
+from headrace.doctor.transfer import States, Transfer
+from headrace.doctor.who import who_is
+from headrace.errors import (
+    BadRequest,
+    DirectoryHeld,
+    DiskFull,
+    StorageFailed,
+)
+from headrace.model.ids import GroupId
+from headrace.node.identity import GROUPS
+from headrace.node.identity import NAME as CLUSTER_NAME
+from headrace.storage.full import is_full
+
+UNFINISHED: Final = "unfinished-salvage"
+_OURS: Final = frozenset({UNFINISHED, GROUPS, CLUSTER_NAME, REPORT_NAME})
+
+
+def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
+    """Bring every provable row of the log in `source` into a new log in `target`.
+
+    BadRequest if `target` is not new or empty, DirectoryHeld if a process has `source`.
+    """
+    root = Sight.of(source)
+    with _still(root, source):
+        who = who_is(root)
+        if who.cluster is None:
+            raise BadRequest(f"{source} holds no log", hint="Name a node's data directory")
+        place = _prepared(source, target)
+        log = look_at_log(root, who, tell)
+        try:
+            states = _checked(log, tell)
+            account = _written(log, states, place / UNFINISHED, tell)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(target, "salvage") from error
+            raise StorageFailed(str(error.filename or target), "salvage", error) from error
+        finally:
+            log.close()
+        _move(place)
+    return account
+
+
+class _still:  # noqa: N801 - used as a function
+    """Keep nodes from starting in the source meanwhile."""
+
+    def __init__(self, root: Sight, source: str) -> None:
+        try:
+            self._descriptor = kept_still(root)
+        except BlockingIOError as error:
+            raise DirectoryHeld(source, who_is(root).holder.pid) from error
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+
+def _prepared(source: str, target: str) -> Path:
+    """Return the directory to write into, empty but for a place for what is unfinished."""
+    place = Path(target)
+    if Path(source).resolve() in (place.resolve(), *place.resolve().parents):
+        raise BadRequest(
+            f"{target} is in {source}",
+            hint="Name a directory elsewhere: that one stays as it is",
+        )
+    try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        names = {one.name for one in place.iterdir()}
+        if UNFINISHED in names and names <= _OURS:
+            for name in sorted(names):
+                _remove(place / name)
+        elif names:
+            raise BadRequest(f"{target} is not empty", hint="Name a new or an empty directory")
+        (place / UNFINISHED).mkdir(mode=0o700)
+    except OSError as error:
+        raise StorageFailed(target, "make", error) from error
+    return place
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _move(place: Path) -> None:
+    """Give a whole log its place. Where this ends half way, the next salvage begins anew."""
+    made = place / UNFINISHED
+    with suppress(FileNotFoundError):
+        (made / "LOCK").unlink()
+    for name in (GROUPS, REPORT_NAME, CLUSTER_NAME):
+        (made / name).rename(place / name)
+    made.rmdir()
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _checked(log: LogSight, tell: Tell) -> States:
+    """Check every segment, and find those that are not where they should be."""
+    tasks: dict[tuple[str, str], GroupId] = {}
+    wanted: list[Task] = []
+    for number, shard in log.shards.items():
+        for task in segment_tasks(shard):
+            tasks[task.directory, task.name] = number
+            wanted.append(task)
+    total, done = sum(map(size_of, wanted)), 0
+
+    def count(size: int) -> None:
+        nonlocal done
+        done += size
+        tell("checking segments", done, total)
+
+    found: dict[GroupId, dict[str, SegmentState]] = {number: {} for number in log.shards}
+    for checked, state in check_all(wanted, count):
+        assert isinstance(state, SegmentState)
+        found[tasks[checked.directory, checked.name]][checked.name] = state
+    return {number: located(shard, found[number]) for number, shard in log.shards.items()}
+
+
+def _written(log: LogSight, states: States, made: Path, tell: Tell) -> Account:
+    plans = plan_topics(log)
+    assert log.who.cluster is not None
+    new = make(str(made), log.who.cluster, log.who.config.journal.file_size)
+    try:
+        account = Transfer(log, states, plans, new, tell).run()
+    except BaseException:
+        new.abandon()
+        raise
+    new.stop()
+    (made / REPORT_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(account)) + b"\n")
+    return account

@@ -1,0 +1,160 @@
+"""One shard, looked at: its state in memory, and where each of its rows may still be read.
+
+The state comes from the newest snapshot that can be used and the log above it. An older
+snapshot, and the log above that, tell the same rows by the entries that a newer one only knows
+as segments: where a segment is lost, its rows may still be in the journal or in a carry file.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headrace.doctor.entries import Entries
+from headrace.doctor.group import GroupSight
+from headrace.doctor.replay import Replayed, ShardReplay, pieces_of
+from headrace.doctor.sight import Sight
+from headrace.errors import HeadraceError
+from headrace.journal.entry import Header, root
+from headrace.journal.snapshot import Snapshot
+from headrace.metadata.state import MetadataState
+from headrace.model.ids import Offset, Op
+from headrace.partition import local as local_part
+from headrace.partition.keeper import give_places
+from headrace.partition.local import NOTHING, Carried, Local, PlacedHere
+from headrace.partition.machine import PartitionsMachine
+from headrace.partition.operations import APPEND, STAGE
+from headrace.partition.segment import segment_name
+from headrace.partition.state import Partition, Piece, Placed, Segment
+from headrace.partition.store import CARRY, QUARANTINE, SEGMENTS
+
+
+@dataclass(slots=True)
+class ShardSight:
+    """Everything that is known of a shard."""
+
+    group: GroupSight
+    entries: Entries
+    replayed: Replayed | None  # None: no snapshot can be used, and the log begins later
+    snapshot_op: Op = Op(0)
+    local: Local = NOTHING  # what the snapshot in use names
+    kept: list[Local] = field(default_factory=list)  # what all whole snapshots name
+    older: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)  # by life
+    bad_states: dict[Op, str] = field(default_factory=dict)  # whole, yet no state of a shard
+
+    @property
+    def segments(self) -> Sight:
+        return self.group.room.within(SEGMENTS)
+
+    @property
+    def carry(self) -> Sight:
+        return self.group.room.within(CARRY)
+
+    @property
+    def quarantine(self) -> Sight:
+        return self.group.room.within(QUARANTINE)
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """The partitions that are open, in order."""
+        if self.replayed is None:
+            return []
+        found = self.replayed.machine.state.partitions
+        return [found[namespace] for namespace in sorted(found)]
+
+    def named_segments(self) -> dict[str, PlacedHere]:
+        """Return the segments that any whole snapshot names, by their names."""
+        return {
+            segment_name(one.namespace, one.created, one.first, one.end): one
+            for local in reversed(self.kept)
+            for one in local.placed
+        }
+
+    def named_carries(self) -> dict[Op, Carried]:
+        """Return the carry files that any whole snapshot names."""
+        return {one.op: one for local in reversed(self.kept) for one in local.carried}
+
+    def piece_is_there(self, partition: Partition, piece: Piece) -> bool:
+        """Say whether some file says that it holds the entry of `piece`."""
+        return self.entries.holds(piece.op)
+
+    def older_pieces(self, segment: Segment) -> Iterator[Piece]:
+        """Give the pieces that hold rows of a segment, as an older snapshot knew them."""
+        pieces = self.older.get((segment.namespace, segment.created), [])
+        index = max(0, bisect_right(pieces, segment.first, key=lambda one: one.first) - 1)
+        for piece in pieces[index:]:
+            if piece.first >= segment.end:
+                return
+            if piece.end > segment.first:
+                yield piece
+
+    def close(self) -> None:
+        self.entries.close()
+        self.group.close()
+
+
+def look_at_shard(group: GroupSight, metadata: MetadataState | None) -> ShardSight:
+    """Bring back what can be known of a shard."""
+    carry = group.room.within(CARRY)
+    entries = Entries.of(group.scan, carry, group.identity)
+    found = ShardSight(group, entries, None)
+    usable = _usable(found)
+    for snapshot, local, machine in usable:
+        tip = snapshot.tip if snapshot is not None else root(group.identity)
+        op = snapshot.op if snapshot is not None else Op(0)
+        replay = ShardReplay(group.identity, entries, metadata, Replayed(machine, Op(op + 1)))
+        if found.replayed is None:
+            found.replayed = replay.run(tip)
+            found.snapshot_op, found.local = op, local
+        else:
+            _add_older(found, replay.run(tip, stop_at_hole=True))
+    return found
+
+
+def _usable(found: ShardSight) -> list[tuple[Snapshot | None, Local, PartitionsMachine]]:
+    """Return the states to begin from, newest first; the one before op 1 only if it is one."""
+    bits = found.group.identity.namespace_bits[2]
+    usable: list[tuple[Snapshot | None, Local, PartitionsMachine]] = []
+    for snapshot in found.group.snapshots:
+        machine = PartitionsMachine(bits)
+        try:
+            machine.restore(snapshot.state)
+            local = local_part.decode(snapshot.state.local)
+        except HeadraceError as error:
+            found.bad_states[snapshot.op] = str(error)
+            continue
+        give_places(machine.state, local)
+        found.kept.append(local)
+        usable.append((snapshot, local, machine))
+    files = found.group.scan.files
+    if files and files[0].candidate.header.first_op == 1:
+        usable.append((None, NOTHING, PartitionsMachine(bits)))
+    return usable
+
+
+def _add_older(found: ShardSight, replayed: Replayed) -> None:
+    for partition in replayed.machine.state.partitions.values():
+        known = found.older.setdefault((partition.namespace, partition.created), [])
+        ends = {piece.first for piece in known}
+        known += [piece for piece in pieces_of(partition) if piece.first not in ends]
+        known.sort(key=lambda piece: piece.first)
+
+
+def is_of(piece: Piece, partition: Partition, header: Header) -> bool:
+    """Say whether an entry is the one whose rows a piece of this partition has."""
+    is_append = header.operation == APPEND and header.timestamp == piece.timestamp
+    return (
+        (is_append or header.operation == STAGE)
+        and (header.op, header.namespace) == (piece.op, partition.namespace)
+        and header.created == partition.created
+        and (header.row_count, header.body_size) == (piece.row_count, piece.size)
+    )
+
+
+def hidden(partition: Partition, start: int, end: int) -> tuple[Offset, Offset]:
+    """Clip a range to what the partition still retains."""
+    return Offset(max(start, partition.first)), Offset(min(end, partition.end))
+
+
+def placed(segment: Segment) -> Placed | None:
+    """Return where a segment is a file, None if it is none here."""
+    return segment.place if isinstance(segment.place, Placed) else None

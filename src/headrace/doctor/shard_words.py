@@ -1,0 +1,411 @@
+"""What was found of a shard's carry files, segments and rows, in words."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headrace.doctor.deep import CarryState
+from headrace.doctor.finding import (
+    PUT_BACK_OR_SALVAGE,
+    Finding,
+    Rows,
+    Severity,
+    count,
+    in_words,
+    offsets,
+    ops,
+)
+from headrace.doctor.group import cause_text, flaw_text
+from headrace.doctor.names import Names
+from headrace.doctor.segments import SegmentState, footer_bytes
+from headrace.doctor.shard import ShardSight, hidden, placed
+from headrace.errors import ForeignFile
+from headrace.model.ids import Op
+from headrace.partition import operations
+from headrace.partition.carry import carry_name
+from headrace.partition.keeper import info_of
+from headrace.partition.operations import APPEND, STAGE
+from headrace.partition.segment import parse_name
+from headrace.partition.state import Partition, Piece, Placed, Segment, Unplaced
+from headrace.partition.store import CARRY, SEGMENTS
+
+_UNREADABLE = "a node says so to whoever reads these rows, and serves all others"
+_KINDS = {
+    APPEND: "an append",
+    STAGE: "rows of a transaction, which is then not published",
+    **{
+        command.operation: f"a {command.__name__}"
+        for command in (
+            operations.OpenPartition,
+            operations.SetSchema,
+            operations.ClosePartition,
+            operations.Publish,
+            operations.Discard,
+            operations.StoreCursor,
+            operations.DeleteCursor,
+            operations.Trim,
+            operations.Purge,
+        )
+    },
+}
+
+
+@dataclass(slots=True)
+class ShardWords:
+    """Turns what was found in a shard into findings."""
+
+    shard: ShardSight
+    where: str  # of the group, relative to the data directory
+    names: Names
+    segment_states: Mapping[str, SegmentState] = field(default_factory=dict)  # of a deep look
+    carry_states: Mapping[str, CarryState] = field(default_factory=dict)
+    told: set[Op] = field(default_factory=set)  # ops whose loss some finding explains
+
+    def loss_of(self, first: Op, last: Op) -> tuple[str, tuple[Rows, ...]]:
+        """Say what is lost with some ops of the journal."""
+        replayed = self.shard.replayed
+        if replayed is None:
+            return f"not known: no snapshot tells what {ops(first, last)} did", ()
+        rows = tuple(
+            self._rows(partition, piece)
+            for op, (partition, piece) in sorted(replayed.pieces().items())
+            if first <= op <= last and not self._is_served(op)
+        )
+        self.told.update(op for op in replayed.pieces() if first <= op <= last)
+        said = [in_words(rows)] if rows else []
+        for hole in replayed.holes:
+            if hole.last < first or hole.first > last:
+                continue
+            if hole.header is not None and hole.header.operation in _KINDS:
+                said.append(f"op {hole.first:,}, {_KINDS[hole.header.operation]}")
+            elif hole.header is None:
+                start, end = max(hole.first, first), min(hole.last, last)
+                said.append(f"{ops(start, end)}: what was there is not known")
+        return "; ".join(said) or "nothing: a carry file has a copy", rows
+
+    def findings(self) -> list[Finding]:
+        """Return what is wrong with files, then with rows that no file has."""
+        found = [*self._carries(), *self._segments(), *self._unnamed(), *self._nowhere()]
+        return [*found, *self._cursors(), *self._states()]
+
+    def _rows(self, partition: Partition, piece: Piece) -> Rows:
+        start, end = hidden(partition, piece.first, piece.end)
+        return self.names.rows(partition, start, end)
+
+    def _is_served(self, op: Op) -> bool:
+        """Say whether a node would find the entry."""
+        entries = self.shard.entries
+        return op in entries.journal or any(op in one for one in entries.carries.values())
+
+    def _carries(self) -> Iterator[Finding]:
+        entries, named = self.shard.entries, self.shard.named_carries()
+        for name, error in entries.misfits.items():
+            what = cause_text(error)
+            if isinstance(error, ForeignFile):
+                what = f"its {error.field} should be {error.expected}, is {error.found}"
+            yield Finding(
+                Severity.DAMAGE,
+                "foreign-file",
+                self._carry(name),
+                what,
+                "it belongs to another log, and a start of this group refuses while it is here",
+                self._carry_loss(self._rows_of_carry(name, named)),
+                "Move it to where it belongs, and put this log's own file back",
+                rows=self._rows_of_carry(name, named),
+            )
+        for op in sorted(named):
+            name = carry_name(op)
+            if name in entries.ruins:
+                yield self._bad_carry(name, flaw_text(entries.ruins[name].flaw), "carry-bad")
+            elif name not in entries.carries and name not in entries.misfits:
+                yield self._bad_carry(name, "the file is gone", "carry-gone")
+            elif name in entries.carries and (
+                entries.carries[name].checksum != named[op].checksum
+            ):
+                yield self._bad_carry(name, "it is another carry file of that op", "carry-bad")
+        for state in self.carry_states.values():
+            yield from self._bad_entries(state)
+
+    def _bad_carry(self, name: str, what: str, kind: str) -> Finding:
+        rows = self._rows_of_carry(name, self.shard.named_carries())
+        return Finding(
+            Severity.DAMAGE,
+            kind,
+            self._carry(name),
+            what,
+            "entries that are in no segment yet were kept here; " + _UNREADABLE,
+            self._carry_loss(rows, name),
+            PUT_BACK_OR_SALVAGE,
+            None if kind == "carry-gone" else 0,
+            rows=rows,
+        )
+
+    def _rows_of_carry(self, name: str, named: Iterable[Op]) -> tuple[Rows, ...]:
+        """Return the live rows that only this file had: the first that was made above them."""
+        replayed = self.shard.replayed
+        if replayed is None:
+            return ()
+        found = []
+        for op, (partition, piece) in sorted(replayed.pieces().items()):
+            home = min((one for one in named if one >= op), default=None)
+            if not self._is_served(op) and home is not None and carry_name(home) == name:
+                self.told.add(op)
+                found.append(self._rows(partition, piece))
+        return _joined(found)
+
+    def _carry_loss(self, rows: tuple[Rows, ...], name: str = "") -> str:
+        if not rows:
+            return "nothing: the journal has all its entries, or no row needs them any more"
+        ruin = self.shard.entries.ruins.get(name)
+        found = len(ruin.places) if ruin is not None else 0
+        more = f"; --salvage finds {count(found, 'whole entry', 'whole entries')} in it"
+        return in_words(rows) + (more if found else "")
+
+    def _bad_entries(self, state: CarryState) -> Iterator[Finding]:
+        replayed = self.shard.replayed
+        live = replayed.pieces() if replayed is not None else {}
+        for bad in state.bad:
+            others = [
+                one
+                for name, one in self.shard.entries.carries.items()
+                if name != state.name and bad.op in one
+            ]
+            has_copy = bad.op in self.shard.entries.journal or bool(others)
+            rows: tuple[Rows, ...] = ()
+            lost = "nothing: no row needs this entry any more"
+            if bad.op in live and has_copy:
+                lost = "nothing yet: the journal or a newer carry file has a copy"
+            elif bad.op in live:
+                rows = (self._rows(*live[bad.op]),)
+                lost = in_words(rows)
+            self.told.add(bad.op)
+            yield Finding(
+                Severity.DAMAGE if bad.op in live else Severity.NOTE,
+                "carry-entry",
+                self._carry(state.name),
+                bad.flaw,
+                "an entry that is in no segment yet is rotten here; " + _UNREADABLE,
+                lost,
+                PUT_BACK_OR_SALVAGE if bad.op in live else "",
+                bad.position,
+                bad.op,
+                rows=rows,
+            )
+
+    def _segments(self) -> Iterator[Finding]:
+        there = set(self.shard.segments.names())
+        for partition in self.shard.partitions:
+            for segment in partition.segments:
+                place = placed(segment)
+                if place is not None:
+                    yield from self._placed(partition, segment, place, there)
+                else:
+                    yield from self._unplaced(partition, segment)
+
+    def _placed(
+        self, partition: Partition, segment: Segment, place: Placed, there: set[str]
+    ) -> Iterator[Finding]:
+        name = info_of(segment, self.shard.group.identity).name
+        state = self.segment_states.get(name)
+        rows = (self.names.rows(partition, *hidden(partition, segment.first, segment.end)),)
+        if name not in there:
+            yield self._segment(name, "segment-gone", "the file is gone", rows, segment)
+        elif state is not None and not state.is_whole:
+            yield from self._bad_segment(partition, segment, place, state)
+        elif state is None:
+            flaw, position = self._glance(name, place)
+            if flaw:
+                yield self._segment(name, "segment-bad", flaw, rows, segment, position)
+
+    def _bad_segment(
+        self, partition: Partition, segment: Segment, place: Placed, state: SegmentState
+    ) -> Iterator[Finding]:
+        flaw, position = self._glance(state.name, place)
+        if flaw or not state.bad:
+            whole = hidden(partition, segment.first, segment.end)
+            rows = (self.names.rows(partition, *whole),)
+            # One that rots where no page is: all rows can be proven, and none is served.
+            proven = () if state.readable else rows
+            what = flaw or state.flaw
+            if state.readable:
+                what += "; every row group can still be proven"
+            yield self._segment(state.name, "segment-bad", what, proven, segment, position)
+            return
+        for bad in state.bad:
+            start, end = hidden(partition, bad.start, bad.end)
+            bad_rows = (self.names.rows(partition, start, end),) if start < end else ()
+            what = f"row group {bad.number} ({offsets(bad.start, bad.end)}): {_bare(bad.flaw)}"
+            where = bad.position
+            yield self._segment(state.name, "segment-rows", what, bad_rows, segment, where)
+
+    def _glance(self, name: str, place: Placed) -> tuple[str, int | None]:
+        """Look at a segment's size and footer, without reading a page of it."""
+        size = self.shard.segments.size_of(name)
+        if size != place.size:
+            what = "cut short" if size < place.size else "longer than it was"
+            return f"{what}: {size:,} bytes, where {place.size:,} were written", size
+        try:
+            file = self.shard.segments.open(name)
+        except OSError as error:
+            return f"cannot be opened: {error.strerror}", None
+        try:
+            footer = footer_bytes(file)
+        finally:
+            file.close()
+        if footer is None:
+            return "it does not end as a segment does", max(0, size - 8)
+        if place.rows.hex().encode() in footer:
+            return "", None
+        other = self._found_in(footer)
+        if other:
+            return f"it has the content of {other}", 0
+        return "its footer does not name the rows that it should have", size - 8 - len(footer)
+
+    def _found_in(self, footer: bytes) -> str:
+        for name, one in self.shard.named_segments().items():
+            if one.rows.hex().encode() in footer:
+                return name
+        if self.shard.group.identity.cluster.hex().encode() not in footer:
+            return "a segment of another cluster"
+        return ""
+
+    def _segment(
+        self,
+        name: str,
+        kind: str,
+        what: str,
+        rows: tuple[Rows, ...],
+        segment: Segment,
+        position: int | None = None,
+    ) -> Finding:
+        lost = in_words(rows) if rows else "nothing: --salvage can prove every row"
+        pieces = list(self.shard.older_pieces(segment))
+        if rows and pieces and all(self.shard.entries.holds(one.op) for one in pieces):
+            lost += "; --salvage finds entries that had them in the journal or a carry file"
+        return Finding(
+            Severity.DAMAGE,
+            kind,
+            f"{self.where}/{SEGMENTS}/{name}",
+            what,
+            "a segment is not what was sealed; " + _UNREADABLE,
+            lost,
+            PUT_BACK_OR_SALVAGE,
+            position,
+            rows=rows,
+        )
+
+    def _unplaced(self, partition: Partition, segment: Segment) -> Iterator[Finding]:
+        assert isinstance(segment.place, Unplaced)
+        name = info_of(segment, self.shard.group.identity).name
+        if not segment.place.pieces:
+            rows = (self.names.rows(partition, *hidden(partition, segment.first, segment.end)),)
+            what = segment.place.flaw or "no snapshot says where it is"
+            yield self._segment(name, "segment-unknown", what, rows, segment)
+        elif segment.place.flaw:
+            yield Finding(
+                Severity.NOTE,
+                "segment-unsealed",
+                f"{self.where}/{SEGMENTS}/{name}",
+                f"could not be written: {segment.place.flaw}",
+                "its rows are still in carry files, and are served from there",
+                next="Each checkpoint tries again",
+            )
+
+    def _unnamed(self) -> Iterator[Finding]:
+        """Find segments and carry files that no snapshot names."""
+        identity = self.shard.group.identity
+        known = set(self.shard.named_segments()) | {
+            info_of(one, identity).name
+            for each in self.shard.partitions
+            for one in each.segments
+        }
+        for name in self.shard.segments.names():
+            if parse_name(name) is not None and name not in known:
+                yield self._leftover(f"{SEGMENTS}/{name}", "segment")
+        named = {carry_name(op) for op in self.shard.named_carries()}
+        for name in (*self.shard.entries.carries, *self.shard.entries.ruins):
+            if name not in named:
+                yield self._leftover(f"{CARRY}/{name}", "carry file")
+
+    def _leftover(self, path: str, what: str) -> Finding:
+        return Finding(
+            Severity.NOTE,
+            "unnamed",
+            f"{self.where}/{path}",
+            f"a {what} that no snapshot names",
+            "a checkpoint was interrupted, or its rows were trimmed; no row is read from it",
+            next="A later checkpoint takes it away, or sets it aside if it is of another log",
+        )
+
+    def _nowhere(self) -> Iterator[Finding]:
+        """Find rows whose entries are in no file, where nothing above has said so."""
+        replayed = self.shard.replayed
+        live = replayed.pieces() if replayed is not None else {}
+        gone = [op for op in sorted(live) if not self._is_served(op) and op not in self.told]
+        if gone:
+            rows = _joined([self._rows(*live[op]) for op in gone])
+            yield Finding(
+                Severity.DAMAGE,
+                "rows-nowhere",
+                f"{self.where}/{CARRY}",
+                f"{count(len(gone), 'entry', 'entries')} in no journal file and no carry file",
+                "rows that were acknowledged and sealed into no segment yet cannot be found",
+                in_words(rows),
+                PUT_BACK_OR_SALVAGE,
+                first_op=gone[0],
+                last_op=gone[-1],
+                rows=rows,
+            )
+
+    def _cursors(self) -> Iterator[Finding]:
+        for partition in self.shard.partitions:
+            for group, cursor in sorted(partition.cursors.items()):
+                if cursor.next > partition.end:
+                    rows = self.names.rows(partition, partition.end, cursor.next)
+                    yield Finding(
+                        Severity.DAMAGE,
+                        "cursor-beyond",
+                        self.where,
+                        f"consumer group {group!r} reads {cursor.next:,} next",
+                        f"its partition ends at {partition.end:,}: rows that it read are gone",
+                        str(rows),
+                        PUT_BACK_OR_SALVAGE,
+                        rows=(rows,),
+                    )
+
+    def _states(self) -> Iterator[Finding]:
+        for op, flaw in self.shard.bad_states.items():
+            yield Finding(
+                Severity.DAMAGE,
+                "snapshot-state",
+                f"{self.where}/snapshots/{op:020}.snap",
+                f"whole, but no state of a shard: {flaw}",
+                "the machine cannot restore it, and a start of this group refuses",
+                "not known",
+                PUT_BACK_OR_SALVAGE,
+                first_op=op,
+            )
+
+    def _carry(self, name: str) -> str:
+        return f"{self.where}/{CARRY}/{name}"
+
+
+def _joined(found: Iterable[Rows]) -> tuple[Rows, ...]:
+    """Join ranges that follow one another, for people."""
+    joined: list[Rows] = []
+    for one in sorted(found, key=lambda each: (each.topic, each.partition, each.start)):
+        last = joined[-1] if joined else None
+        if last and (last.topic, last.partition, last.end) == (
+            one.topic,
+            one.partition,
+            one.start,
+        ):
+            joined[-1] = Rows(last.topic, last.partition, last.start, one.end)
+        else:
+            joined.append(one)
+    return tuple(joined)
+
+
+def _bare(flaw: str) -> str:
+    """Drop the row group's number, which is said already."""
+    head, _, rest = flaw.partition(": ")
+    return rest if head.startswith("row group") else flaw

@@ -1,0 +1,159 @@
+"""Whose directory this is: its lock, its identity and its config, as a start would ask."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from headrace.doctor.finding import PUT_BACK, Finding, Severity
+from headrace.doctor.group import JOURNAL, cause_text
+from headrace.doctor.sight import Holder, Sight, holder
+from headrace.errors import BadConfig, HeadraceError
+from headrace.journal.file import BLOCK_SIZE, FileHeader, decode_block, first_op_of
+from headrace.journal.superblock import NAMES, Superblock, decode
+from headrace.model.ids import Identity, ReplicaId
+from headrace.node.bootstrap import CONFIG_NAME
+from headrace.node.config import load
+from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, look
+from headrace.node.identity import NAME as CLUSTER_NAME
+from headrace.node.settings import Config
+
+
+@dataclass(slots=True)
+class Who:
+    """What is known before any group is looked at."""
+
+    holder: Holder
+    config: Config
+    cluster: ClusterIdentity | None  # None: no log was ever made here
+    findings: list[Finding] = field(default_factory=list)
+
+
+def who_is(root: Sight) -> Who:
+    """Find out whose directory `root` is, and change nothing."""
+    found = Who(holder(root), Config(), None)
+    found.config = _config(root, found.findings)
+    try:
+        seen = look(root)
+        found.cluster = seen.cluster
+        if seen.flaw:
+            found.findings.append(_identity(Severity.NOTE, seen.flaw))
+    except HeadraceError as error:
+        found.cluster = _from_journals(root, found.config)
+        if found.cluster is None:
+            raise
+        found.findings.append(_identity(Severity.DAMAGE, cause_text(error)))
+    _outvote(root, found)
+    return found
+
+
+def _identity(severity: Severity, flaw: str) -> Finding:
+    is_note = severity is Severity.NOTE
+    return Finding(
+        severity,
+        "identity-file",
+        CLUSTER_NAME,
+        flaw,
+        "the superblocks say which cluster this is"
+        if is_note
+        else "no superblock says which cluster this is either: the journal's headers do, and "
+        "the widths of ids are taken from node.toml; a start refuses",
+        next="The next start writes it again" if is_note else PUT_BACK,
+    )
+
+
+def _config(root: Sight, findings: list[Finding]) -> Config:
+    """Read the config that the last start ran with. It is written anew at each start."""
+    if CONFIG_NAME not in root.names():
+        return Config()
+    try:
+        return load(Path(root.path) / CONFIG_NAME, {}, {})
+    except BadConfig as error:
+        findings.append(
+            Finding(
+                Severity.NOTE,
+                "config",
+                CONFIG_NAME,
+                f"cannot be read: {cause_text(error)}",
+                "it only tells people with which settings the last start ran",
+                next="The next start writes it again",
+            )
+        )
+        return Config()
+
+
+def _superblocks(root: Sight) -> Iterator[Superblock]:
+    groups = root.within(GROUPS)
+    for name in groups.rooms():
+        room = groups.within(name)
+        for copy in NAMES:
+            try:
+                file = room.open(copy)
+            except OSError:
+                continue
+            try:
+                found = decode(file.read(0, file.size()), file.path)
+            except (OSError, HeadraceError):
+                continue
+            finally:
+                file.close()
+            if isinstance(found, Superblock):
+                yield found
+
+
+def _outvote(root: Sight, found: Who) -> None:
+    """If all superblocks agree on another cluster, it is the one file that is foreign."""
+    if found.cluster is None:
+        return
+    identities = Counter(replace(one.identity, group=METADATA) for one in _superblocks(root))
+    said = found.cluster.identity
+    if not identities or said in identities:
+        return
+    (best, _), *_ = identities.most_common(1)
+    found.cluster = replace(found.cluster, identity=best)
+    found.findings.append(
+        Finding(
+            Severity.DAMAGE,
+            "foreign-file",
+            CLUSTER_NAME,
+            f"it names cluster {said.cluster.hex()}, and all superblocks {best.cluster.hex()}",
+            "it belongs to another log, and a start refuses every group while it is here",
+            next="Put this log's own file back: a start makes it again if there is none",
+        )
+    )
+
+
+def _from_journals(root: Sight, config: Config) -> ClusterIdentity | None:
+    """Take the cluster from journal headers, where nothing else says it any more."""
+    groups = root.within(GROUPS)
+    clusters: Counter[bytes] = Counter()
+    for name in groups.rooms():
+        journal = groups.within(name).within(JOURNAL)
+        for file in journal.names():
+            if first_op_of(file) is not None:
+                clusters.update(_cluster_of(journal, file))
+    if not clusters:
+        return None
+    wanted = config.cluster
+    identity = Identity(
+        clusters.most_common(1)[0][0],
+        METADATA,
+        ReplicaId(0),
+        1,
+        (wanted.stream_bits, wanted.topic_bits, wanted.partition_bits),
+    )
+    return ClusterIdentity(identity, max(1, len(groups.rooms()) - 1))
+
+
+def _cluster_of(journal: Sight, name: str) -> list[bytes]:
+    try:
+        file = journal.open(name)
+    except OSError:
+        return []
+    try:
+        header = decode_block(file.read(0, BLOCK_SIZE), file.path)
+    except (OSError, HeadraceError):
+        return []
+    finally:
+        file.close()
+    return [header.cluster] if isinstance(header, FileHeader) else []
