@@ -44,7 +44,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "cli": _below("cli") | {"headrace"},  # the package root, for its version
     "bench": _below("bench"),
     "doctor": _NODE_AND_BELOW,
-    "spark": frozenset({"client"}),
+    "spark": frozenset({"client", "wire", "headrace"}),  # the package root, for its API
     "sim": _NODE_AND_BELOW | {"client"},
     "client": frozenset({"wire"}),
     "server": frozenset({"node", "wire"}),

@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from headrace.client.basket import Basket, Signal, batches_in, items_of
 from headrace.client.intake import PIECE_ROWS, size_of
-from headrace.client.split import gathered
+from headrace.model.split import gathered
 
 MIB = 1024 * 1024
 SCHEMA = pa.schema([("s", pa.string())])

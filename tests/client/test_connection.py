@@ -8,7 +8,7 @@ from tests.client.frame_server import TinyNode, listening
 
 from headrace.client import connection
 from headrace.client.patience import Caller
-from headrace.client.remote import Address, RemoteChannel, parse_addresses
+from headrace.client.remote import RemoteChannel
 from headrace.errors import (
     BadRequest,
     Busy,
@@ -19,6 +19,7 @@ from headrace.errors import (
     Unknown,
     VersionUnknown,
 )
+from headrace.wire.address import Address, parse_addresses
 from headrace.wire.catalog import CreateStream, ListTopics, Topics
 from headrace.wire.frame import encode_frame
 from headrace.wire.greeting import Failed, Hello, Ping, Pong

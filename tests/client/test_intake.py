@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.intake import batches_of
-from headrace.client.split import about_size, bodies_of, by_key, gathered
 from headrace.errors import BadBatch, BodyTooLarge
 from headrace.model.batch import decode
 from headrace.model.keys import partitions_of
+from headrace.model.split import about_size, bodies_of, by_key, gathered
 from headrace.model.types import TIMESTAMP, list_of
 
 SCHEMA = pa.schema([pa.field("id", pa.int32(), nullable=False), ("name", pa.string())])

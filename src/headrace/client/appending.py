@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from headrace.client.patience import Caller
-from headrace.client.split import BODY_SIZE, Parcel, bodies_of, by_key, gathered
 from headrace.client.values import Appended, Range, merged
 from headrace.client.view import View
 from headrace.client.writer import Writer
 from headrace.errors import HeadraceError
 from headrace.model.keys import check_key
+from headrace.model.split import BODY_SIZE, Parcel, bodies_of, by_key, gathered
 
 
 def parcels(

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.client.intake import Data, batches_of, pieces, row_of, rows_to_batches, size_of
-from headrace.client.split import about_size
 from headrace.model.schema import conform
+from headrace.model.split import about_size
 from headrace.model.values import Required, required_of
 
 SIZE_MIN: Final = 1024 * 1024  # that a basket takes, however small its batches are

@@ -5,7 +5,6 @@ import secrets
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
 
 from headrace.client.ledger import Ledger, Line
 from headrace.client.patience import Backoff, Caller, now
@@ -20,9 +19,8 @@ from headrace.errors import (
     TimedOut,
 )
 from headrace.wire.catalog import PartitionInfo
+from headrace.wire.writers import WRITER_SIZE
 from headrace.wire.writing import Append, Appended
-
-WRITER_SIZE: Final = 16
 
 
 def new_writer() -> bytes:

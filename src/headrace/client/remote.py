@@ -3,53 +3,18 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from headrace.client.channel import OnHead
 from headrace.client.connection import Connection
 from headrace.client.patience import Backoff
-from headrace.errors import BadRequest, ConnectionLost, HeadraceError, TimedOut
+from headrace.errors import ConnectionLost, HeadraceError, TimedOut
+from headrace.wire.address import Address, parse_addresses
 from headrace.wire.frame import BODY_SIZE_MAX
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
 
 CONNECT_TIMEOUT: Final = 5.0  # of one try; another address may be better
-_UNIX: Final = "unix:"
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where one node listens: a host and a port, or the path of a socket."""
-
-    host: str
-    port: int
-    path: str = ""
-
-    def __str__(self) -> str:
-        if self.path:
-            return f"{_UNIX}{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Read `host:port,host:port` or `unix:/path`."""
-    return tuple(_parse(part.strip(), text) for part in text.split(","))
-
-
-def _parse(part: str, text: str) -> Address:
-    if part.startswith(_UNIX) and len(part) > len(_UNIX):
-        return Address("", 0, part.removeprefix(_UNIX))
-    host, colon, port = part.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or len(port) > 5:
-        raise BadRequest(
-            f"{text[:200]!r} is no address",
-            hint="Write host:port, several with commas between, or unix:/path/of/socket",
-        )
-    if not 0 < int(port) < 2**16:
-        raise BadRequest(f"{port} is no port", hint="Ports go from 1 to 65535")
-    return Address(host, int(port))
 
 
 class RemoteChannel:

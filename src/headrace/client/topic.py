@@ -1,7 +1,7 @@
 """A topic, as asyncio programs use it."""
 
 import itertools
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,13 +17,14 @@ from headrace.client.patience import Caller
 from headrace.client.rows import AsyncRows, endless
 from headrace.client.schemas import SchemaLike, schema_of
 from headrace.client.spans import LATEST, Spans, Where
-from headrace.client.split import Parcel
 from headrace.client.values import Appended, Bounds, Cursor, Range, Retention, Trimmed
 from headrace.client.view import View
 from headrace.client.writer import Writer
 from headrace.errors import BadRequest, HeadraceError, Recreated, Rejected
+from headrace.model.names import check_name
 from headrace.model.place import Shape
 from headrace.model.schema import check_evolution, encode_schema
+from headrace.model.split import Parcel
 from headrace.wire import reading, writing
 from headrace.wire.catalog import (
     AddPartitions,
@@ -58,6 +59,11 @@ class AsyncTopic:
     def schema(self) -> pa.Schema:
         """The newest schema that this handle knows; see `refresh`."""
         return self.view.schema
+
+    @property
+    def schemas(self) -> dict[int, pa.Schema]:
+        """Every version of the schema that this handle knows, the oldest first."""
+        return dict(sorted(self.view.schemas.items()))
 
     @property
     def partitions(self) -> int:
@@ -228,6 +234,26 @@ class AsyncTopic:
                 if group in (None, one.group)
             ]
         return found
+
+    async def store_cursors(self, group: str, places: Mapping[int, int]) -> None:
+        """Have a consumer group read on from these offsets, one for each partition named.
+
+        What it holds stays held. A consumer that runs is refused at its next commit: it is of
+        an older generation.
+        """
+        check_name("consumer group", word(group, "consumer group"))
+        known = {each.partition: each for each in await self.cursors(group)}
+        for number, place in places.items():
+            info, cursor = self.view.partition(number), known.get(number)
+            request = reading.StoreCursor(
+                namespace=info.namespace,
+                created=info.created,
+                group=group,
+                next=whole(place, "an offset"),
+                generation=1 if cursor is None else cursor.generation + 1,
+                hold=cursor is not None and cursor.hold,
+            )
+            await self.caller.get(request, reading.CursorStored)
 
     async def delete_cursors(self, group: str) -> None:
         """Forget a consumer group: it begins anew, and holds nothing any more."""

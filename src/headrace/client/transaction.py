@@ -1,42 +1,30 @@
 """A transaction: rows of one topic that become readable together, once, or not at all.
 
-    writer := the first 16 bytes of the SHA-256 of the app id, UTF-8
-
 Who repeats a transaction after a crash gives the same app id and version: if it was published
 before, nothing is added, and the answer says where its rows are.
 """
 
 import asyncio
-import hashlib
 import itertools
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from xxhash import xxh3_128_digest
 
 from headrace.client.appending import parcels
 from headrace.client.intake import Data, batches_of
-from headrace.client.lane import WRITER_SIZE
-from headrace.client.split import Parcel
 from headrace.client.values import Published, Range
 from headrace.errors import BadRequest, HeadraceError, Refused
+from headrace.model.split import Parcel
 from headrace.wire import writing
+from headrace.wire.writers import STAGE_ID_SIZE, SUPERSEDED, VERSION_MAX, writer_of
 from headrace.wire.writing import Discard, Discarded, Publish, Receipt, Stage, Staged
 
 if TYPE_CHECKING:
     from headrace.client.topic import AsyncTopic
-
-STAGE_ID_SIZE: Final = 16
-VERSION_MAX: Final = 2**63 - 1
-_SUPERSEDED: Final = "superseded"
-
-
-def writer_of(app_id: str) -> bytes:
-    """Return the writer that an app id stands for."""
-    return hashlib.sha256(app_id.encode()).digest()[:WRITER_SIZE]
 
 
 @dataclass(slots=True)
@@ -127,7 +115,7 @@ class AsyncTransaction:
         try:
             staged, _ = await self.topic.caller.ask(request, Staged, (parcel.body,))
         except Refused as error:
-            if error.code != _SUPERSEDED:
+            if error.code != SUPERSEDED:
                 raise
             # It, or a later one, was published before: the answer to Publish tells which.
             await self._publish(is_complete=False)

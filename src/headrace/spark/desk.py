@@ -1,0 +1,233 @@
+"""A topic as the driver sees it: its schema, its bounds, and the spans that tasks read."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+import headrace
+from headrace.errors import BadRequest, Unavailable
+from headrace.model.place import Shape
+from headrace.spark.offsets import Offsets
+from headrace.spark.options import EARLIEST, LATEST, PIN, Options, Start
+from headrace.spark.plan import Backlog, split
+from headrace.spark.worker.read import Span, Where
+
+SOCKET_NAME: Final = "headrace.sock"  # in a data directory, of the process that holds it
+
+
+class SchemaChanged(BadRequest):
+    """Rows of a newer schema version are next."""
+
+
+class TopicRecreated(BadRequest):
+    """The topic was deleted and made again since the query began."""
+
+
+class RowsLost(BadRequest):
+    """Rows were trimmed before the query has read them."""
+
+
+class Desk:
+    """One connection of the driver, to one topic."""
+
+    def __init__(self, options: Options, timeout: str) -> None:
+        self.options = options
+        self.address = address_of(options)
+        self.log = headrace.connect(self.address, _token(options.token_file), timeout)
+        try:
+            self.topic = self.log.topic(options.topic)
+        except BaseException:
+            self.log.close()
+            raise
+
+    def close(self) -> None:
+        self.log.close()
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of an answer, the system's too, unless others are asked for."""
+        return Shape.of(self.topic.schema, self.options.columns).schema
+
+    @property
+    def where(self) -> Where:
+        """How executors reach the log."""
+        return Where(self.address, self.options.token_file, release())
+
+    @property
+    def version(self) -> int:
+        """The newest schema version."""
+        return self.topic.core.view.version
+
+    def version_of(self, exact: pa.Schema) -> int:
+        """Return the newest schema version that has the columns of a query.
+
+        A query that names no columns has all of one version, and of no other.
+        """
+        view = self.topic.core.view
+        for version in sorted(view.schemas, reverse=True):
+            whole = Shape.of(view.schemas[version], None).schema
+            is_whole = self.options.columns is None and len(whole) == len(exact)
+            if is_whole and _has(whole, exact):
+                return version
+        for version in sorted(view.schemas, reverse=True):
+            if _has(Shape.of(view.schemas[version], None).schema, exact):
+                return version
+        raise BadRequest(
+            f"{self.topic.name} has no such columns: {', '.join(exact.names)}",
+            hint=f"It has {', '.join(self.topic.schema.names)}",
+        )
+
+    def bounds(self) -> "dict[int, headrace.Bounds]":
+        """Return what is retained of each partition now."""
+        return {each.partition: each for each in self.topic.bounds()}
+
+    def places(self, where: Start | None, timestamp: str | None = None) -> dict[int, int]:
+        """Return the offset of each partition that an option means."""
+        bounds = self.bounds()
+        if timestamp is not None:
+            return self.topic.offsets_at(timestamp)
+        if where is None or where == EARLIEST:
+            return {number: each.first for number, each in bounds.items()}
+        if where == LATEST:
+            return {number: each.end for number, each in bounds.items()}
+        assert not isinstance(where, str)
+        strange = set(where) - set(bounds)
+        if strange:
+            raise BadRequest(
+                f"{self.topic.name} has no partition {min(strange)}",
+                hint=f"It has {len(bounds)}, from 0 on",
+            )
+        return {number: where.get(number, each.first) for number, each in bounds.items()}
+
+    def offsets(self, partitions: Mapping[int, int]) -> Offsets:
+        return Offsets(self.topic.name, self.topic.created, dict(partitions))
+
+    def check(self, offsets: Offsets) -> dict[int, int]:
+        """Return the places in offsets that Spark stored; a new partition begins with 0."""
+        self.topic.refresh()
+        if offsets.topic != self.topic.name:
+            raise BadRequest(
+                f"the checkpointLocation is of topic {offsets.topic}, not {self.topic.name}",
+                hint="Use another checkpointLocation, or the topic it was made for",
+            )
+        if offsets.created != self.topic.created:
+            raise TopicRecreated(
+                f"{self.topic.name} was deleted and made again since this query began",
+                hint="Its old rows are gone. Read the new topic with a new checkpointLocation",
+            )
+        return {number: offsets.partitions.get(number, 0) for number in self.bounds()}
+
+    def backlogs(self, places: Mapping[int, int]) -> dict[int, Backlog]:
+        """Return what each partition has beyond its place."""
+        found = {}
+        for number, each in self.bounds().items():
+            row_size = each.size / each.row_count if each.row_count else 0.0
+            start = max(places.get(number, 0), 0)
+            found[number] = Backlog(start, max(each.end, start), row_size, each.versions)
+        return found
+
+    def spans(
+        self,
+        ranges: Mapping[int, tuple[int, int]],
+        exact: pa.Schema,
+        version: int,
+    ) -> list[Span]:
+        """Return what tasks read. Raise RowsLost where some are gone, if that matters."""
+        where, view = self.where, self.topic.core.view
+        shown = self._shown(version, exact)
+        schemas = tuple(
+            (number, schema.serialize().to_pybytes()) for number, schema in view.schemas.items()
+        )
+        tasks = split(self._retained(ranges), self.options.partition_count_min)
+        return [
+            Span(
+                where=where,
+                topic=self.topic.name,
+                partition=number,
+                namespace=view.partition(number).namespace,
+                created=view.partition(number).created,
+                start=start,
+                end=end,
+                version=shown,
+                schemas=schemas,
+                exact=exact.serialize().to_pybytes(),
+            )
+            for number, start, end in tasks
+        ]
+
+    def _shown(self, version: int, exact: pa.Schema) -> int:
+        """Return the version in which rows are shown: the query's, or the newest if pinned."""
+        if self.options.schema_change != PIN or version == self.version:
+            return version
+        newest = self.topic.core.view.schemas[self.version]
+        for field in exact:
+            place = newest.get_field_index(field.name)
+            if place >= 0 and not newest.field(place).type.equals(field.type):
+                raise SchemaChanged(
+                    f"column {field.name} of {self.topic.name} is {newest.field(place).type} "
+                    f"now, and {field.type} in this query",
+                    hint="A wider type cannot be pinned. Restart the query to go on",
+                )
+        return self.version
+
+    def _retained(self, ranges: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+        bounds, found = self.bounds(), {}
+        for number, (start, end) in ranges.items():
+            first = bounds[number].first
+            if start >= first or start >= end:
+                found[number] = (start, end)
+                continue
+            if self.options.fail_on_data_loss:
+                raise RowsLost(
+                    f"rows {start} to {min(first, end) - 1} of partition {number} of "
+                    f"{self.topic.name} were trimmed before they were read",
+                    hint='Go on without them with .option("failOnDataLoss", "false")',
+                )
+            found[number] = (min(first, end), end)
+        return found
+
+
+def address_of(options: Options) -> str:
+    """Return where the log answers."""
+    if options.address is not None:
+        return options.address
+    assert options.path is not None
+    socket = Path(options.path, SOCKET_NAME).absolute()
+    if not socket.exists():
+        raise Unavailable(
+            f"no process holds {options.path}",
+            hint=f"Start one: headrace serve --data {options.path}",
+        )
+    return f"unix:{socket}"
+
+
+def release() -> str:
+    """Return what this is a release of, for the node's log."""
+    with suppress(metadata.PackageNotFoundError):
+        return f"spark {metadata.version('headrace')}"
+    return "spark"
+
+
+def _token(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise BadRequest(f"tokenFile: {error}", hint="Name a file with the token") from error
+
+
+def _has(schema: pa.Schema, exact: pa.Schema) -> bool:
+    """Tell whether all columns are there, in types that differ in missing values at most."""
+    places = [schema.get_field_index(field.name) for field in exact]
+    return min(places, default=0) >= 0 and all(
+        _bare(schema.field(place).type) == _bare(field.type)
+        for place, field in zip(places, exact, strict=True)
+    )
+
+
+def _bare(kind: pa.DataType) -> str:
+    return str(kind).replace(" not null", "")

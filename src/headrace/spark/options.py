@@ -1,0 +1,205 @@
+"""The options of the source and the sink: what may be said, and what was meant.
+
+Spark gives option names in lower case. A name that is nearly one of ours is an error with the
+suggestion; other names are Spark's own, and pass.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.errors import BadConfig
+from headrace.model.units import parse_size
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+STOP: Final = "stop"
+PIN: Final = "pin"
+
+_NAMES: Final = (
+    "topic",
+    "address",
+    "path",
+    "columns",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "groupId",
+    "schemaChange",
+    "tokenFile",
+    "key",
+    "txnAppId",
+    "txnVersion",
+)
+_OURS: Final = {name.lower(): name for name in _NAMES}
+_NEAR: Final = 2  # edits that make a name a misspelt one
+
+Start = str | dict[int, int]  # earliest, latest, or an offset for each partition
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a query says about a topic, checked."""
+
+    topic: str
+    address: str | None
+    path: str | None
+    columns: tuple[str, ...] | None
+    starting_offsets: Start | None
+    starting_timestamp: str | None
+    ending_offsets: Start | None
+    row_count_max: int | None
+    size_max: int | None
+    partition_count_min: int
+    fail_on_data_loss: bool
+    group: str | None
+    schema_change: str
+    token_file: str | None
+    key: str | None
+    app_id: str | None
+    app_version: int | None
+
+    @property
+    def place(self) -> str:
+        """Where the log is, in words."""
+        return self.address or self.path or ""
+
+
+def parse(given: Mapping[str, str]) -> Options:
+    """Read the options of one query. BadConfig names what is wrong."""
+    found = {key.lower(): value for key, value in given.items()}
+    for key in found:
+        if key not in _OURS:
+            _refuse_if_near(key)
+    taken = _Taken(found)
+    options = Options(
+        topic=taken.needed("topic"),
+        address=taken.text("address"),
+        path=taken.text("path"),
+        columns=taken.names("columns"),
+        starting_offsets=taken.offsets("startingOffsets"),
+        starting_timestamp=taken.text("startingTimestamp"),
+        ending_offsets=taken.offsets("endingOffsets"),
+        row_count_max=taken.count("maxOffsetsPerTrigger"),
+        size_max=taken.size("maxBytesPerTrigger"),
+        partition_count_min=taken.count("minPartitions") or 1,
+        fail_on_data_loss=taken.switch("failOnDataLoss", default=True),
+        group=taken.text("groupId"),
+        schema_change=taken.one_of("schemaChange", (STOP, PIN)),
+        token_file=taken.text("tokenFile"),
+        key=taken.text("key"),
+        app_id=taken.text("txnAppId"),
+        app_version=taken.count("txnVersion"),
+    )
+    _check_together(options)
+    return options
+
+
+def _check_together(options: Options) -> None:
+    if (options.address is None) == (options.path is None):
+        flaw = "is not said" if options.address is None else "and path are both said"
+        hint = 'Say where the log is: .option("address", "host:port") or .option("path", dir)'
+        raise BadConfig("address", flaw, hint=hint)
+    if options.starting_offsets is not None and options.starting_timestamp is not None:
+        raise BadConfig(
+            "startingOffsets", "and startingTimestamp are both said", hint="Give one of them"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    found: Mapping[str, str]
+
+    def text(self, name: str) -> str | None:
+        value = self.found.get(name.lower())
+        return None if value is None else str(value).strip()
+
+    def needed(self, name: str) -> str:
+        value = self.text(name)
+        if not value:
+            raise BadConfig(name, "is not said", hint=f'Add .option("{name}", …)')
+        return value
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        found = tuple(part.strip() for part in value.split(","))
+        if not all(found):
+            raise BadConfig(name, f"has an empty name: {value!r}", hint="Write a,b,c")
+        return found
+
+    def count(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdigit()) or not 0 < int(value) < 2**63:
+            raise BadConfig(name, f"is {value!r}", hint="Give a whole number from 1 on")
+        return int(value)
+
+    def size(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            found = parse_size(value)
+        except BadConfig as error:
+            raise BadConfig(name, Exception.__str__(error), hint=error.hint) from None
+        if found <= 0:
+            raise BadConfig(name, f"is {value!r}", hint="Give a size above 0, such as 64MiB")
+        return found
+
+    def switch(self, name: str, *, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise BadConfig(name, f"is {value!r}", hint="Give true or false")
+        return value.lower() == "true"
+
+    def one_of(self, name: str, words: tuple[str, ...]) -> str:
+        value = self.text(name)
+        if value is None:
+            return words[0]
+        if value.lower() not in words:
+            raise BadConfig(name, f"is {value!r}", hint=f"Give {' or '.join(words)}")
+        return value.lower()
+
+    def offsets(self, name: str) -> Start | None:
+        value = self.text(name)
+        if value is None or value.lower() in (EARLIEST, LATEST):
+            return value if value is None else value.lower()
+        try:
+            found = {int(key): int(place) for key, place in json.loads(value).items()}
+        except (AttributeError, TypeError, ValueError):
+            hint = 'Give earliest, latest, or an offset for each partition: {"0": 10, "1": 7}'
+            raise BadConfig(name, f"is {value[:100]!r}", hint=hint) from None
+        if any(place < 0 for place in found.values()):
+            raise BadConfig(name, "has an offset below 0", hint="Offsets begin with 0")
+        return found
+
+
+def _refuse_if_near(key: str) -> None:
+    for name, shown in _OURS.items():
+        if _distance(key, name) <= _NEAR:
+            raise BadConfig(key, "is no option", hint=f"Is it {shown}?")
+
+
+def _distance(a: str, b: str) -> int:
+    """Count the edits that make one word the other."""
+    if abs(len(a) - len(b)) > _NEAR:
+        return _NEAR + 1
+    row = list(range(len(b) + 1))
+    for number, letter in enumerate(a, 1):
+        before, row[0] = row[0], number
+        for place, other in enumerate(b, 1):
+            before, row[place] = (
+                row[place],
+                min(row[place] + 1, row[place - 1] + 1, before + (letter != other)),
+            )
+    return row[-1]

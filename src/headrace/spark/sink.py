@@ -1,0 +1,155 @@
+"""`write` and `writeStream` `.format("headrace")`: exactly once, whatever is tried twice.
+
+Each task stages its rows and says in its message which stages it made. `commit` publishes these
+and no others, as one version of one writer: Spark's query id and batch id. A batch that Spark
+repeats is the same version, and adds nothing.
+"""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from headrace.errors import BadConfig, BadRequest
+from headrace.spark.desk import Desk
+from headrace.spark.options import parse
+from headrace.spark.worker.plain import plainly
+from headrace.spark.worker.write import Deed, Target, stage_all
+from headrace.wire.writers import writer_of
+from headrace.wire.writing import Discard, Discarded, Publish, Published, Receipt
+
+PLAN_TIMEOUT = "10s"  # of one question while a query is planned
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """What one task did."""
+
+    deed: Deed
+    receipts: tuple[Receipt, ...]
+
+
+class _Writer:
+    """What both writers are made of. `target` is found on the driver, before it is copied."""
+
+    def __init__(self, options: dict[str, str], *, overwrite: bool) -> None:
+        self._options = options
+        if overwrite:
+            raise BadRequest(
+                "a log is appended to, and never overwritten",
+                hint='Use mode("append"), or outputMode("append") for a stream',
+            )
+        self._target = target_of(options)
+
+    def _stage(self, deed: Deed, batches: Iterator[pa.RecordBatch]) -> Message:
+        context = TaskContext.get()
+        turn = 0 if context is None else context.partitionId()
+        return Message(deed, stage_all(self._target, deed, batches, turn))
+
+    def _publish(self, messages: list[Any]) -> None:
+        found = [each for each in messages if isinstance(each, Message)]
+        if not found:
+            return
+        deed = found[0].deed
+        namespace, _ = self._target.partitions[0]
+        stages = tuple(receipt for each in found for receipt in each.receipts)
+        with self._target.where.link() as link:
+            link.ask(
+                Publish(
+                    namespace=namespace,
+                    created=self._target.created,
+                    writer=writer_of(deed.app_id),
+                    version=deed.version,
+                    stages=stages,
+                ),
+                Published,
+            )
+
+    def _discard(self, messages: list[Any]) -> None:
+        """Free what was staged. It expires by itself, too."""
+        found = [each for each in messages if isinstance(each, Message)]
+        stage_ids = tuple(receipt.stage_id for each in found for receipt in each.receipts)
+        if not stage_ids:
+            return
+        namespace, _ = self._target.partitions[0]
+        writer = writer_of(found[0].deed.app_id)
+        with self._target.where.link() as link:
+            request = Discard(namespace, self._target.created, writer, stage_ids)
+            link.ask(request, Discarded, seconds=10.0)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """The sink of a streaming query: the writer is its query id, the version its batch id."""
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+        assert query is not None
+        assert batch is not None
+        return self._stage(Deed(f"spark/{query}", int(batch) + 1), iterator)
+
+    @plainly
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        self._publish(messages)
+
+    @plainly
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        self._discard(messages)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """The sink of one write. With `txnAppId` and `txnVersion`, a repeated one adds nothing."""
+
+    def __init__(self, options: dict[str, str], *, overwrite: bool) -> None:
+        super().__init__(options, overwrite=overwrite)
+        said = parse(options)
+        if (said.app_id is None) != (said.app_version is None):
+            missing = "txnVersion" if said.app_version is None else "txnAppId"
+            raise BadConfig(missing, "is not said", hint="Give both, or neither")
+        self._deed = Deed(said.app_id or f"spark-batch/{uuid.uuid4()}", said.app_version or 1)
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        return self._stage(self._deed, iterator)
+
+    @plainly
+    def commit(self, messages: list[Any]) -> None:
+        self._publish(messages)
+
+    @plainly
+    def abort(self, messages: list[Any]) -> None:
+        self._discard(messages)
+
+
+def target_of(options: dict[str, str]) -> Target:
+    """Look the topic up."""
+    found = parse(options)
+    desk = Desk(found, PLAN_TIMEOUT)
+    try:
+        view = desk.topic.core.view
+        key = found.key or desk.topic.key
+        if key is not None and key not in desk.topic.schema.names:
+            raise BadConfig("key", f"{desk.topic.name} has no column {key!r}")
+        return Target(
+            where=desk.where,
+            topic=desk.topic.name,
+            created=desk.topic.created,
+            partitions=tuple((each.namespace, each.created) for each in view.info.partitions),
+            version=view.version,
+            schema=desk.topic.schema.serialize().to_pybytes(),
+            key=key,
+        )
+    finally:
+        desk.close()

@@ -1,0 +1,214 @@
+"""`spark.read` and `spark.readStream` `.format("headrace")`.
+
+Spark makes these objects in processes of its own and copies them to executors: they hold plain
+values, and connect when they are first asked for something. Nothing is raised by constructors,
+since Spark would hide it.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructField, StructType
+
+from headrace.spark.desk import Desk, SchemaChanged
+from headrace.spark.offsets import Offsets, from_json
+from headrace.spark.options import LATEST, PIN, parse
+from headrace.spark.plan import next_ends, next_version
+from headrace.spark.sink import BatchWriter, StreamWriter
+from headrace.spark.worker.plain import plain_rows, plainly
+from headrace.spark.worker.read import Span, read
+
+NAME: Final = "headrace"
+PLAN_TIMEOUT: Final = "10s"  # of one question while a query is planned
+RUN_TIMEOUT: Final = "120s"  # while it runs: an error ends it, and a node may restart
+POLL_SECONDS: Final = 0.02  # an idle query asks every 10 ms: answers stay good for this long
+
+
+class HeadraceSource(DataSource):
+    """The data source that Spark knows by its name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    @plainly
+    def schema(self) -> StructType:
+        desk = Desk(parse(self.options), PLAN_TIMEOUT)
+        try:
+            return _spark_schema(desk.schema())
+        finally:
+            desk.close()
+
+    @plainly
+    def reader(self, schema: StructType) -> "BatchReader":
+        return BatchReader(dict(self.options), schema)
+
+    @plainly
+    def streamReader(self, schema: StructType) -> "StreamReader":
+        return StreamReader(dict(self.options), schema)
+
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(dict(self.options), overwrite=overwrite)
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(dict(self.options), overwrite=overwrite)
+
+
+class Task(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(span)
+        self.span = span
+
+
+class _Reader:
+    """What both readers are made of."""
+
+    timeout = PLAN_TIMEOUT
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._given = options
+        self._schema = schema
+        self._found: Desk | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connection behind: another process makes its own."""
+        return {**self.__dict__, "_found": None}
+
+    @property
+    def _desk(self) -> Desk:
+        if self._found is None:
+            self._found = Desk(parse(self._given), self.timeout)
+        return self._found
+
+    @property
+    def _exact(self) -> pa.Schema:
+        return to_arrow_schema(self._schema, timezone="UTC")
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of one task, on an executor."""
+        assert isinstance(partition, Task)
+        return plain_rows(read(partition.span))
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """Rows of a range that is fixed when the query is planned."""
+
+    @plainly
+    def partitions(self) -> list[InputPartition]:
+        desk, options, exact = self._desk, self._desk.options, self._exact
+        starts = desk.places(options.starting_offsets, options.starting_timestamp)
+        ends = desk.places(options.ending_offsets or LATEST)
+        ranges = {number: (start, max(start, ends[number])) for number, start in starts.items()}
+        return [Task(span) for span in desk.spans(ranges, exact, desk.version_of(exact))]
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Rows as they are committed. It lives in one process of the driver."""
+
+    timeout = RUN_TIMEOUT
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._version: int | None = None  # of the schema that the query has
+        self._until: dict[int, int] | None = None  # where an availableNow run ends
+        self._asked: tuple[float, str, dict[str, Any]] | None = None
+
+    @plainly
+    def initialOffset(self) -> dict[str, Any]:
+        options = self._desk.options
+        places = self._desk.places(options.starting_offsets, options.starting_timestamp)
+        return self._desk.offsets(places).to_json()
+
+    @plainly
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._desk.options
+        if options.row_count_max is not None:
+            return ReadMaxRows(options.row_count_max)
+        if options.size_max is not None:
+            return ReadMaxBytes(options.size_max)
+        return ReadAllAvailable()
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = {number: each.end for number, each in self._desk.bounds().items()}
+
+    @plainly
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        key = f"{start}{limit}"
+        if self._asked is not None:
+            when, asked, answer = self._asked
+            if asked == key and time.monotonic() - when < POLL_SECONDS:
+                return answer
+        answer = self._latest(from_json(start), limit).to_json()
+        self._asked = (time.monotonic(), key, answer)
+        return answer
+
+    def _latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        desk, options = self._desk, self._desk.options
+        places = desk.check(start)
+        backlogs = desk.backlogs(places)
+        if self._until is not None:
+            backlogs = {
+                number: each.up_to(self._until.get(number, each.start))
+                for number, each in backlogs.items()
+            }
+        self._check_version(next_version(backlogs))
+        if isinstance(limit, ReadAllAvailable):
+            return desk.offsets(next_ends(backlogs, None, None))
+        return desk.offsets(next_ends(backlogs, options.row_count_max, options.size_max))
+
+    def _check_version(self, version: int | None) -> None:
+        """Stop where rows begin that the query's schema cannot show."""
+        known = self._query_version
+        if version is None or version <= known or self._desk.options.schema_change == PIN:
+            return
+        name = self._desk.topic.name
+        raise SchemaChanged(
+            f"the schema of {name} has version {version} from here on, this query has {known}",
+            hint="Nothing is lost: restart the query to go on with the new columns, "
+            'or set .option("schemaChange", "pin") to go on without them',
+        )
+
+    @property
+    def _query_version(self) -> int:
+        """The version that the query's columns were taken from, when it began."""
+        if self._version is None:
+            self._version = self._desk.version_of(self._exact)
+        return self._version
+
+    @plainly
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        desk = self._desk
+        starts, ends = desk.check(from_json(start)), from_json(end).partitions
+        ranges = {number: (starts.get(number, 0), place) for number, place in ends.items()}
+        spans = desk.spans(ranges, self._exact, self._query_version)
+        return [Task(span) for span in spans]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the checkpointLocation is the truth, and this call comes late."""
+
+
+def _spark_schema(schema: pa.Schema) -> StructType:
+    """Return columns as Spark calls them. All may be null to Spark: it checks no promise."""
+    found = from_arrow_schema(schema)
+    return StructType([StructField(each.name, each.dataType) for each in found])

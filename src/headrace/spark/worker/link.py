@@ -1,0 +1,209 @@
+"""One connection to a node, for a task on an executor: it asks, and waits for the answer.
+
+Nothing here needs more than the standard library, so that an executor needs no more either. A
+lost connection is made anew and the question asked again, until the deadline: whoever asks must
+ask for something that may be asked twice.
+"""
+
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from headrace.errors import (
+    BadFrame,
+    Busy,
+    ConnectionLost,
+    HeadraceError,
+    Unauthorized,
+    Unavailable,
+    Unknown,
+)
+from headrace.wire.address import Address, parse_addresses
+from headrace.wire.frame import Frame, FrameReader, check_body, decode_message, encode_frame
+from headrace.wire.greeting import VERSION, Accepted, Failed, Hello, Proof, Welcome
+from headrace.wire.messages import Message, Reply
+from headrace.wire.msgpack import Buffer
+from headrace.wire.proof import NONCE_SIZE, client_mac, matches, node_mac
+from headrace.wire.refusals import to_error
+
+CONNECT_SECONDS: Final = 5.0  # of one try; another address may be better
+ASK_SECONDS: Final = 120.0  # of one question, tries and waits included: a node may restart
+WAIT_SECONDS: Final = (0.05, 2.0)  # between tries: the first, and the longest
+
+Answer = TypeVar("Answer")
+
+
+class Link:
+    """To the first address that answers. One thread uses it."""
+
+    def __init__(self, address: str, token_file: str | None, release: str) -> None:
+        self._addresses = parse_addresses(address)
+        self._token_file = token_file
+        self._release = release
+        self._socket: socket.socket | None = None
+        self._reader = FrameReader()
+        self._next_id = 1
+        self._place = 0  # of the address that is tried next
+        self.body_size_max = 0  # the node says it
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cut the connection; the next question makes another."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def ask(
+        self,
+        request: Message,
+        expected: type[Answer],
+        body: Sequence[Buffer] = (),
+        *,
+        seconds: float = ASK_SECONDS,
+    ) -> tuple[Answer, Buffer]:
+        """Ask until there is an answer. Raise what the node says no with, or Unavailable."""
+        deadline = time.monotonic() + seconds
+        wait, longest = WAIT_SECONDS
+        while True:
+            try:
+                reply, rows = self._ask(request, body, deadline)
+            except (Unavailable, Unknown) as error:
+                pause = _pause(error, wait)
+                if time.monotonic() + pause >= deadline:
+                    raise
+                time.sleep(pause)
+                wait = min(2 * wait, longest)
+                continue
+            if not isinstance(reply, expected):
+                raise BadFrame(
+                    f"expected {expected.__name__}, found {type(reply).__name__}",
+                    hint="Use the same release on both sides",
+                )
+            return reply, rows
+
+    def _ask(
+        self, request: Message, body: Sequence[Buffer], deadline: float
+    ) -> tuple[Reply, Buffer]:
+        if self._socket is None:
+            self._connect()
+        try:
+            return self._exchange(request, body, deadline)
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"the connection was lost: {error}") from error
+        except (BadFrame, ConnectionLost):
+            self.close()
+            raise
+
+    def _connect(self) -> None:
+        failure: HeadraceError | None = None
+        for _ in self._addresses:
+            address = self._addresses[self._place % len(self._addresses)]
+            try:
+                self._socket = _connected(address)
+                self._reader = FrameReader()
+                self._greet()
+            except OSError as error:
+                failure = ConnectionLost(f"no node answers at {address}: {error}")
+            except Unavailable as error:
+                failure = error
+            except HeadraceError:
+                self.close()
+                raise
+            else:
+                return
+            self.close()
+            self._place += 1
+        assert failure is not None
+        raise failure
+
+    def _greet(self) -> None:
+        deadline = time.monotonic() + CONNECT_SECONDS
+        nonce = secrets.token_bytes(NONCE_SIZE)
+        welcome, _ = self._exchange(Hello(VERSION, VERSION, self._release, nonce), (), deadline)
+        if not isinstance(welcome, Welcome):
+            raise BadFrame(f"expected Welcome, found {type(welcome).__name__}")
+        self.body_size_max = welcome.body_size_max
+        if not welcome.needs_proof:
+            return
+        token = _token(self._token_file)
+        proof = Proof(client_mac(token, nonce, welcome.nonce))
+        accepted, _ = self._exchange(proof, (), deadline)
+        mac = accepted.mac if isinstance(accepted, Accepted) else b""
+        if not matches(mac, node_mac(token, nonce, welcome.nonce)):
+            raise Unauthorized("the node does not know the token", hint="Check the address")
+
+    def _exchange(
+        self, message: Message, body: Sequence[Buffer], deadline: float
+    ) -> tuple[Reply, Buffer]:
+        connection = self._socket
+        assert connection is not None
+        request_id, self._next_id = self._next_id, self._next_id + 1
+        left = max(deadline - time.monotonic(), 0.001)
+        connection.settimeout(left)
+        for piece in encode_frame(message, request_id, body, int(left * 1_000)):
+            connection.sendall(piece)
+        frame = self._receive(connection, lambda: deadline - time.monotonic())
+        reply = decode_message(frame)
+        if frame.body_crc is None:
+            raise BadFrame("a body came without its CRC-32")
+        check_body(frame)
+        if isinstance(reply, Failed):
+            raise to_error(reply)
+        if frame.id != request_id:
+            raise BadFrame(f"an answer to request {frame.id}, not to {request_id}")
+        return reply, frame.body  # type: ignore[return-value]  # `ask` looks at its type
+
+    def _receive(self, connection: socket.socket, left: Callable[[], float]) -> Frame:
+        while True:
+            connection.settimeout(max(left(), 0.001))
+            count = connection.recv_into(self._reader.get_buffer(0))
+            if not count:
+                raise ConnectionLost("the node closed the connection")
+            for frame in self._reader.received(count):
+                return frame
+
+
+def _connected(address: Address) -> socket.socket:
+    if address.path:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.settimeout(CONNECT_SECONDS)
+        try:
+            made.connect(address.path)
+        except OSError:
+            made.close()
+            raise
+        return made
+    made = socket.create_connection((address.host, address.port), CONNECT_SECONDS)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
+def _token(path: str | None) -> bytes:
+    if path is None:
+        raise Unauthorized("the node wants a token", hint='Set the option "tokenFile"')
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip().encode()
+    except OSError as error:
+        hint = "The file must be there on every executor, too"
+        raise Unauthorized(f"the token cannot be read: {error}", hint=hint) from error
+
+
+def _pause(error: HeadraceError, wait: float) -> float:
+    if isinstance(error, Busy) and error.retry_after_ms:
+        return error.retry_after_ms / 1_000
+    return wait

@@ -1,0 +1,158 @@
+"""Rows of one range, read by a task on an executor.
+
+The same range is always the same rows, whoever reads it, and how often.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.errors import BadFrame
+from headrace.model.place import Place, Shape, cut, read_entry
+from headrace.spark.worker.link import Link
+from headrace.wire.reading import Fetch, Fetched, Piece
+
+FETCH_SIZE: Final = 8 * 1024 * 1024  # of one answer
+# Spark takes batches as they come. Around 10,000 rows were the fastest; wide ones are cut.
+ROWS: Final = 10_000
+SIZE: Final = 16 * 1024 * 1024
+_ALIGNMENT: Final = 64  # of the pieces of a body
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """How to reach the log."""
+
+    address: str
+    token_file: str | None
+    release: str
+
+    def link(self) -> Link:
+        return Link(self.address, self.token_file, self.release)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows `start` to before `end` of one partition, and how they are shown."""
+
+    where: Where
+    topic: str
+    partition: int
+    namespace: int
+    created: int
+    start: int
+    end: int
+    version: int  # of the schema in which rows are shown
+    schemas: tuple[tuple[int, bytes], ...]  # every version that may come, as Arrow writes it
+    exact: bytes  # the schema that Spark expects, as Arrow writes it
+
+    @property
+    def row_count(self) -> int:
+        return self.end - self.start
+
+
+def read(span: Span) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a span, in order, as batches of about `ROWS`."""
+    schemas = {version: _schema(data) for version, data in span.schemas}
+    exact = _schema(span.exact)
+    shape = Shape.of(schemas[span.version], exact.names)
+    for batch in gathered(_entries(span, schemas, shape)):
+        yield conformed(batch, exact)
+
+
+def conformed(batch: pa.RecordBatch, exact: pa.Schema) -> pa.RecordBatch:
+    """Return a batch in Spark's very types; they differ in which values may be missing."""
+    columns = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip(batch.columns, exact, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=exact)
+
+
+def _schema(data: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def _entries(
+    span: Span, schemas: dict[int, pa.Schema], shape: Shape
+) -> Iterator[pa.RecordBatch]:
+    start = span.start
+    with span.where.link() as link:
+        while start < span.end:
+            request = Fetch(
+                namespace=span.namespace,
+                created=span.created,
+                start=start,
+                end=span.end,
+                size_max=FETCH_SIZE,
+                wait_ms=0,
+                columns=tuple(shape.schema.names),
+                version=span.version,
+            )
+            fetched, body = link.ask(request, Fetched)
+            if not start < fetched.next <= span.end:
+                raise BadFrame(f"rows from {start} on were asked for, to {fetched.next} came")
+            view = memoryview(body)
+            for piece, data in _pieces(fetched.pieces, view):
+                rows = _rows(span, piece, data, schemas, shape)
+                rows = cut(rows, piece.first, start, fetched.next)
+                if rows.num_rows:
+                    yield rows
+                start += rows.num_rows
+            if start != fetched.next:
+                raise BadFrame(f"rows to {fetched.next} were promised, to {start} came")
+
+
+def _pieces(pieces: tuple[Piece, ...], body: memoryview) -> Iterator[tuple[Piece, memoryview]]:
+    position = 0
+    for piece in pieces:
+        data = body[position : position + piece.size]
+        if data.nbytes != piece.size:
+            raise BadFrame(f"{piece.size} bytes of rows were promised, {data.nbytes} came")
+        yield piece, data
+        position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _rows(
+    span: Span,
+    piece: Piece,
+    data: memoryview,
+    schemas: dict[int, pa.Schema],
+    shape: Shape,
+) -> pa.RecordBatch:
+    if not piece.is_entry:
+        return pa.ipc.read_record_batch(pa.py_buffer(data), shape.schema)
+    schema = schemas.get(piece.schema_id)
+    if schema is None:
+        raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
+    place = Place(span.partition, piece.first, piece.timestamp)
+    return read_entry(data, schema, piece.row_count, place, shape)
+
+
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Put small batches together and cut large ones."""
+    held: list[pa.RecordBatch] = []
+    row_count = size = 0
+    for batch in batches:
+        for part in _parts(batch):
+            if held and (row_count + part.num_rows > ROWS or size + part.nbytes > SIZE):
+                yield _joined(held)
+                held, row_count, size = [], 0, 0
+            held.append(part)
+            row_count += part.num_rows
+            size += part.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    wide = max(1, -(-batch.nbytes // SIZE))
+    step = min(ROWS, -(-batch.num_rows // wide))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -1,0 +1,113 @@
+"""Rows that a task on an executor puts into stages.
+
+A stage has a random id, so that a task that runs twice, or goes on after it was given up, makes
+another one: only what its message names is published. Stages that nobody publishes expire.
+"""
+
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.errors import Refused
+from headrace.model.batch import layout
+from headrace.model.schema import conform
+from headrace.model.split import bodies_of, by_key, gathered
+from headrace.spark.worker.link import Link
+from headrace.spark.worker.read import Where
+from headrace.wire.writers import STAGE_ID_SIZE, SUPERSEDED, writer_of
+from headrace.wire.writing import Receipt, Stage, Staged
+
+BODY_SIZE: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The topic that is written to, as it was when the query was planned."""
+
+    where: Where
+    topic: str
+    created: int
+    partitions: tuple[tuple[int, int], ...]  # namespace and birth of each
+    version: int  # of the schema
+    schema: bytes  # as Arrow writes it
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Whose rows these are: one version of one writer is published once."""
+
+    app_id: str
+    version: int
+
+
+@dataclass(slots=True)
+class _Open:
+    stage_id: bytes = field(default_factory=lambda: secrets.token_bytes(STAGE_ID_SIZE))
+    receipt: Receipt | None = None  # of everything in it
+
+    @property
+    def number(self) -> int:
+        return 0 if self.receipt is None else self.receipt.op_count
+
+
+def stage_all(
+    target: Target, deed: Deed, batches: Iterable[pa.RecordBatch], turn: int
+) -> tuple[Receipt, ...]:
+    """Stage rows and return the receipts. `turn`: where whole batches without a key begin.
+
+    Nothing is staged for a version that is published already.
+    """
+    schema = pa.ipc.read_schema(pa.py_buffer(target.schema))
+    stages: dict[int, _Open] = {}
+    with target.where.link() as link:
+        for partition, rows in _parted(target, _fitting(batches, schema), turn):
+            stage = stages.setdefault(partition, _Open())
+            try:
+                _put(link, target, deed, partition, stage, rows)
+            except Refused as error:
+                if error.code != SUPERSEDED:
+                    raise
+                return ()  # the answer to Publish tells what is there
+    return tuple(each.receipt for each in stages.values() if each.receipt is not None)
+
+
+def _fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    filled = (conform(batch, schema) for batch in batches if batch.num_rows)
+    yield from gathered(filled, BODY_SIZE)
+
+
+def _parted(
+    target: Target, batches: Iterable[pa.RecordBatch], turn: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    partition_count, turns = len(target.partitions), count(turn)
+    for batch in batches:
+        if target.key is not None:
+            yield from by_key(batch, target.key, partition_count)
+        else:
+            yield next(turns) % partition_count, batch
+
+
+def _put(
+    link: Link, target: Target, deed: Deed, partition: int, stage: _Open, rows: pa.RecordBatch
+) -> None:
+    namespace, created = target.partitions[partition]
+    limit = link.body_size_max or BODY_SIZE
+    for row_count, body in bodies_of(rows, limit, BODY_SIZE, layout(rows.schema)):
+        request = Stage(
+            namespace=namespace,
+            created=created,
+            writer=writer_of(deed.app_id),
+            version=deed.version,
+            schema_id=target.version,
+            row_count=row_count,
+            stage_id=stage.stage_id,
+            number=stage.number,
+            checksum=b"",  # the frame has a CRC-32
+        )
+        staged, _ = link.ask(request, Staged, (body,))
+        stage.receipt = staged.receipt

@@ -1,0 +1,42 @@
+"""Where nodes listen, as users write it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.errors import BadRequest
+
+_UNIX: Final = "unix:"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where one node listens: a host and a port, or the path of a socket."""
+
+    host: str
+    port: int
+    path: str = ""
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"{_UNIX}{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """Read `host:port,host:port` or `unix:/path`."""
+    return tuple(_parse(part.strip(), text) for part in text.split(","))
+
+
+def _parse(part: str, text: str) -> Address:
+    if part.startswith(_UNIX) and len(part) > len(_UNIX):
+        return Address("", 0, part.removeprefix(_UNIX))
+    host, colon, port = part.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or len(port) > 5:
+        raise BadRequest(
+            f"{text[:200]!r} is no address",
+            hint="Write host:port, several with commas between, or unix:/path/of/socket",
+        )
+    if not 0 < int(port) < 2**16:
+        raise BadRequest(f"{port} is no port", hint="Ports go from 1 to 65535")
+    return Address(host, int(port))

@@ -1,0 +1,44 @@
+"""One Spark session for all tests, and real nodes that they read from."""
+
+import pytest
+from tests.client.doors import RunningNode
+
+import headrace
+
+SCHEMA = {"id": "int64", "name": "string"}
+
+
+@pytest.fixture(scope="session")
+def spark():
+    from headrace.spark.session import session
+
+    found = session(
+        "headrace-tests",
+        "local[2]",
+        spark__driver__memory="1g",
+        spark__sql__shuffle__partitions=2,
+        spark__sql__streaming__minBatchesToRetain=2,
+    )
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def log(tmp_path):
+    with headrace.open(tmp_path / "data") as log:
+        yield log
+
+
+@pytest.fixture
+def node(tmp_path):
+    with RunningNode(tmp_path / "node") as node:
+        yield node
+
+
+@pytest.fixture
+def topic(log):
+    return log.create_topic("shop/orders", SCHEMA, partitions=2)
+
+
+def rows(start, end):
+    return [{"id": number, "name": f"n{number}"} for number in range(start, end)]

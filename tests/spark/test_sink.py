@@ -1,0 +1,107 @@
+"""Writing to a topic from a real Spark."""
+
+import pytest
+from pyspark.errors import PySparkException
+from tests.spark.conftest import SCHEMA, rows
+from tests.spark.test_source import reading
+
+
+@pytest.fixture
+def copy(log):
+    return log.create_topic("shop/copy", SCHEMA, partitions=3, key="id")
+
+
+def writing(frame, tmp_path, **options):
+    writer = frame.write.format("headrace").mode("append").option("topic", "shop/copy")
+    writer = writer.option("path", str(tmp_path / "data")).options(**options)
+    writer.save()
+
+
+def copying(spark, tmp_path, **options):
+    query = (
+        reading(spark, tmp_path, stream=True, maxOffsetsPerTrigger="100")
+        .select("id", "name")
+        .writeStream.format("headrace")
+        .option("topic", "shop/copy")
+        .option("path", str(tmp_path / "data"))
+        .option("checkpointLocation", str(tmp_path / "sink"))
+        .options(**options)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+
+
+def test_topic_to_topic_is_exactly_once_when_a_batch_is_repeated(spark, tmp_path, topic, copy):
+    topic.append(rows(0, 250), partition=0)
+    assert copying(spark, tmp_path) == [100, 100, 50]
+    commits = tmp_path / "sink" / "commits"
+    last = max(
+        (each for each in commits.iterdir() if each.name.isdigit()), key=lambda p: p.name
+    )
+    last.unlink()  # as if the driver had died after the publish
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    assert copying(spark, tmp_path) == [50]
+    found = copy.read().to_table()["id"].to_pylist()
+    assert sorted(found) == list(range(250))
+
+
+def test_a_new_checkpoint_is_a_new_writer(spark, tmp_path, topic, copy):
+    topic.append(rows(0, 10), partition=0)
+    copying(spark, tmp_path)
+    copying(spark, tmp_path, checkpointLocation=str(tmp_path / "other"))
+    assert copy.read().row_count == 20
+
+
+def test_a_repeated_write_with_an_app_id_adds_nothing(spark, tmp_path, log, copy):
+    frame = spark.range(100).selectExpr("id", "cast(id as string) as name")
+    writing(frame, tmp_path, txnAppId="nightly", txnVersion="1")
+    writing(frame, tmp_path, txnAppId="nightly", txnVersion="1")
+    assert copy.read().row_count == 100
+    writing(frame, tmp_path, txnAppId="nightly", txnVersion="2")
+    assert copy.read().row_count == 200
+
+
+def test_rows_with_one_key_are_in_one_partition(spark, tmp_path, log, copy):
+    frame = spark.range(300).selectExpr("id % 10 as id", "'x' as name")
+    writing(frame, tmp_path)
+    table = copy.read().to_table().to_pandas()
+    assert len(table) == 300
+    assert table.groupby("id")["_partition"].nunique().max() == 1
+
+
+def test_a_failed_task_adds_nothing(spark, tmp_path, log, copy):
+    frame = spark.range(1000).selectExpr(
+        "case when id = 999 then raise_error('broken') else id end as id", "'x' as name"
+    )
+    with pytest.raises(PySparkException, match="broken"):
+        writing(frame, tmp_path)
+    assert copy.read().row_count == 0
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "said"),
+    [
+        (["id as idd", "'x' as name"], {}, "column 'id': it is missing"),
+        (["'text' as id", "'x' as name"], {}, "column 'id'"),
+        (["id", "'x' as name"], {"txnAppId": "a"}, "txnVersion: is not said"),
+        (["id", "'x' as name"], {"key": "none"}, "no column 'none'"),
+    ],
+)
+def test_bad_rows_and_options_are_told_before_any_trace(
+    spark, tmp_path, log, copy, columns, options, said
+):
+    with pytest.raises(PySparkException) as caught:
+        writing(spark.range(5).selectExpr(*columns), tmp_path, **options)
+    text = str(caught.value)
+    assert said in text
+    assert "Traceback" not in text.split(said)[0]
+    assert copy.read().row_count == 0
+
+
+def test_a_log_is_never_overwritten(spark, tmp_path, log, copy):
+    frame = spark.range(5).selectExpr("id", "'x' as name")
+    writer = frame.write.format("headrace").mode("overwrite").option("topic", "shop/copy")
+    with pytest.raises(PySparkException, match="appended to, and never overwritten"):
+        writer.option("path", str(tmp_path / "data")).save()

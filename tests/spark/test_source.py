@@ -1,0 +1,175 @@
+"""`format("headrace")` on a real Spark."""
+
+import json
+
+import pytest
+from pyspark.errors import PySparkException
+from tests.spark.conftest import rows
+
+from headrace.spark.session import packed
+
+
+def reading(spark, tmp_path, name="shop/orders", *, stream=False, **options):
+    reader = spark.readStream if stream else spark.read
+    reader = reader.format("headrace").option("topic", name)
+    for key, value in options.items():
+        reader = reader.option(key, value)
+    if "address" not in options:
+        reader = reader.option("path", str(tmp_path / "data"))
+    return reader.load()
+
+
+def run(frame, tmp_path):
+    """Run a query over all there is, and return the rows of each of its batches."""
+    batches = []
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    return batches
+
+
+def ids(batches):
+    return [sorted(row.id for row in batch) for batch in batches]
+
+
+def test_a_batch_read_has_typed_columns_and_every_row_once(spark, tmp_path, topic):
+    topic.append(rows(0, 1000), partition=0)
+    topic.append(rows(1000, 1500), partition=1)
+    frame = reading(spark, tmp_path)
+    assert frame.dtypes == [
+        ("_partition", "int"),
+        ("_offset", "bigint"),
+        ("_timestamp", "timestamp"),
+        ("id", "bigint"),
+        ("name", "string"),
+    ]
+    found = frame.select("id", "_partition", "_offset").collect()
+    assert sorted(row.id for row in found) == list(range(1500))
+    assert len({(row._partition, row._offset) for row in found}) == 1500
+
+
+def test_columns_offsets_and_tasks_are_chosen(spark, tmp_path, topic):
+    topic.append(rows(0, 100), partition=0)
+    frame = reading(
+        spark,
+        tmp_path,
+        columns="name,_offset",
+        startingOffsets='{"0": 10}',
+        endingOffsets='{"0": 20}',
+        minPartitions="4",
+    )
+    assert frame.columns == ["name", "_offset"]
+    assert frame.rdd.getNumPartitions() >= 4
+    assert sorted(row._offset for row in frame.collect()) == list(range(10, 20))
+
+
+def test_a_stream_reads_in_limits_and_goes_on_where_it_was(spark, tmp_path, topic):
+    topic.append(rows(0, 250), partition=0)
+    frame = reading(spark, tmp_path, stream=True, maxOffsetsPerTrigger="100")
+    assert [len(batch) for batch in run(frame, tmp_path)] == [100, 100, 50]
+    topic.append(rows(250, 300), partition=1)
+    assert ids(run(frame, tmp_path)) == [list(range(250, 300))]
+
+
+def test_a_repeated_batch_is_the_same_rows(spark, tmp_path, topic):
+    topic.append(rows(0, 50), partition=0)
+    frame = reading(spark, tmp_path, stream=True)
+    assert ids(run(frame, tmp_path)) == [list(range(50))]
+    for each in (tmp_path / "checkpoint" / "commits").iterdir():
+        each.unlink()  # as if the driver had died before it was done
+    topic.append(rows(50, 60), partition=0)
+    assert ids(run(frame, tmp_path)) == [list(range(50)), list(range(50, 60))]
+
+
+def test_a_new_schema_stops_a_query_before_its_rows_and_a_restart_goes_on(
+    spark, tmp_path, topic
+):
+    topic.append(rows(0, 5), partition=0)
+    frame = reading(spark, tmp_path, stream=True)
+    batches = []
+    query = (
+        frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    query.processAllAvailable()
+    topic.evolve({"id": "int64", "name": "string", "note": "string"})
+    topic.append([{"id": 5, "name": "n5", "note": "new"}], partition=0)
+    with pytest.raises(PySparkException, match=r"SchemaChanged: the schema of shop/orders"):
+        query.awaitTermination(60)
+    assert ids(batches) == [list(range(5))]
+    ((row,),) = run(reading(spark, tmp_path, stream=True), tmp_path)
+    assert (row.id, row.note) == (5, "new")
+
+
+def test_a_pinned_query_goes_on_without_the_new_columns(spark, tmp_path, topic):
+    topic.append(rows(0, 5), partition=0)
+    frame = reading(spark, tmp_path, stream=True, schemaChange="pin")
+    topic.evolve({"id": "int64", "name": "string", "note": "string"})
+    topic.append([{"id": 5, "name": "n5", "note": "new"}], partition=0)
+    assert frame.columns[3:] == ["id", "name"]
+    assert ids(run(frame, tmp_path)) == [list(range(5)), [5]]
+
+
+def test_a_batch_never_crosses_a_schema_version(spark, tmp_path, topic):
+    topic.append(rows(0, 5), partition=0)
+    topic.evolve({"id": "int64", "name": "string", "note": "string"})
+    topic.append([{"id": 5, "name": "n5", "note": "new"}], partition=0)
+    topic.append(rows(6, 8), partition=1)
+    frame = reading(spark, tmp_path, stream=True)
+    assert ids(run(frame, tmp_path)) == [list(range(5)), [5, 6, 7]]
+
+
+def test_a_recreated_topic_ends_the_query_by_name(spark, tmp_path, log, topic):
+    topic.append(rows(0, 5))
+    run(reading(spark, tmp_path, stream=True), tmp_path)
+    topic.delete()
+    log.create_topic("shop/orders", {"id": "int64", "name": "string"}).append(rows(0, 9))
+    with pytest.raises(PySparkException, match="TopicRecreated: shop/orders was deleted"):
+        run(reading(spark, tmp_path, stream=True), tmp_path)
+
+
+def test_trimmed_rows_end_the_query_unless_they_may_be_lost(spark, tmp_path, topic):
+    topic.append(rows(0, 5), partition=0)
+    run(reading(spark, tmp_path, stream=True), tmp_path)
+    topic.append(rows(5, 20), partition=0)
+    topic.trim(10, partition=0)
+    with pytest.raises(PySparkException, match="RowsLost: rows 5 to 9 of partition 0"):
+        run(reading(spark, tmp_path, stream=True), tmp_path)
+    frame = reading(spark, tmp_path, stream=True, failOnDataLoss="false")
+    assert ids(run(frame, tmp_path)) == [list(range(10, 20))]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": "shop/oders"}, "TopicUnknown"),
+        ({"maxOffsetPerTrigger": "5"}, "Is it maxOffsetsPerTrigger"),
+        ({"columns": "idd"}, "there is no column 'idd'. Is it 'id'?"),
+        ({"address": "127.0.0.1:1"}, r"no node answers at 127.0.0.1:1"),
+        ({"startingOffsets": '{"9": 1}'}, "shop/orders has no partition 9"),
+    ],
+)
+def test_bad_input_is_told_before_any_trace(spark, tmp_path, topic, options, said):
+    with pytest.raises(PySparkException) as caught:
+        reading(spark, tmp_path, **options).collect()
+    text = str(caught.value)
+    assert said in text
+    assert "Traceback" not in text.split(said)[0]
+
+
+def test_offsets_are_stored_as_documented(spark, tmp_path, topic):
+    topic.append(rows(0, 5), partition=1)
+    run(reading(spark, tmp_path, stream=True), tmp_path)
+    stored = (tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1]
+    assert json.loads(stored) == {
+        "v": 1,
+        "topic": "shop/orders",
+        "created": topic.created,
+        "partitions": {"0": 0, "1": 5},
+    }
+    assert packed().endswith(".zip")

@@ -1,0 +1,157 @@
+"""What runs on executors, against a real node, without Spark."""
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from tests.client.doors import RunningNode
+from tests.spark.conftest import SCHEMA, rows
+
+import headrace
+from headrace.errors import ConnectionLost, Recreated, Unauthorized
+from headrace.model.schema import SYSTEM_FIELDS
+from headrace.spark.session import packed
+from headrace.spark.worker.link import Link
+from headrace.spark.worker.read import ROWS, Span, Where, gathered, read
+from headrace.spark.worker.write import Deed, Target, stage_all
+from headrace.wire.reading import Bounds, GetBounds
+
+
+def a_span(log, topic, partition, start, end, address, **changes):
+    view = topic.core.view
+    info = view.partition(partition)
+    exact = pa.schema([*SYSTEM_FIELDS, *topic.schema])
+    given = {
+        "where": Where(address, None, "test"),
+        "topic": topic.name,
+        "partition": partition,
+        "namespace": info.namespace,
+        "created": info.created,
+        "start": start,
+        "end": end,
+        "version": view.version,
+        "schemas": tuple((v, s.serialize().to_pybytes()) for v, s in view.schemas.items()),
+        "exact": exact.serialize().to_pybytes(),
+    }
+    return Span(**{**given, **changes})
+
+
+@pytest.fixture
+def remote(node):
+    with headrace.connect(node.address) as log:
+        yield log
+
+
+def test_a_span_is_its_rows_and_no_others(node, remote):
+    topic = remote.create_topic("orders", SCHEMA)
+    for start in range(0, 500, 50):
+        topic.append(rows(start, start + 50))
+    span = a_span(remote, topic, 0, 120, 333, node.address)
+    table = pa.Table.from_batches(list(read(span)))
+    assert table["id"].to_pylist() == list(range(120, 333))
+    assert table["_offset"].to_pylist() == list(range(120, 333))
+    assert set(table["_partition"].to_pylist()) == {0}
+
+
+def test_rows_of_an_older_schema_are_shown_in_the_newer(node, remote):
+    topic = remote.create_topic("orders", {"id": "int32"})
+    topic.append([{"id": 1}])
+    topic.evolve({"id": "int64", "note": "string"})
+    topic.append([{"id": 2, "note": "x"}])
+    table = pa.Table.from_batches(list(read(a_span(remote, topic, 0, 0, 2, node.address))))
+    assert table.select(["id", "note"]).to_pylist() == [
+        {"id": 1, "note": None},
+        {"id": 2, "note": "x"},
+    ]
+
+
+def test_a_node_that_restarts_is_waited_for(tmp_path):
+    first = RunningNode(tmp_path / "node")
+    port = first.address
+    with headrace.connect(port) as log:
+        topic = log.create_topic("orders", SCHEMA)
+        topic.append(rows(0, 10))
+        span = a_span(log, topic, 0, 0, 10, port)
+        link = Link(port, None, "test")
+        info = topic.core.view.partition(0)
+        question = GetBounds((info,))
+        assert link.ask(question, Bounds)[0].bounds[0].end == 10
+    first.stop()
+    with RunningNode(tmp_path / "node", listen__address=port):
+        assert link.ask(question, Bounds)[0].bounds[0].end == 10
+        assert sum(batch.num_rows for batch in read(span)) == 10
+    link.close()
+
+
+def test_a_wrong_address_is_named():
+    link = Link("127.0.0.1:1", None, "test")
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
+        link.ask(GetBounds(()), Bounds, seconds=0.2)
+
+
+def test_a_token_is_asked_for_and_proven(tmp_path):
+    (tmp_path / "token").write_text("a secret of our own\n")
+    (tmp_path / "other").write_text("another of somebody else\n")
+    with RunningNode(tmp_path / "node", auth__token="a secret of our own") as node:
+        with Link(node.address, str(tmp_path / "token"), "test") as link:
+            assert link.ask(GetBounds(()), Bounds)[0].bounds == ()
+        for wrong in (None, str(tmp_path / "other"), str(tmp_path / "none")):
+            with Link(node.address, wrong, "test") as link, pytest.raises(Unauthorized):
+                link.ask(GetBounds(()), Bounds)
+
+
+def test_rows_of_a_deleted_topic_are_refused_not_replaced(node, remote):
+    topic = remote.create_topic("orders", SCHEMA)
+    topic.append(rows(0, 3))
+    span = a_span(remote, topic, 0, 0, 3, node.address)
+    topic.delete()
+    remote.create_topic("orders", SCHEMA).append(rows(5, 8))
+    with pytest.raises(Recreated):
+        list(read(span))
+
+
+def test_batches_are_put_together_and_cut():
+    small = pa.record_batch({"a": list(range(10))})
+    large = pa.record_batch({"a": list(range(3 * ROWS + 5))})
+    found = list(gathered(iter([small] * 20)))
+    assert [each.num_rows for each in found] == [200]
+    found = list(gathered(iter([small, large])))
+    assert sum(each.num_rows for each in found) == large.num_rows + 10
+    assert all(each.num_rows <= ROWS for each in found)
+
+
+def test_a_task_that_runs_twice_makes_other_stages(node, remote):
+    topic = remote.create_topic("orders", SCHEMA, partitions=2, key="id")
+    view = topic.core.view
+    target = Target(
+        where=Where(node.address, None, "test"),
+        topic=topic.name,
+        created=topic.created,
+        partitions=tuple((each.namespace, each.created) for each in view.info.partitions),
+        version=view.version,
+        schema=topic.schema.serialize().to_pybytes(),
+        key="id",
+    )
+    batch = pa.RecordBatch.from_pylist(rows(0, 100), topic.schema)
+    one = stage_all(target, Deed("job", 1), [batch], 0)
+    two = stage_all(target, Deed("job", 1), [batch], 0)
+    assert sum(each.row_count for each in one) == 100
+    assert {each.stage_id for each in one}.isdisjoint(each.stage_id for each in two)
+    assert topic.read().row_count == 0
+
+
+def test_executors_need_nothing_but_pyarrow(tmp_path):
+    code = (
+        "import sys\n"
+        "class Nothing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('xxhash', 'msgspec', 'uvloop', 'typer', 'rich'):\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Nothing())\n"
+        f"sys.path.insert(0, {packed()!r})\n"
+        "import headrace.spark.source, headrace.spark.worker.read, pyspark_headrace\n"
+        "assert '.zip' in headrace.spark.source.__file__, headrace.spark.source.__file__\n"
+        "pyspark_headrace.DefaultSource\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=tmp_path)
