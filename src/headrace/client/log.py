@@ -139,12 +139,13 @@ class AsyncLog:
         linger: str | float = "5ms",
         batch_rows: int = BATCH_ROWS,
         batch_size: str | int = "4MiB",
+        partition: int | None = None,
         ledger: str | PathLike[str] | None = None,
     ) -> AsyncProducer:
         """Make a producer, which sends rows in batches of so many rows or bytes.
 
-        Rows wait for others at most `linger`. A `ledger` is a file that gets a line for each
-        acknowledged batch, before that is told.
+        Rows wait for others at most `linger`, and go to `partition`, if it is said. A `ledger`
+        is a file that gets a line for each acknowledged batch, before that is told.
         """
         rows_max = whole(batch_rows, "batch_rows")
         if rows_max < 1:
@@ -152,11 +153,15 @@ class AsyncLog:
         bytes_max = size(batch_size, "batch_size")
         seconds = duration(linger, "linger").seconds
         path = None if ledger is None else path_of(ledger, "ledger")
+        found = await self._topic(topic)
+        if partition is not None:
+            found.view.partition(partition)
         producer = AsyncProducer(
-            await self._topic(topic),
+            found,
             linger=seconds,
             batch_rows=rows_max,
             batch_size=max(1, bytes_max),
+            partition=partition,
             ledger=None if path is None else Ledger(path),
         )
         self._producers = {each for each in self._producers if not each.is_closed}

@@ -33,9 +33,11 @@ class AsyncProducer:
         linger: float,
         batch_rows: int,
         batch_size: int,
+        partition: int | None = None,
         ledger: Ledger | None,
     ) -> None:
         self.topic = topic
+        self._partition = partition  # None: by key, or in turns
         self._linger = linger
         self._batch_size = batch_size
         self._basket = Basket(batch_rows, batch_size, BUFFERED * batch_rows)
@@ -172,7 +174,7 @@ class AsyncProducer:
         batches = list(batches_in(items, view.schema, view.layout.required))
         limit = topic.caller.channel.body_size_max
         for parcel in parcels(
-            view, batches, None, self._turns, limit=limit, size=self._batch_size
+            view, batches, self._partition, self._turns, limit=limit, size=self._batch_size
         ):
             done = await self._writer.put(
                 parcel.partition,

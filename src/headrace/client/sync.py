@@ -5,7 +5,7 @@ Each method runs the one of the same name of the async core, which has the detai
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
@@ -59,6 +59,11 @@ class Topic:
     def schema(self) -> pa.Schema:
         """The newest schema that this handle knows; see `refresh`."""
         return self._core.schema
+
+    @property
+    def schemas(self) -> dict[int, pa.Schema]:
+        """Every version of the schema that this handle knows, the oldest first."""
+        return self._core.schemas
 
     @property
     def partitions(self) -> int:
@@ -182,6 +187,13 @@ class Topic:
     def cursors(self, group: str | None = None) -> list[Cursor]:
         """Return where consumer groups are, and how far behind; of all, or of one."""
         return self._runner.run(self._core.cursors(group))
+
+    def store_cursors(self, group: str, places: Mapping[int, int]) -> None:
+        """Have a consumer group read on from these offsets, one for each partition named.
+
+        What it holds stays held. A consumer that runs is refused at its next commit.
+        """
+        self._runner.run(self._core.store_cursors(group, places))
 
     def delete_cursors(self, group: str) -> None:
         """Forget a consumer group: it begins anew, and holds nothing any more."""
@@ -331,18 +343,20 @@ class Log:
         linger: str | float = "5ms",
         batch_rows: int = BATCH_ROWS,
         batch_size: str | int = "4MiB",
+        partition: int | None = None,
         ledger: str | PathLike[str] | None = None,
     ) -> Producer:
         """Make a producer, which sends rows in batches of so many rows or bytes.
 
-        Rows wait for others at most `linger`. A `ledger` is a file that gets a line for each
-        acknowledged batch, before that is told.
+        Rows wait for others at most `linger`, and go to `partition`, if it is said. A `ledger`
+        is a file that gets a line for each acknowledged batch, before that is told.
         """
         making = self._core.producer(
             _core_of(topic),
             linger=linger,
             batch_rows=batch_rows,
             batch_size=batch_size,
+            partition=partition,
             ledger=ledger,
         )
         return Producer(self._runner.run(making), self._runner)
