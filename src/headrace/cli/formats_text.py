@@ -1,0 +1,128 @@
+"""Values as text: what JSON, CSV and tables show, and what `headrace produce` reads again.
+
+Times are ISO 8601 in UTC, bytes are base64, decimals and numbers that JSON has no word for are
+text. Nothing is rounded.
+"""
+
+import math
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ENCODER: Final = msgspec.json.Encoder(decimal_format="string")
+_FLOAT_WORDS: Final = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def encode_rows(batch: pa.RecordBatch) -> bytes:
+    """Return rows as NDJSON."""
+    names = batch.schema.names
+    columns = [json_values(column) for column in batch.columns]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return _ENCODER.encode_lines(rows)
+
+
+def json_values(column: pa.Array) -> list[Any]:
+    """Return a column as values that the JSON encoder writes as they are kept."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return moments(column)
+    if pa.types.is_floating(kind):
+        return _floats(column)
+    if pa.types.is_nested(kind):
+        return [_plain(each, kind) for each in column.to_pylist()]
+    return list(column.to_pylist())
+
+
+def moments(column: pa.Array) -> list[datetime | str | None]:
+    """Return timestamps; those beyond the year 9999, or before the year 1, as text."""
+    values = column.cast(pa.int64()).to_pylist()
+    known: dict[int | None, datetime | None] = {None: None}  # rows of one batch share theirs
+    try:
+        return [
+            known[each] if each in known else known.setdefault(each, _moment(each))
+            for each in values
+        ]
+    except OverflowError:
+        return list(pc.strftime(column, format="%Y-%m-%dT%H:%M:%SZ").to_pylist())
+
+
+def text_column(column: pa.Array) -> pa.Array:
+    """Return a column as CSV and tables show it: text where Arrow has none of its own."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return pa.array([_iso(each) for each in moments(column)], pa.string())
+    if pa.types.is_binary(kind):
+        found = [None if each is None else _base64(each) for each in column.to_pylist()]
+        return pa.array(found, pa.string())
+    if pa.types.is_nested(kind):
+        found = [None if each is None else _encoded(each) for each in json_values(column)]
+        return pa.array(found, pa.string())
+    if pa.types.is_decimal(kind) or pa.types.is_date(kind):
+        return column.cast(pa.string())
+    return column
+
+
+def _moment(microseconds: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _iso(moment: datetime | str | None) -> str | None:
+    if isinstance(moment, datetime):
+        return moment.isoformat().replace("+00:00", "Z")
+    return moment
+
+
+def _base64(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+def _encoded(value: object) -> str:
+    return _ENCODER.encode(value).decode()
+
+
+def _floats(column: pa.Array) -> list[float | str | None]:
+    values = list(column.to_pylist())
+    if pc.all(pc.is_finite(column)).as_py() is not False:
+        return values
+    return [_float(each) for each in values]
+
+
+def _float(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return _FLOAT_WORDS.get(value, "NaN")
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401
+    """Return a value within a list, map or struct as the encoder takes it."""
+    if value is None:
+        return None
+    for is_one, convert in _NESTED:
+        if is_one(kind):
+            return convert(value, kind)
+    return value
+
+
+def _plain_map(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401
+    pairs = [(_plain(k, kind.key_type), _plain(v, kind.item_type)) for k, v in value]
+    keys = {key for key, _ in pairs if isinstance(key, str)}
+    return dict(pairs) if len(keys) == len(pairs) else [list(pair) for pair in pairs]
+
+
+_NESTED: Final[
+    tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], Any]], ...]
+] = (
+    (pa.types.is_floating, lambda value, _: _float(value)),
+    (pa.types.is_list, lambda value, kind: [_plain(each, kind.value_type) for each in value]),
+    (pa.types.is_map, _plain_map),
+    (
+        pa.types.is_struct,
+        lambda value, kind: {each.name: _plain(value[each.name], each.type) for each in kind},
+    ),
+)

@@ -1,0 +1,370 @@
+"""Rows through NDJSON and CSV and back: exactly, or told with line, column, type and value."""
+
+import io
+import json
+import math
+from datetime import UTC, date
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.cli import formats_lines
+from headrace.cli.formats import Format, Source
+from headrace.cli.formats_lines import BadLine
+from headrace.cli.formats_open import incoming
+from headrace.cli.formats_write import writing
+from headrace.client.schemas import schema_of
+from headrace.errors import BadBatch, BadRequest, Rejected
+
+ALL = schema_of(
+    {
+        "yes": "bool",
+        "tiny": "int8",
+        "id": "int64",
+        "small": "float32",
+        "amount": "float64",
+        "name": "string",
+        "blob": "binary",
+        "day": "date",
+        "at": "timestamp",
+        "price": "decimal(10, 2)",
+        "tags": "list<string>",
+        "prices": "list<decimal(5, 1)>",
+        "sizes": "map<string, int64>",
+        "times": "map<int64, timestamp>",
+        "place": "struct<city: string, at: timestamp, far: float64>",
+    }
+)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+MOMENT = st.datetimes(timezones=st.just(UTC))
+ROW = st.fixed_dictionaries(
+    {
+        "yes": st.none() | st.booleans(),
+        "tiny": st.none() | st.integers(-128, 127),
+        "id": st.none() | st.integers(-(2**63), 2**63 - 1),
+        "small": st.none() | st.floats(width=32),
+        "amount": st.none() | st.floats(),
+        "name": st.none() | TEXT,
+        "blob": st.none() | st.binary(max_size=8),
+        "day": st.none() | st.dates(),
+        "at": st.none() | MOMENT,
+        "price": st.none() | st.decimals(-99_999_999, 99_999_999, places=2),
+        "tags": st.none() | st.lists(st.none() | TEXT, max_size=3),
+        "prices": st.none() | st.lists(st.decimals(-9_999, 9_999, places=1), max_size=3),
+        "sizes": st.none() | st.dictionaries(TEXT, st.integers(0, 9), max_size=3),
+        "times": st.none() | st.dictionaries(st.integers(0, 9), MOMENT, max_size=3),
+        "place": st.none()
+        | st.fixed_dictionaries({"city": st.none() | TEXT, "at": MOMENT, "far": st.floats()}),
+    }
+)
+
+
+def a_source(data: bytes, name: str = "rows") -> Source:
+    return Source(name, io.BufferedReader(io.BytesIO(data)), None)
+
+
+def written(table: pa.Table, kind: Format) -> bytes:
+    file = io.BytesIO()
+    with writing(file, kind, table.schema) as writer:
+        for batch in table.to_batches():
+            writer.write(batch)
+    return file.getvalue()
+
+
+def read(data: bytes, kind: Format, schema: pa.Schema) -> pa.Table:
+    with incoming(a_source(data), kind) as rows:
+        return pa.Table.from_batches(rows.batches(schema), schema)
+
+
+def taken(data: bytes, kind: Format, schema: pa.Schema):
+    """Return the rows that were given, and the error that ended them."""
+    found = []
+    with incoming(a_source(data), kind) as rows:
+        try:
+            for batch in rows.batches(schema):
+                found += batch.to_pylist()
+        except Rejected as error:
+            return found, error
+    pytest.fail("every row was taken")
+
+
+def guessed(data: bytes, kind: Format) -> pa.Schema:
+    with incoming(a_source(data), kind) as rows:
+        return rows.schema()
+
+
+def same(one: pa.Table, other: pa.Table) -> bool:
+    """Compare bit by bit: NaN is NaN here."""
+    return one.schema.equals(other.schema) and repr(one.to_pylist()) == repr(other.to_pylist())
+
+
+@pytest.mark.parametrize("kind", Format)
+@given(rows=st.lists(ROW, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_what_is_written_is_read_again_exactly(kind, rows):
+    table = pa.Table.from_pylist(rows, schema=ALL)
+    assert same(read(written(table, kind), kind, ALL), table)
+
+
+@pytest.mark.parametrize("kind", Format)
+def test_no_rows_are_no_rows(kind):
+    table = ALL.empty_table()
+    assert read(written(table, kind), kind, ALL).num_rows == 0
+
+
+@pytest.mark.parametrize("kind", [Format.NDJSON, Format.CSV])
+def test_an_empty_file_has_no_rows(kind):
+    assert read(b"", kind, ALL).num_rows == 0
+
+
+def test_one_column_of_nulls_is_kept_by_csv():
+    table = pa.table({"a": pa.array([None, "", "x", None], pa.string())})
+    data = written(table, Format.CSV)
+    assert read(data, Format.CSV, table.schema).equals(table)
+
+
+def test_csv_tells_null_from_empty_text_and_takes_what_quotes_hold():
+    schema = schema_of({"a": "string", "b": "int64"})
+    data = b'b,a\r\n1,"x\ny, ""z"""\r\n2,\r\n\r\n3,""\r\n'
+    assert read(data, Format.CSV, schema).to_pylist() == [
+        {"a": 'x\ny, "z"', "b": 1},
+        {"a": None, "b": 2},
+        {"a": "", "b": 3},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [(Format.NDJSON, b'{"id": 1}\n'), (Format.CSV, b"id\n1\n")],
+)
+def test_columns_that_are_lacking_are_null(kind, data):
+    schema = schema_of({"id": "int64", "note": "string"})
+    assert read(data, kind, schema).to_pylist() == [{"id": 1, "note": None}]
+
+
+def test_numbers_of_json_are_decimals_to_the_last_digit():
+    schema = schema_of({"price": "decimal(38, 20)", "rate": "float64"})
+    data = b'{"price": 0.12345678901234567890, "rate": 0.5}\n'
+    (row,) = read(data, Format.NDJSON, schema).to_pylist()
+    assert row == {"price": Decimal("0.12345678901234567890"), "rate": 0.5}
+
+
+def test_words_stand_for_numbers_that_json_has_not():
+    table = pa.table({"x": [math.nan, math.inf, -math.inf, 0.5]})
+    assert written(table, Format.NDJSON).split(b"\n")[:3] == [
+        b'{"x":"NaN"}',
+        b'{"x":"Infinity"}',
+        b'{"x":"-Infinity"}',
+    ]
+
+
+BAD = [
+    ("id", "x", "line 3: column 'id': expected int64, found 'x'"),
+    ("id", 1.5, "column 'id': expected int64, found 1.5"),
+    ("id", True, "column 'id': expected int64, found true"),
+    ("id", 2**63, "column 'id': expected int64, found 9223372036854775808"),
+    ("tiny", 128, "column 'tiny': expected int8, found 128"),
+    ("amount", "much", "column 'amount': expected float64, found 'much'"),
+    ("amount", True, "column 'amount': expected float64, found true"),
+    ("name", 7, "column 'name': expected string, found 7"),
+    ("yes", 1, "column 'yes': expected bool, found 1"),
+    ("day", "2026-13-01", "expected date as 2026-11-15, found '2026-13-01'"),
+    ("at", "2026-11-15T10:00:00", "expected timestamp as ISO 8601 with its zone"),
+    ("at", "2026-11-15T10:00:00.1234567Z", "to microseconds, found '2026"),
+    ("at", 1_700_000_000, "expected timestamp"),
+    ("blob", "***", "expected binary as base64, found '***'"),
+    ("price", "1.234", "expected decimal(10, 2), found '1.234'"),
+    ("price", "NaN", "expected decimal(10, 2), found 'NaN'"),
+    ("tags", "x", "column 'tags': expected list<string>, found 'x'"),
+    ("tags", [1], "column 'tags[]': expected string, found 1"),
+    ("sizes", {"a": "b"}, "column 'sizes{value}': expected int64, found 'b'"),
+    ("place", {"town": "x"}, "column 'place.town': the schema has no such column"),
+    ("nam", "x", "column 'nam': the schema has no such column. Is it 'name'?"),
+    ("_offset", 1, "leave them out, as --no-system does"),
+]
+
+
+@pytest.mark.parametrize(("column", "value", "said"), BAD)
+def test_a_value_that_does_not_fit_is_told_with_its_line(column, value, said):
+    lines = ['{"id": 1}', "", json.dumps({column: value}), '{"id": 2}']
+    found, error = taken("\n".join(lines).encode(), Format.NDJSON, ALL)
+    assert str(error).startswith("rows line 3: ")
+    assert said in str(error)
+    assert [row["id"] for row in found] == [1]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"id": ', "line 2: it is no JSON"),
+        (b'{"id": 1} {"id": 2}', "line 2"),
+        (b"[1]", "line 2: expected an object, found [1]"),
+        (b"17", "expected an object, found 17"),
+        (b'{"name": "\xff"}', "line 2: it is no JSON"),
+        (b'{"id": 1' + b"0" * 5000 + b"}", "line 2"),
+        (b'{"tags": ' + b"[" * 100_000, "line 2: it is no JSON"),
+    ],
+)
+def test_a_line_that_is_no_object_is_told(line, said):
+    with pytest.raises(BadLine) as caught:
+        read(b'{"id": 1}\n' + line + b"\n", Format.NDJSON, ALL)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_null_where_none_may_be_is_told_with_its_line():
+    schema = schema_of({"id": "int64 not null", "name": "string"})
+    with pytest.raises(BadLine, match=r"line 2: column 'id': expected a value, found null"):
+        read(b'{"id": 1}\n{"name": "x"}\n', Format.NDJSON, schema)
+    with pytest.raises(BadLine, match=r"line 3: column 'id': expected a value, found null"):
+        read(b"id,name\n1,x\n,y\n", Format.CSV, schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id\n1\nx\n", "a.csv line 3: column 'id': expected int64, found 'x'"),
+        ("id\n1\n1.0\n", "line 3: column 'id': expected int64, found '1.0'"),
+        (
+            "id,amount\n1,2\n1,1e999\n",
+            "line 3: column 'amount': expected float64, found '1e999'",
+        ),
+        ("id,at\n1,2026-11-15T10:00:00\n", "line 2: column 'at': expected timestamp as ISO"),
+        ("id,price\n1,1.234\n", "line 2: column 'price': expected decimal(10, 2)"),
+        ("id,yes\n1,maybe\n", "line 2: column 'yes': expected bool, found 'maybe'"),
+        ("id,tags\n1,[1\n", "line 2: column 'tags': expected list<string> as JSON, found '[1'"),
+        ("id,blob\n1,***\n", "line 2: column 'blob': expected binary as base64"),
+        ("id,name\n1,x\n1,2,3\n", "line 3: expected 2 fields, found others: '1,2,3'"),
+        ('id,name\n1,"x\ny"\n2\n', "line 4: expected 2 fields"),
+        ('id,name\n1,x\n2,"y\n3,z\n', "line 3: a quote is opened and not closed: '2,\"y'"),
+        ("id,nam\n1,x\n", "line 1: column 'nam': the schema has no such column. Is it 'name'?"),
+        ("id,id\n1,x\n", "line 1: 'id' is there twice"),
+        ("id,\n1,x\n", "line 1: a column has no name"),
+        ("id;name\n1;x\n", "line 1: column 'id;name': the schema has no such column"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_told_with_its_line(text, said):
+    with (
+        pytest.raises(Rejected) as caught,
+        incoming(a_source(text.encode(), "a.csv"), Format.CSV) as rows,
+    ):
+        list(rows.batches(ALL))
+    assert said in str(caught.value)
+
+
+def test_csv_that_is_not_utf8_is_told_with_its_line():
+    with pytest.raises(BadLine, match="line 3: it is not UTF-8"):
+        read(b"id,name\n1,x\n2,\xff\n", Format.CSV, ALL)
+
+
+@pytest.mark.parametrize("kind", [Format.NDJSON, Format.CSV])
+@pytest.mark.parametrize("bad", [1, 2, 999, 1_000, 1_001, 4_321, 5_000])
+def test_the_first_bad_line_is_found_wherever_it_is(kind, bad, monkeypatch):
+    monkeypatch.setattr(formats_lines, "CHUNK_SIZE", 10_000)
+    schema = schema_of({"id": "int64"})
+    values = ["x" if number == bad or number == 4_999 else number for number in range(1, 5_001)]
+    if kind is Format.CSV:
+        data, line = "\n".join(["id", *map(str, values)]), min(bad, 4_999) + 1
+    else:
+        data = "\n".join(
+            f'{{"id": {n if n != "x" else chr(34) + "x" + chr(34)}}}' for n in values
+        )
+        line = min(bad, 4_999)
+    found, error = taken(data.encode(), kind, schema)
+    assert error.line == line
+    assert [row["id"] for row in found] == list(range(1, min(bad, 4_999)))
+
+
+class TestArrowFiles:
+    def test_a_row_that_does_not_fit_is_told_and_those_before_it_are_given(self):
+        table = pa.table({"day": pa.array([0, 86_400_000, 5, 0], pa.date64())})
+        data = written(table, Format.ARROW)
+        found, error = taken(data, Format.ARROW, schema_of({"day": "date"}))
+        assert str(error).startswith("rows row 3: column 'day'")
+        assert [row["day"] for row in found] == [date(1970, 1, 1), date(1970, 1, 2)]
+
+    def test_a_column_of_another_type_is_told(self):
+        data = written(pa.table({"id": ["x"]}), Format.PARQUET)
+        with pytest.raises(Rejected, match="it is string, the schema says int64"):
+            read(data, Format.PARQUET, schema_of({"id": "int64"}))
+
+    def test_a_column_that_nobody_knows_is_told(self):
+        data = written(pa.table({"idd": [1]}), Format.PARQUET)
+        with pytest.raises(Rejected, match="Is it 'id'"):
+            read(data, Format.PARQUET, schema_of({"id": "int64"}))
+
+    @pytest.mark.parametrize("kind", [Format.PARQUET, Format.ARROW])
+    def test_a_file_that_is_cut_off_is_told(self, kind):
+        data = written(pa.table({"id": list(range(1000))}), kind)
+        with pytest.raises(BadRequest, match="rows"):
+            read(data[:-400], kind, schema_of({"id": "int64"}))
+
+    def test_an_arrow_file_is_read_as_a_stream_is(self):
+        sink = io.BytesIO()
+        table = pa.table({"id": [1, 2, 3]})
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        assert read(sink.getvalue(), Format.ARROW, table.schema).equals(table)
+
+
+class TestGuessing:
+    def test_json_values_say_their_types(self):
+        data = (
+            b'{"id": 1, "x": 1, "ok": true, "name": "ann", "tags": ["a"]}\n'
+            b'{"id": 2, "x": 2.5, "day": "2026-11-15", "at": "2026-11-15T10:00:00Z"}\n'
+        )
+        expected = {
+            "id": "int64",
+            "x": "float64",
+            "ok": "bool",
+            "name": "string",
+            "tags": "list<string>",
+            "day": "date",
+            "at": "timestamp",
+        }
+        assert guessed(data, Format.NDJSON).equals(schema_of(expected))
+
+    def test_texts_of_csv_say_their_types(self):
+        data = (
+            "id,x,ok,name,zip,day,at,local\n"
+            "1,1,true,ann,01234,2026-11-15,2026-11-15T10:00:00Z,2026-11-15T10:00:00\n"
+            "-2,2.5,FALSE,,1,2026-11-16,2026-11-15T10:00:00+01:00,2026-11-15T10:00:00\n"
+        )
+        expected = {
+            "id": "int64",
+            "x": "float64",
+            "ok": "bool",
+            "name": "string",
+            "zip": "string",
+            "day": "date",
+            "at": "timestamp",
+            "local": "string",
+        }
+        assert guessed(data.encode(), Format.CSV).equals(schema_of(expected))
+
+    @pytest.mark.parametrize(
+        ("data", "kind", "said"),
+        [
+            (b'{"a": null}\n', Format.NDJSON, "column 'a': it is null in all rows"),
+            (b"a,b\n1,\n", Format.CSV, "column 'b': it is empty in all rows"),
+            (b"", Format.NDJSON, "there are no rows to tell a schema from"),
+            (b"", Format.CSV, "there are no rows"),
+            (b'{"a": 1}\n{"a": "x"}\n', Format.NDJSON, "column 'a': its values are of several"),
+            (b'{"_a": 1}\n', Format.NDJSON, "Headrace's own"),
+            (b'{"a": 1}\nx\n', Format.NDJSON, "line 2: it is no JSON"),
+            (b"a,b\n1,2\n3\n", Format.CSV, "line 3: expected 2 fields"),
+        ],
+    )
+    def test_what_says_no_schema_is_told(self, data, kind, said):
+        with pytest.raises((BadBatch, BadRequest, BadLine)) as caught:
+            guessed(data, kind)
+        assert said in str(caught.value)
+
+    def test_rows_that_were_looked_at_are_not_lost(self):
+        data = b'{"id": 1}\n{"id": 2}\n'
+        with incoming(a_source(data), Format.NDJSON) as rows:
+            schema = rows.schema()
+            assert sum(batch.num_rows for batch in rows.batches(schema)) == 2
