@@ -1,0 +1,243 @@
+"""`--where`: a condition on rows, from text to an expression that Arrow evaluates.
+
+    either  := both ("or" both)*
+    both    := negated ("and" negated)*
+    negated := "not" negated | "(" either ")" | test
+    test    := operand sign operand | column ["not"] "in" "(" value, … ")"
+             | column "is" ["not"] "null" | column        of type bool
+    operand := column | value
+
+As in SQL, a comparison with null is neither true nor false, and such a row is left out.
+Nothing is run that was typed: only what this grammar knows becomes an expression.
+"""
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.cli.read_values import Value, scalar_for, value_of
+from headrace.cli.read_words import BadWhere, Kind, Word, words_of
+from headrace.cli.topic_schema import type_word
+from headrace.model.types import said
+
+NESTING_MAX: Final = 64  # brackets within brackets
+_SIGNS: Final = {
+    "=": "equal",
+    "==": "equal",
+    "!=": "not_equal",
+    "<>": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+_MIRRORED: Final = {
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+}
+Expression = Any  # a pc.Expression, which has no types
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition, and the columns that it looks at."""
+
+    expression: Expression
+    columns: tuple[str, ...]
+
+    def kept(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return the rows for which it is true, in their order."""
+        from pyarrow import acero  # it takes half a second, which other commands need not wait
+
+        rows = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
+        steps = [
+            acero.Declaration("table_source", rows),
+            acero.Declaration("filter", acero.FilterNodeOptions(self.expression)),
+        ]
+        found = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+        return [each for each in found.to_batches() if each.num_rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    kind: pa.DataType
+    expression: Expression
+    position: int
+
+
+def parse_where(text: str, schema: pa.Schema) -> Where:
+    """Return the condition that `text` is on rows of `schema`. BadWhere shows the place."""
+    parser = _Parser(text, schema, words_of(text))
+    expression = parser.either(0)
+    parser.expect_end()
+    where = Where(expression, tuple(parser.columns))
+    try:
+        where.kept(pa.RecordBatch.from_pylist([], schema=schema))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise BadWhere(text, 0, f"it cannot be evaluated: {said(error)}") from None
+    return where
+
+
+@dataclass(slots=True)
+class _Parser:
+    text: str
+    schema: pa.Schema
+    words: list[Word]
+    place: int = 0
+    columns: dict[str, None] = field(default_factory=dict)  # in their order
+
+    @property
+    def word(self) -> Word:
+        return self.words[self.place]
+
+    def either(self, depth: int) -> Expression:
+        found = self._both(depth)
+        while self._takes("or"):
+            found = found | self._both(depth)
+        return found
+
+    def expect_end(self) -> None:
+        if self.word.kind is not Kind.END:
+            raise self._flaw(f"expected and, or, or the end, found {self.word.shown}")
+
+    def _both(self, depth: int) -> Expression:
+        found = self._negated(depth)
+        while self._takes("and"):
+            found = found & self._negated(depth)
+        return found
+
+    def _negated(self, depth: int) -> Expression:
+        is_negated = False
+        while self._takes("not"):
+            is_negated = not is_negated
+        found = self._bracketed(depth) if self.word.says("(") else self._test()
+        return ~found if is_negated else found
+
+    def _bracketed(self, depth: int) -> Expression:
+        if depth >= NESTING_MAX:
+            raise self._flaw(f"brackets are nested more than {NESTING_MAX} deep")
+        self._expect("(")
+        found = self.either(depth + 1)
+        self._expect(")")
+        return found
+
+    def _test(self) -> Expression:
+        left = self._operand()
+        if self.word.text in _SIGNS and self.word.kind is Kind.SIGN:
+            sign = _SIGNS[self._next().text]
+            return self._compared(left, sign, self._operand())
+        if isinstance(left, Value):
+            raise self._flaw(f"expected a comparison, found {self.word.shown}")
+        if self._takes("is"):
+            return self._null_test(left)
+        if self.word.says("in") or (self.word.says("not") and self._peek().says("in")):
+            is_negated = self._takes("not")
+            self._expect("in")
+            found = self._in(left)
+            return ~found if is_negated else found
+        if pa.types.is_boolean(left.kind):
+            return left.expression
+        hint = f"{left.name!r} is {type_word(left.kind)}: compare it with a value"
+        raise self._flaw(f"expected a comparison, found {self.word.shown}", hint=hint)
+
+    def _null_test(self, column: _Column) -> Expression:
+        is_negated = self._takes("not")
+        self._expect("null")
+        return column.expression.is_valid() if is_negated else column.expression.is_null()
+
+    def _in(self, column: _Column) -> Expression:
+        self._expect("(")
+        values = [self._in_value(column)]
+        while self._takes(","):
+            values.append(self._in_value(column))
+        self._expect(")")
+        wanted = pa.array([each.as_py() for each in values], _common(values, column.kind))
+        # Null is in no list, and out of none.
+        unknown = pa.scalar(None, pa.bool_())
+        return pc.if_else(column.expression.is_null(), unknown, column.expression.isin(wanted))
+
+    def _in_value(self, column: _Column) -> pa.Scalar:
+        operand = self._operand()
+        if not isinstance(operand, Value):
+            raise BadWhere(self.text, operand.position, "expected a value, found a column")
+        return scalar_for(operand, column.kind, self.text)
+
+    def _compared(
+        self, left: "_Column | Value", sign: str, right: "_Column | Value"
+    ) -> Expression:
+        compare = getattr(pc, sign)
+        if isinstance(left, _Column) and isinstance(right, _Column):
+            return compare(left.expression, right.expression)
+        if isinstance(left, _Column) and isinstance(right, Value):
+            return compare(left.expression, scalar_for(right, left.kind, self.text))
+        if isinstance(left, Value) and isinstance(right, _Column):
+            mirrored = getattr(pc, _MIRRORED.get(sign, sign))
+            return mirrored(right.expression, scalar_for(left, right.kind, self.text))
+        hint = f"There are {said(', '.join(self.schema.names))}"
+        raise BadWhere(self.text, left.position, "neither side is a column", hint=hint)
+
+    def _operand(self) -> "_Column | Value":
+        word = self.word
+        if word.kind is Kind.NAME:
+            self._next()
+            return self._column(word)
+        value = value_of(word)
+        if value is None:
+            raise self._flaw(f"expected a column or a value, found {word.shown}")
+        self._next()
+        return value
+
+    def _column(self, word: Word) -> _Column:
+        name, *rest = [word.text] if word.text in self.schema.names else word.text.split(".")
+        if name not in self.schema.names:
+            near = get_close_matches(name, self.schema.names, 1)
+            names = said(", ".join(self.schema.names))
+            hint = (
+                f"Is it {near[0]!r}?" if near else f"Text stands in quotes; there are {names}"
+            )
+            raise BadWhere(self.text, word.position, f"there is no column {name!r}", hint=hint)
+        kind = self.schema.field(name).type
+        for part in rest:
+            if not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
+                flaw = f"{type_word(kind)} has no field {part!r}"
+                raise BadWhere(self.text, word.position, flaw)
+            kind = kind.field(part).type
+        self.columns[name] = None
+        return _Column(word.text, kind, pc.field(name, *rest), word.position)
+
+    def _peek(self) -> Word:
+        return self.words[min(self.place + 1, len(self.words) - 1)]
+
+    def _next(self) -> Word:
+        word = self.word
+        self.place += 1
+        return word
+
+    def _takes(self, text: str) -> bool:
+        if not self.word.says(text):
+            return False
+        self.place += 1
+        return True
+
+    def _expect(self, text: str) -> None:
+        if not self._takes(text):
+            raise self._flaw(f"expected {text!r}, found {self.word.shown}")
+
+    def _flaw(self, flaw: str, *, hint: str = "") -> BadWhere:
+        return BadWhere(self.text, self.word.position, flaw, hint=hint)
+
+
+def _common(values: list[pa.Scalar], kind: pa.DataType) -> pa.DataType:
+    """Return the type of a list of values: the column's, or one that they all have."""
+    kinds = {each.type for each in values}
+    if len(kinds) == 1:
+        return kinds.pop()
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(38, max(each.scale for each in kinds))
+    return pa.float64()

@@ -1,0 +1,123 @@
+"""The words of a `--where`: names, values, signs, each with its place.
+
+name   := letters, digits, _ and dots, or anything in `backticks`
+string := '…' or "…"; a quote within is doubled
+number := 10, -2.5, 1e6
+time   := 2026-11-15, 2026-11-15T10:00Z, without quotes
+sign   := == = != <> < <= > >= ( ) ,
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from rich.cells import cell_len
+
+from headrace.cli.formats_table import cell
+from headrace.errors import BadRequest
+
+TEXT_MAX: Final = 10_000  # letters; nobody types more
+_AROUND: Final = 60  # letters before and behind a place that a message shows
+
+KEYWORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "true", "false"})
+
+
+class BadWhere(BadRequest):
+    """A `--where` that cannot be understood, with the place where."""
+
+    def __init__(self, text: str, position: int, flaw: str, *, hint: str = "") -> None:
+        super().__init__(f"--where: {flaw}", hint=hint)
+        self.text = text
+        self.position = position
+
+    def __str__(self) -> str:
+        start = max(0, self.position - _AROUND)
+        before = cell(self.text[start : self.position])
+        behind = cell(self.text[self.position : self.position + _AROUND])
+        return f"{super().__str__()}\n  {before}{behind}\n  {' ' * cell_len(before)}^"
+
+
+class Kind(Enum):
+    """What a word is."""
+
+    NAME = auto()
+    KEYWORD = auto()
+    STRING = auto()
+    NUMBER = auto()
+    TIME = auto()
+    SIGN = auto()
+    END = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word: what it says without its quotes, and where it stands."""
+
+    kind: Kind
+    text: str
+    position: int
+
+    @property
+    def shown(self) -> str:
+        return "the end" if self.kind is Kind.END else repr(self.text)
+
+    def says(self, *texts: str) -> bool:
+        """Tell whether it is one of these signs or keywords."""
+        return self.kind in (Kind.SIGN, Kind.KEYWORD) and self.text in texts
+
+
+_WORD: Final = re.compile(
+    r"""\s*(?:
+      (?P<time>\d{4}-\d\d-\d\d(?:T[0-9:.]+(?:Z|[-+]\d\d:?\d\d)?)?)
+    | (?P<number>-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)
+    | '(?P<single>(?:[^']|'')*)'
+    | "(?P<double>(?:[^"]|"")*)"
+    | `(?P<quoted>[^`]+)`
+    | (?P<name>[^\W\d]\w*(?:\.\w+)*)
+    | (?P<sign>==|!=|<>|<=|>=|[=<>(),])
+    )""",
+    re.VERBOSE,
+)
+
+
+def words_of(text: str) -> list[Word]:
+    """Return the words of a `--where`; the last one is its end."""
+    if len(text) > TEXT_MAX:
+        raise BadWhere(text, TEXT_MAX, f"it is longer than {TEXT_MAX} letters")
+    found: list[Word] = []
+    position = 0
+    while text[position:].strip():
+        match = _WORD.match(text, position)
+        if match is None:
+            raise _no_word(text, position)
+        found.append(_word(match))
+        position = match.end()
+    return [*found, Word(Kind.END, "", len(text.rstrip()))]
+
+
+def _word(match: re.Match[str]) -> Word:
+    group = match.lastgroup
+    assert group is not None
+    text = match[group]
+    start = match.end() - len(match[0].lstrip())
+    match group:
+        case "single":
+            return Word(Kind.STRING, text.replace("''", "'"), start)
+        case "double":
+            return Word(Kind.STRING, text.replace('""', '"'), start)
+        case "quoted":
+            return Word(Kind.NAME, text, start)
+        case "name" if text.lower() in KEYWORDS:
+            return Word(Kind.KEYWORD, text.lower(), start)
+        case _:
+            return Word(Kind[group.upper()], text, start)
+
+
+def _no_word(text: str, position: int) -> BadWhere:
+    place = position + len(text[position:]) - len(text[position:].lstrip())
+    letter = text[place]
+    if letter in "'\"`":
+        return BadWhere(text, place, f"a {letter} is opened and not closed")
+    instead = {"&": "Write and", "|": "Write or", "!": "Write not, or !="}.get(letter, "")
+    return BadWhere(text, place, f"{letter!r} says nothing here", hint=instead)

@@ -1,0 +1,216 @@
+"""`--where`: it means what SQL means; what it cannot mean is shown with its place."""
+
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.cli.read_where import parse_where
+from headrace.cli.read_words import BadWhere
+from headrace.errors import BadRequest
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("small", pa.int8()),
+        ("amount", pa.float64()),
+        ("customer", pa.string()),
+        ("paid", pa.bool_()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(10, 2)),
+        ("address", pa.struct([("city", pa.string())])),
+        ("two words", pa.int64()),
+        ("blob", pa.binary()),
+    ]
+)
+ROWS = pa.RecordBatch.from_pylist(
+    [
+        {
+            "id": number,
+            "small": number,
+            "amount": None if number == 5 else number * 1.5,
+            "customer": (None, "ann", "bob", "it's")[number % 4],
+            "paid": (True, False, None)[number % 3],
+            "at": NOON + timedelta(minutes=number),
+            "day": date(2026, 11, 10 + number),
+            "price": Decimal(number) / 4,
+            "address": {"city": "rome" if number % 2 else "oslo"},
+            "two words": number,
+            "blob": b"x",
+        }
+        for number in range(12)
+    ],
+    schema=SCHEMA,
+)
+
+
+def ids(where: str) -> list[int]:
+    return [
+        number
+        for batch in parse_where(where, SCHEMA).kept(ROWS)
+        for number in batch["id"].to_pylist()
+    ]
+
+
+def ids_in_sql(where: str) -> list[int]:
+    with duckdb.connect() as database:
+        database.register("rows", pa.Table.from_batches([ROWS.drop_columns(["blob"])]))
+        return [row[0] for row in database.sql(f"select id from rows where {where}").fetchall()]
+
+
+SAME_AS_SQL = [
+    "amount > 10 and customer = 'ann'",
+    "amount > 10 AND customer = 'ann' or id = 0",
+    "not customer = 'ann'",
+    "not (customer = 'ann' or id < 5)",
+    "not not id < 3",
+    "id in (1, 2, 3)",
+    "customer in ('ann', 'bob')",
+    "customer not in ('ann')",
+    "not customer in ('ann')",
+    "customer is null",
+    "customer is not null and id <> 2",
+    "not customer is null",
+    "paid",
+    "not paid",
+    "paid or id = 1",
+    "paid = true",
+    "paid != false and id >= 3",
+    "customer = 'it''s'",
+    "price > 1.255",
+    "price in (0.25, 1, 2.5)",
+    "small < 300 and id > 4",
+    "small > 2.5",
+    "id >= 1e1",
+    "5 <= id",
+    "id < amount",
+    "id != -1 and id < 4",
+    "address.city = 'rome'",
+    "amount = 0.0 or (amount > 3 and (id < 9))",
+]
+
+
+@pytest.mark.parametrize("where", SAME_AS_SQL)
+def test_it_means_what_sql_means(where):
+    found = ids(where)
+    assert found == ids_in_sql(where)
+    assert found != []
+    assert found != ids("id >= 0")
+
+
+def test_signs_and_quotes_have_two_spellings():
+    assert ids('customer == "ann"') == ids("customer = 'ann'") == [1, 5, 9]
+    assert ids("id <> 3") == ids("id != 3")
+    assert ids("`two words` = 3") == [3]
+
+
+def test_times_are_compared_with_and_without_quotes():
+    assert ids("at >= 2026-11-15T12:10Z") == [10, 11]
+    assert ids("at >= '2026-11-15T14:10:00+02:00'") == [10, 11]
+    assert ids("day < 2026-11-12") == ids("day < '2026-11-12'") == [0, 1]
+    assert ids("at < '-10m'") == [
+        number
+        for number in range(12)
+        if ROWS["at"][number].as_py() < datetime.now(UTC) - timedelta(minutes=10)
+    ]
+
+
+CONDITION = st.recursive(
+    st.sampled_from(
+        ["id > 4", "customer = 'ann'", "paid", "amount is null", "customer in ('bob')"]
+    ),
+    lambda inner: st.one_of(
+        inner.map(lambda one: f"not ({one})"),
+        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(
+            lambda three: "(" + " ".join(three) + ")"
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@given(CONDITION)
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_put_together_means_what_sql_means(where):
+    assert ids(where) == ids_in_sql(where)
+
+
+BAD = [
+    ("amount >", 8, "expected a column or a value, found the end"),
+    ("amount > 'x'", 9, "expected float64, found 'x'"),
+    ("customer = 7", 11, "expected string, found '7'. Put text into quotes"),
+    ("id == null", 6, "nothing equals null. Write is null"),
+    ("(id > 1", 7, "expected ')', found the end"),
+    ("id > 1)", 6, "expected and, or, or the end, found ')'"),
+    ("idd = 1", 0, "there is no column 'idd'. Is it 'id'?"),
+    ("customer = ann", 11, "there is no column 'ann'. Text stands in quotes"),
+    ("blob = 'x'", 7, "expected binary"),
+    ("address = 1", 10, "expected struct<city: string>"),
+    ("address.town = 'x'", 0, "has no field 'town'"),
+    ("id > 1 && id < 3", 7, "'&' says nothing here. Write and"),
+    ("id ! 3", 3, "'!' says nothing here. Write not, or !="),
+    ("id = 'abc", 5, "a ' is opened and not closed"),
+    ("id id", 3, "expected a comparison, found 'id'"),
+    ("3 = 3", 0, "neither side is a column"),
+    ("amount", 6, "'amount' is float64: compare it with a value"),
+    ("", 0, "found the end"),
+    ("at > '2026-11-15T10:00'", 5, "has no time zone. Write 2026-11-15T10:00Z"),
+    ("at > 'soon'", 5, "'soon' is no time"),
+    ("day = '2026-11-40'", 6, "expected date, found '2026-11-40'"),
+    ("id in ()", 7, "expected a column or a value, found ')'"),
+    ("id in (1, amount)", 10, "expected a value, found a column"),
+    ("id is 3", 6, "expected 'null', found '3'"),
+    ("paid = 'true'", 7, "expected bool"),
+    ("customer < at", 0, "it cannot be evaluated"),
+    ("__import__('os')", 0, "there is no column '__import__'"),
+    ("(" * 100 + "id = 1", 64, "nested more than 64 deep"),
+    ("id = \x1b[31m", 5, "says nothing here"),
+    ("id = 1 or " * 2_000, 10_000, "longer than 10000 letters"),
+]
+
+
+@pytest.mark.parametrize(("where", "position", "said"), BAD, ids=range(len(BAD)))
+def test_what_it_cannot_mean_is_shown_with_its_place(where, position, said):
+    with pytest.raises(BadWhere) as caught:
+        parse_where(where, SCHEMA)
+    assert said in str(caught.value)
+    assert caught.value.position == position
+    _, line, mark = str(caught.value).split("\n")
+    assert mark.strip() == "^"
+    assert line.isprintable()
+
+
+def test_the_mark_stands_below_the_place():
+    with pytest.raises(BadWhere) as caught:
+        parse_where("customer = '漢字' and idd > 3", SCHEMA)
+    _, line, mark = str(caught.value).split("\n")
+    assert line == "  customer = '漢字' and idd > 3"
+    assert mark == " " * (2 + len("customer = '") + 4 + len("' and ")) + "^"
+
+
+def test_a_long_one_does_not_overflow_anything():
+    assert ids(" or ".join(["id=1"] * 1_200)) == [1]
+
+
+@given(
+    st.text(max_size=30)
+    | st.text("idcustomerpa()<>=!'\"`, 0123456789.-andornotisnull", max_size=40)
+)
+@settings(max_examples=300, deadline=None)
+def test_whatever_is_typed_is_a_condition_or_a_told_error(text):
+    with suppress(BadRequest):
+        parse_where(text, SCHEMA)
+
+
+def test_it_says_which_columns_it_looks_at():
+    assert parse_where("id > 1 and address.city = 'x' or id = 2", SCHEMA).columns == (
+        "id",
+        "address",
+    )
