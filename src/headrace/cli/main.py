@@ -6,12 +6,24 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
-from headrace.cli import bench, completion, config, demo, serve, status
+from headrace.cli import (
+    bench,
+    completion,
+    config,
+    demo,
+    doctor,
+    group,
+    produce,
+    read,
+    serve,
+    status,
+    topic,
+)
 from headrace.cli.exits import Exit, exit_code
 from headrace.errors import HeadraceError
 
 # Each command's module puts itself on the app with `register(app)`.
-COMMANDS = (bench, completion, config, demo, serve, status)
+COMMANDS = (bench, completion, config, demo, doctor, group, produce, read, serve, status, topic)
 
 app = typer.Typer(
     name="headrace",

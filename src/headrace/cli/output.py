@@ -51,6 +51,7 @@ def console() -> Console:
     return Console(
         file=sys.stdout,
         highlight=False,
+        emoji=False,  # `:x:` in a value is no picture
         soft_wrap=not is_terminal,
         width=None if is_terminal else _WIDTH_OF_A_FILE,
     )
@@ -58,7 +59,7 @@ def console() -> Console:
 
 def words() -> Console:
     """Return where words go: questions, progress, what was done."""
-    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
@@ -77,6 +78,17 @@ def confirm_name(what: str, name: str, *, yes: bool) -> None:
     say(f"This deletes {what} {name} for ever. Type its name to go on:")
     if sys.stdin.readline().strip() != name:
         raise Cancelled(f"{what} {name} is not deleted")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Have a person say yes before something is changed. Cancelled if they do not."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Cancelled("nothing is changed", hint="Add --yes to do it without a question")
+    say(f"{question} [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Cancelled("nothing is changed")
 
 
 def _is_number(text: str) -> bool:

@@ -1,0 +1,123 @@
+"""What a read asks for: which rows, which columns, how many."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+import headrace
+from headrace.cli.read_where import Where, parse_where
+from headrace.cli.times import place_of
+from headrace.client.spans import LATEST
+from headrace.errors import BadRequest
+from headrace.model.place import Shape
+from headrace.model.schema import SYSTEM_FIELDS
+
+_SYSTEM = frozenset(field.name for field in SYSTEM_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a person said."""
+
+    partitions: tuple[int, ...] = ()  # none: all
+    start: str | None = None
+    end: str | None = None
+    tail: int | None = None
+    limit: int | None = None
+    follow: bool = False
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    no_system: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what says two things."""
+        if self.start is not None and self.tail is not None:
+            raise BadRequest("--from and --tail say two things", hint="Give one of them")
+        if self.end is not None and self.follow:
+            raise BadRequest("--to and --follow say two things", hint="Give one of them")
+        if self.no_system and _SYSTEM.intersection(self.columns or ()):
+            hint = "Leave out --no-system, or the column"
+            raise BadRequest("--no-system and --columns say two things", hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A wish about a topic that is there."""
+
+    topic: headrace.Topic
+    wish: Wish
+    schema: pa.Schema  # of the rows that are given
+    where: Where | None
+    row_count: int | None  # None: nobody knows before it is read
+    batches: Generator[pa.RecordBatch, None, None]
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Give the rows that are wanted, in the columns that are wanted."""
+        left = self.wish.limit
+        with closing(self.batches):  # before the log is, or the log would wait for it in vain
+            while left is None or left > 0:
+                batch = next(self.batches, None)
+                if batch is None:
+                    return
+                for kept in [batch] if self.where is None else self.where.kept(batch):
+                    shown = self._shown(kept).slice(0, left)
+                    yield shown
+                    if left is not None:
+                        left -= shown.num_rows
+
+    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self.wish.columns is not None:
+            return batch.select(self.schema.names)
+        if self.wish.no_system:
+            return batch.select([name for name in batch.schema.names if name not in _SYSTEM])
+        return batch
+
+
+def plan_of(topic: headrace.Topic, wish: Wish) -> Plan:
+    """Find out what is to be read. Whatever cannot be is refused before the first row."""
+    whole = pa.schema([*SYSTEM_FIELDS, *topic.schema])
+    columns = wish.columns
+    schema = Shape.of(topic.schema, columns).schema
+    if columns is None and wish.no_system:
+        schema = topic.schema
+    where = None if wish.where is None else parse_where(wish.where, whole)
+    fetched = None if columns is None else _fetched(columns, where)
+    row_count, batches = _batches(topic, wish, fetched)
+    if where is not None:
+        row_count = None
+    elif row_count is not None and wish.limit is not None:
+        row_count = min(row_count, wish.limit)
+    return Plan(topic, wish, schema, where, row_count, batches)
+
+
+def _fetched(columns: Sequence[str], where: Where | None) -> list[str]:
+    """Return the columns to ask for: those that are shown, and those that are looked at."""
+    looked_at = () if where is None else where.columns
+    return list(dict.fromkeys([*columns, *looked_at]))
+
+
+def _batches(
+    topic: headrace.Topic, wish: Wish, columns: list[str] | None
+) -> tuple[int | None, Generator[pa.RecordBatch, None, None]]:
+    partitions: Any = list(wish.partitions) or None
+    start = None if wish.start is None else place_of(wish.start, "--from")
+    if wish.follow:
+        begin = _last(topic, wish) if wish.tail is not None else start
+        where = LATEST if begin is None else begin
+        return None, topic.follow(partitions, start=where, columns=columns)
+    end = None if wish.end is None else place_of(wish.end, "--to")
+    rows = topic.read(partitions, start=start, end=end, last=wish.tail, columns=columns)
+    return rows.row_count, (batch for batch in rows)
+
+
+def _last(topic: headrace.Topic, wish: Wish) -> dict[int, int]:
+    """Return where the last few rows of each partition begin."""
+    assert wish.tail is not None
+    return {
+        each.partition: max(each.first, each.end - wish.tail)
+        for each in topic.bounds()
+        if not wish.partitions or each.partition in wish.partitions
+    }
