@@ -1,4 +1,4 @@
-"""What `headrace demo` shows: each phase as it happens, the verdict, or one JSON object."""
+"""What `headrace demo` shows: each phase as it happens, what it means, and the verdict."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,17 +7,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from headrace.sim.kill import Checked, Killed, Started
+from headrace.cli.demo_check import Compared
+from headrace.cli.demo_rows import PRODUCERS, TOPIC
+from headrace.cli.output import Shape
 
 _LABEL_WIDTH = 10
-_PHASES = {
-    "start": "before it had begun",
-    "recovery": "while it was still opening the group",
-    "append": "in the middle of an append",
-    "checkpoint": "in the middle of a checkpoint",
-    "between": "between two commit groups",
-    "done": "after it was done",
-}
 
 
 class Verdict(StrEnum):
@@ -28,90 +22,105 @@ class Verdict(StrEnum):
     NOT_SHOWN = "not shown"
 
 
+class Round(Shape, frozen=True, kw_only=True):
+    """One life of the node that was ended with SIGKILL, and its return."""
+
+    acknowledged: int  # rows, by the ledgers, when it died
+    in_doubt: int  # rows that were sent and not acknowledged then
+    seconds: float  # it had run
+    ready_seconds: float  # from the next start until it listened
+    recovery: tuple[str, ...]  # what the next start said of the group with the rows
+
+
+class Demo(Shape, frozen=True, kw_only=True):
+    """What `headrace demo --json` prints."""
+
+    verdict: str
+    seed: int
+    kills: int
+    acknowledged: int
+    found: int
+    lost: int
+    twice: int
+    invented: int
+    problems: tuple[str, ...]
+    rounds: tuple[Round, ...]
+    seconds: float
+
+
 @dataclass(slots=True)
 class Tale:
     """The events of one demo, told and collected."""
 
     seed: int
     console: Console
-    rounds: list[tuple[Started, Killed, Checked]] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    acknowledged: int = 0
+    compared: Compared | None = None
     silence: str | None = None  # why it ended early
     seconds: float = 0.0
-    _started: Started | None = None
-    _killed: Killed | None = None
-
-    @property
-    def landed_count(self) -> int:
-        return sum(killed.landed for _, killed, _ in self.rounds)
-
-    @property
-    def entry_count(self) -> int:
-        return sum(killed.entry_count for _, killed, _ in self.rounds)
 
     @property
     def verdict(self) -> Verdict:
-        if any(checked.problems for *_, checked in self.rounds):
+        if self.compared is None:
+            return Verdict.NOT_SHOWN
+        if self.compared.problems:
             return Verdict.BROKEN
-        shown = self.landed_count == len(self.rounds) and self.entry_count > 0
-        return Verdict.HELD if shown and self.silence is None else Verdict.NOT_SHOWN
+        is_shown = self.rounds and all(each.acknowledged for each in self.rounds)
+        return Verdict.HELD if is_shown and self.silence is None else Verdict.NOT_SHOWN
 
-    def open(self, directory: Path, rounds: int, is_kept: bool) -> None:
-        kept = "kept" if is_kept else "removed at the end"
-        self.console.print(Text("Write, kill -9, recover, report", style="bold"))
+    def open(self, directory: Path, rounds: int, *, is_kept: bool) -> None:
+        kept = f"{directory} (kept)" if is_kept else f"{directory.name} (removed at the end)"
+        self.console.print(Text("Write, kill -9, recover, compare", style="bold"))
         self.console.print(
-            f"{_count(rounds, 'round')} on one group, seed {self.seed}, files in "
-            f"{directory.name if not is_kept else directory} ({kept})",
+            f"A real node on a real disk, {_count(rounds, 'kill')}, seed {self.seed}, "
+            f"files in {kept}",
             style="dim",
         )
-
-    def started(self, event: Started) -> None:
-        self._started = event
         self.console.print()
-        self.console.print(Text(f"Round {event.number}", style="bold"))
+
+    def started(self, pid: int, address: str, seconds: float) -> None:
+        self._line("start", f"node {pid} listens on {address} after {seconds:.1f} s")
         self._line(
             "write",
-            f"process {event.pid} appends; each commit group is synced, then acknowledged",
+            f"{PRODUCERS} producers send rows to {TOPIC}, and write down what the node says",
         )
+        self._line("", "is on disk: the rows in these ledgers are acknowledged")
 
-    def killed(self, event: Killed) -> None:
-        assert self._started is not None
-        self._killed = event
-        said = event.said
+    def wrote(self, rows: int, seconds: float) -> None:
+        rate = rows / seconds if seconds > 0 else 0
         self._line(
-            "",
-            f"acknowledged {_count(event.entry_count, 'entry', 'entries')} in "
-            f"{_count(event.group_count, 'commit group')}; "
-            f"{_count(said.sealed_count, 'checkpoint')}",
+            "", f"{rows:,} rows acknowledged in {seconds:.1f} s: {rate:,.0f} rows/s", "green"
         )
-        where = _PHASES[event.phase]
-        if event.phase == "append":
-            first = said.last_acknowledged or (said.findings.head if said.findings else 0)
-            where += f", with {_ops(first + 1, said.tried)} on the way"
-        if event.landed:
-            self._line("kill -9", f"after {self._started.seconds:.2f} s, {where}", "yellow")
-        else:
-            self._line("kill -9", "came too late: the writer had ended by itself", "red")
 
-    def checked(self, event: Checked) -> None:
-        assert self._started is not None
-        assert self._killed is not None
-        self.rounds.append((self._started, self._killed, event))
-        findings = event.found.findings
-        lines = findings.report.lines() if findings else ["the group could not be opened"]
-        self._line("recover", lines[0])
-        for line in lines[1:]:
+    def killed(self, pid: int, in_doubt: int) -> None:
+        self._line("kill -9", f"node {pid} is gone, with no chance to write anything", "yellow")
+        self._line(
+            "", f"{in_doubt:,} rows were on their way: sent or waiting, and not acknowledged"
+        )
+
+    def recovered(self, pid: int, told: Round) -> None:
+        self.rounds.append(told)
+        ready = f"node {pid} listens after {told.ready_seconds:.1f} s"
+        self._line("recover", ready)
+        for line in told.recovery:
             self._line("", line)
-        if event.problems:
-            for problem in event.problems:
-                self._line("check", problem, "bold red")
-            return
-        self._line("check", _kept(event), "green")
-        if event.unheard_count:
-            more = _count(event.unheard_count, "entry", "entries")
-            self._line("", f"{more} more had been written and not acknowledged yet: kept too")
-        if findings:
+        self._line(
+            "", "the producers find it and repeat what is in doubt, under the same numbers"
+        )
+
+    def compare(self, acknowledged: int, found: Compared, seconds: float) -> None:
+        self.acknowledged, self.compared = acknowledged, found
+        self._line(
+            "compare",
+            f"{found.found:,} rows read back in {seconds:.1f} s, "
+            f"{acknowledged:,} acknowledged by the ledgers",
+        )
+        for problem in found.problems:
+            self._line("", problem, "bold red")
+        if not found.problems:
             self._line(
-                "", f"state {findings.digest[:16]}… equals a replay of the log from op 1"
+                "", "each acknowledged row is there once, in order, at its offset", "green"
             )
 
     def gave_up(self, reason: str) -> None:
@@ -120,71 +129,46 @@ class Tale:
 
     def close(self, seconds: float) -> None:
         self.seconds = seconds
-        kills = _count(self.landed_count, "kill")
-        entries = _count(self.entry_count, "acknowledged entry", "acknowledged entries")
+        kills, rows = _count(len(self.rounds), "kill"), f"{self.acknowledged:,} rows"
+        found = self.compared
         endings = {
-            Verdict.HELD: (f"HELD: {kills}, {entries}, none lost, none invented", "green"),
-            Verdict.BROKEN: (f"BROKEN after {kills} and {entries}: see above", "red"),
-            Verdict.NOT_SHOWN: (f"NOT SHOWN: {kills} landed, {entries}", "yellow"),
+            Verdict.HELD: (f"HELD: {kills}, {rows} acknowledged, 0 lost, 0 twice", "green"),
+            Verdict.BROKEN: (
+                f"BROKEN: {kills}, {rows} acknowledged, "
+                + ("" if found is None else f"{found.lost:,} lost, {found.twice:,} twice"),
+                "red",
+            ),
+            Verdict.NOT_SHOWN: (
+                f"NOT SHOWN: {kills}, {rows} compared; nothing is proved by that",
+                "yellow",
+            ),
         }
         text, colour = endings[self.verdict]
         self.console.print()
         self.console.print(Text(f"{text} ({seconds:.1f} s)", style=f"bold {colour}"))
 
-    def as_json(self) -> dict[str, object]:
-        """Return the whole demo as one object. Its keys are stable."""
-        checks = [checked for *_, checked in self.rounds]
-        return {
-            "demo": "kill",
-            "verdict": str(self.verdict),
-            "seed": self.seed,
-            "kills": self.landed_count,
-            "acknowledged": self.entry_count,
-            "lost": max((check.lost_count for check in checks), default=0),
-            "invented": max((check.invented_count for check in checks), default=0),
-            "problems": checks[-1].problems if checks else [],
-            "rounds": [_round(*each) for each in self.rounds],
-            "seconds": round(self.seconds, 3),
-        }
+    def shape(self) -> Demo:
+        """Return the whole demo as one object."""
+        found = self.compared or Compared(0, 0, 0, 0, ())
+        silence = () if self.silence is None else (self.silence,)
+        return Demo(
+            verdict=self.verdict.value,
+            seed=self.seed,
+            kills=len(self.rounds),
+            acknowledged=self.acknowledged,
+            found=found.found,
+            lost=found.lost,
+            twice=found.twice,
+            invented=found.invented,
+            problems=found.problems + silence,
+            rounds=tuple(self.rounds),
+            seconds=round(self.seconds, 3),
+        )
 
     def _line(self, label: str, text: str, style: str = "") -> None:
         line = Text().append(f"  {label:<{_LABEL_WIDTH}}", style="bold cyan")
         self.console.print(line.append(text, style=style))
 
 
-def _round(started: Started, killed: Killed, checked: Checked) -> dict[str, object]:
-    findings = checked.found.findings
-    report = findings.report if findings else None
-    return {
-        "round": killed.number,
-        "killed": killed.landed,
-        "during": killed.phase,
-        "groups": killed.group_count,
-        "entries": killed.entry_count,
-        "checkpoints": killed.said.sealed_count,
-        "acknowledged_op": checked.acknowledged,
-        "head": checked.head,
-        "snapshot_op": report.snapshot_op if report else None,
-        "replayed": report.replayed if report else None,
-        "rewritten": report.rewritten if report else None,
-        "cut_ops": [report.cut.first, report.cut.last] if report and report.cut else None,
-        "digest": findings.digest if findings else None,
-        "report": report.lines() if report else [],
-        "seconds": round(started.seconds, 3),
-    }
-
-
-def _kept(event: Checked) -> str:
-    if not event.acknowledged:
-        return "nothing was acknowledged yet, nothing is there that was not tried"
-    return (
-        f"{_ops(1, event.acknowledged)}: all acknowledged, all there, once, in order, unchanged"
-    )
-
-
-def _ops(first: int, last: int) -> str:
-    return f"op {first:,}" if first == last else f"ops {first:,} to {last:,}"
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
