@@ -30,6 +30,7 @@ BODY_SIZE_MAX: Final = 64 * 1024 * 1024
 
 # Operations below 16 belong to the group itself and mean the same to every machine.
 SEAL: Final = 1  # captures the state: the only way to a checkpoint
+REGISTER: Final = 2  # opens a session, in group 0
 OPERATION_FIRST: Final = 16  # the first number a machine may use
 
 NO_WRITER: Final = bytes(16)
@@ -84,6 +85,18 @@ class Entry:
     @property
     def checksum(self) -> bytes:
         return self.header.checksum
+
+    @property
+    def parent(self) -> bytes:
+        return self.header.parent
+
+    @property
+    def view(self) -> View:
+        return self.header.view
+
+    @property
+    def timestamp(self) -> int:
+        return self.header.timestamp
 
 
 @dataclass(frozen=True, slots=True)

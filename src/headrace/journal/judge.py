@@ -71,6 +71,8 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     if identity.is_solo:
         _check_chain(survey, base, base_tip, whole)
     checkpoint, previous_op = _pairing(survey, snapshot)
+    if snapshot is not None and survey.scan.head < snapshot.op and not identity.is_solo:
+        previous_op = snapshot.op  # it came from a peer: the journal does not lead up to it
     watermark = min(_watermark(survey, previous_op), head)
     if head - watermark > slots:
         raise TooFewSlots(path, slots, head - watermark)

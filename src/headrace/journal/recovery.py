@@ -52,6 +52,7 @@ SLOTS_SHARD = 2**17
 SLOTS_METADATA = 2**12  # its ops are few, and its snapshots small
 SLOTS_MIN = SEAL_SLOTS + 3  # two checkpoints, an entry between them, and room for Seals
 FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and the one spare takes little space
+FORGOTTEN_SEQUENCE_MAX = 2**20  # two lives that both forgot hardly ever begin alike
 SPARE_COUNT_MAX = 4  # the next rolls find a written file; more would only hold space
 
 
@@ -63,6 +64,7 @@ class Options:
     file_size: int = FILE_SIZE
     spare_count_max: int = SPARE_COUNT_MAX
     create: bool = True  # make the group if the directory is empty
+    forgotten: bool = False  # a group made now may have promised things: it does not vote yet
     keeper: Keeper = field(default_factory=NoFiles)
     new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
     clock: Callable[[], float] = time.monotonic
@@ -165,7 +167,11 @@ def _make(
         root(identity),
     )
     superblock = SuperblockFile(rooms.top, Superblock(identity))
-    superblock.write()
+    if options.forgotten:
+        # Peers tell one life of a replica from another by this number: begin at another one.
+        sequence = options.new_id() % FORGOTTEN_SEQUENCE_MAX
+        superblock.current = replace(superblock.current, sequence=sequence)
+    superblock.write(recovering=options.forgotten)
     rooms.spares.ensure()
     machine.restore(None)
     options.keeper.restore(None)

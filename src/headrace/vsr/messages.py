@@ -1,10 +1,14 @@
-"""What a replica is told and what it asks for: events are calls, effects are these values."""
+"""What replicas say to each other, and what a solo replica asks of its driver.
+
+Peer messages travel in an `Envelope`; docs/consensus.md has the table: who sends each, when,
+and what must be durable before. The effects of a replica with peers are in `effects.py`.
+"""
 
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from headrace.errors import HeadraceError
-from headrace.model.ids import Op
+from headrace.model.ids import Op, ReplicaId, View
 
 Buffer = bytes | bytearray | memoryview
 NOBODY = bytes(16)  # the writer of what a node asks of itself
@@ -60,3 +64,243 @@ class Reply:
 
 
 Effect = Append[P] | Apply[P] | Reply
+
+
+# What replicas with peers say. All of it is values: bytes are made in `codec.py`.
+
+RANGE_MAX: Final = 64  # entries in one answer: bounds memory, and the time one answer takes
+HEADERS_MAX: Final = 2**13  # in one start-view or do-view-change; above any pipeline
+CHUNK_SIZE: Final = 256 * 1024  # of a snapshot on its way
+
+
+class Header(NamedTuple):
+    """What consensus needs to know of an entry."""
+
+    op: Op
+    checksum: bytes
+    parent: bytes
+    view: View  # the view in which it was prepared
+    timestamp: int
+
+
+class Chained(Prepare, Protocol):
+    """A prepare that says where it belongs: what the entries of replicas with peers must be."""
+
+    @property
+    def parent(self) -> bytes: ...
+
+    @property
+    def view(self) -> View: ...
+
+    @property
+    def timestamp(self) -> int: ...
+
+
+E = TypeVar("E", bound=Chained)
+
+
+def header_of(entry: Chained) -> Header:
+    return Header(entry.op, entry.checksum, entry.parent, entry.view, entry.timestamp)
+
+
+class Vote(NamedTuple):
+    """What one replica says of one op in a do-view-change."""
+
+    header: Header | None  # None: it does not know, or has nothing there
+    present: bool  # the entry is durable and whole here
+    nack: bool  # it was never durable here
+
+
+class Name(NamedTuple):
+    """An entry, by place and content."""
+
+    op: Op
+    checksum: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Prepares(Generic[E]):
+    """Entries of the primary's log: live, one message per commit group, or asked for."""
+
+    view: View
+    commit: Op
+    op: Op  # the primary's head
+    entries: tuple[E, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareOk:
+    """All up to `op` is durable here and whole, in this view's log."""
+
+    view: View
+    op: Op
+    checksum: bytes  # of the entry at `op`
+    head: Op
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The primary lives, and this much is committed."""
+
+    view: View
+    commit: Op
+    op: Op
+    beat: int  # rises: an old one does not count as a sign of life
+
+
+@dataclass(frozen=True, slots=True)
+class StartViewChange:
+    """The sender has left all views below this one."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class DoViewChange:
+    """The sender's log, for the primary of a new view."""
+
+    view: View
+    log_view: View  # the newest view whose log is installed here
+    op: Op  # head
+    commit: Op
+    first: Op  # of the votes, which go on to `op`
+    votes: tuple[Vote, ...]
+    suspect: tuple[Op, Op] | None  # may have been durable here and was lost
+    lives: tuple[int, ...]  # the newest life known of each replica, by its boot sequence
+    to_boot: int  # the life of the receiver that it is meant for
+
+
+@dataclass(frozen=True, slots=True)
+class StartView:
+    """The log of a view, named by its headers; the primary holds all of it."""
+
+    view: View
+    op: Op
+    commit: Op
+    first: Op  # of the headers
+    headers: tuple[Header, ...]
+    boot: int  # of the one who asked; 0 if nobody did
+
+
+@dataclass(frozen=True, slots=True)
+class GetStartView:
+    """A probe: what is the view, and its log from `first` on?"""
+
+    view: View
+    first: Op
+    is_blank: bool  # nothing was ever here
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The answer of one who does not lead."""
+
+    view: View
+    boot: int  # of the one who asked
+    is_blank: bool
+    knows: bool  # it remembers its promises, so its view counts
+
+
+@dataclass(frozen=True, slots=True)
+class Amnesia:
+    """You were further once: an old directory was restored, or you were wiped."""
+
+    boot: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetRange:
+    """Entries of the view's log, from its primary."""
+
+    view: View
+    first: Op
+    last: Op
+
+
+@dataclass(frozen=True, slots=True)
+class GetExact:
+    """Entries by name, from anybody."""
+
+    names: tuple[Name, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exact(Generic[E]):
+    """The answer to GetExact: what is held of it."""
+
+    entries: tuple[E, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """The journal begins above what was asked for."""
+
+    view: View
+    first: Op
+
+
+@dataclass(frozen=True, slots=True)
+class GetOffer:
+    """Which snapshot can be had?"""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Offer(Generic[E]):
+    """A snapshot that is pinned for a while, and the entry that it stands at."""
+
+    view: View
+    checksum: bytes  # names the snapshot
+    size: int
+    entry: E
+
+
+@dataclass(frozen=True, slots=True)
+class GetChunk:
+    checksum: bytes
+    op: Op
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a snapshot. Without data: the offer is over, ask for a new one."""
+
+    checksum: bytes
+    position: int
+    data: bytes
+
+
+Message = (
+    Prepares[E]
+    | PrepareOk
+    | Heartbeat
+    | StartViewChange
+    | DoViewChange
+    | StartView
+    | GetStartView
+    | Standing
+    | Amnesia
+    | GetRange
+    | GetExact
+    | Exact[E]
+    | Evicted
+    | GetOffer
+    | Offer[E]
+    | GetChunk
+    | Chunk
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope(Generic[E]):
+    """A message and who says it, in which life, by which clock."""
+
+    sender: ReplicaId
+    boot: int  # drawn at random for each start of a process
+    life: int  # sequence of the superblock when that life began
+    sequence: int  # of the superblock now
+    wall: int  # microseconds
+    message: Message[E]

@@ -1,0 +1,101 @@
+"""Put a snapshot that a peer sent in the place of everything below it.
+
+What is on disk after a crash, step by step; before the first of them the superblock says
+`syncing_to`, so that a replica that died here does not vote until it has caught up:
+
+    snapshot   durable under its name       a newer one than the pair: the next start takes it
+    pairing    the superblock names it      the same; the journal's entries below it are covered
+    journal    goes on behind the snapshot  old files are garbage, retired now or at a drain
+"""
+
+from headrace.errors import DiskFull, StorageFailed
+from headrace.journal.entry import CHECKSUM_SIZE, Entry, Flaw
+from headrace.journal.file import size_for
+from headrace.journal.group import Group
+from headrace.journal.snapshot import Snapshot, snapshot_name
+from headrace.journal.superblock import Checkpoint
+from headrace.model.ids import Op
+from headrace.storage.atomic import atomic_replace
+from headrace.storage.full import is_full
+
+
+def install(group: Group, entry: Entry, checksum: bytes, data: bytes) -> bool | Flaw:
+    """Install the snapshot that stands at `entry`; tell whether the journal could be kept.
+
+    A Flaw: the bytes are not that snapshot, and nothing relies on them. DiskFull: repeat.
+    """
+    snapshot = _stage(group, entry, checksum, data)
+    if isinstance(snapshot, Flaw):
+        return snapshot
+    _pair(group, snapshot)
+    group.checkpoints.pending.clear()
+    group.machine.restore(snapshot.state)
+    group.applied = snapshot.op
+    kept = _goes_through(group, snapshot)
+    if not kept:
+        _begin_behind(group, snapshot)
+    group.journal.commit = max(group.journal.commit, snapshot.op)
+    group.checkpoints.finish()
+    return kept
+
+
+def _stage(group: Group, entry: Entry, checksum: bytes, data: bytes) -> Snapshot | Flaw:
+    files, name = group.checkpoints.snapshots, snapshot_name(entry.op)
+    try:
+        atomic_replace(files.directory, name, [data])
+    except StorageFailed as failed:
+        if failed.stage in ("write", "rename") and is_full(failed.cause):
+            raise DiskFull(failed.path, failed.stage) from failed
+        files.poisoned = failed
+        raise
+    found = files.load(entry.op)
+    if isinstance(found, Snapshot) and (found.checksum, found.tip) == (
+        checksum,
+        entry.checksum,
+    ):
+        return found
+    try:
+        files.directory.unlink(name)
+        files.directory.sync()
+    except OSError as error:
+        files.poisoned = StorageFailed(files.directory.path, "unlink", error)
+        raise files.poisoned from error
+    return found if isinstance(found, Flaw) else Flaw("snapshot", checksum, found.checksum)
+
+
+def _pair(group: Group, snapshot: Snapshot) -> None:
+    """Name it as the only one: what this replica had before it is not older, it is behind."""
+    current = group.superblock.current
+    group.superblock.write(
+        checkpoint=Checkpoint(snapshot.op, snapshot.tip, snapshot.checksum),
+        previous_op=snapshot.op,
+        commit=max(current.commit, snapshot.op),
+    )
+
+
+def _goes_through(group: Group, snapshot: Snapshot) -> bool:
+    slot = group.journal.slot(snapshot.op)
+    return slot is not None and slot.sealed[:CHECKSUM_SIZE] == snapshot.tip
+
+
+def _begin_behind(group: Group, snapshot: Snapshot) -> None:
+    """Retire every file, newest first, and go on in a new one."""
+    journal = group.journal
+    journal.refuse_if_poisoned()
+    journal.ring.forget_from(Op(journal.ring.watermark + 1))
+    journal.far = {}
+    try:
+        while journal.files:
+            journal.spares.retire(journal.directory, journal.files.pop())
+        journal.ring.raise_watermark(snapshot.op)
+        first, size = Op(snapshot.op + 1), size_for(0, journal.spares.file_size)
+        file = journal.spares.enlist(
+            journal.directory, journal.identity, first, snapshot.tip, size
+        )
+    except OSError as error:
+        raise journal.poison(journal.directory.path, "install", error) from error
+    except StorageFailed as failed:
+        raise journal.poison(failed.path, failed.stage, failed.cause) from failed
+    journal.files.append(file)
+    journal.durable, journal.tip = snapshot.op, snapshot.tip
+    journal.marked = min(journal.marked, snapshot.op)

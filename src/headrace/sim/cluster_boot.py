@@ -1,0 +1,115 @@
+"""From a recovered group to a replica with peers: what a driver tells it of its disk."""
+
+from random import Random
+
+from headrace.journal.entry import SEAL, Entry, Header, decode_header, root, seal
+from headrace.journal.group import Group
+from headrace.journal.report import RecoveryReport
+from headrace.model.ids import Identity, Op, View
+from headrace.vsr import messages as vm
+from headrace.vsr.clock import Clock
+from headrace.vsr.log import Log
+from headrace.vsr.member import Member, Recovered
+from headrace.vsr.quorum import quorum_of
+from headrace.vsr.state import Seal, State
+from headrace.vsr.timeouts import Timeouts
+
+# Shorter than in a node: what is simulated is not slower for waiting less.
+TIMES = Timeouts(
+    heartbeat=4,
+    election=16,
+    resend=5,
+    view_change=24,
+    probe=4,
+    repair=3,
+    transfer=4,
+    stall=30,
+    stagger=3,
+)
+
+Found = list[tuple[Op, vm.Header | None, bytes | None]]
+
+
+def member_of(group: Group, report: RecoveryReport, slots: int, rng: Random) -> Member[Entry]:
+    """Make the replica that continues what `recover` found."""
+    journal, block = group.journal, group.superblock.current
+    identity, found = journal.identity, _found(group, report)
+    anchor = journal.ring.watermark if found else journal.durable
+    tip = _anchor_checksum(group, anchor, found)
+    state = State[Entry](
+        me=identity.replica,
+        quorum=quorum_of(identity.replica_count),
+        slots=slots,
+        seal=sealer(identity),
+        seal_operation=SEAL,
+        boot=rng.getrandbits(63) + 1,
+        log=Log(anchor, tip),
+        times=TIMES,
+        clock=Clock(identity.replica_count),
+    )
+    recovered = Recovered(
+        view=block.view,
+        log_view=block.log_view,
+        commit=max(group.applied, journal.commit),
+        applied=group.applied,
+        checkpoint=block.checkpoint.op,
+        anchor=anchor,
+        anchor_checksum=tip,
+        found=found,
+        suspect=block.suspect,
+        recovering=block.recovering,
+        syncing_to=block.syncing_to,
+        sequence=block.sequence,
+        lives=block.peers,
+        timestamp=max((one.timestamp for _, one, _ in found if one), default=0),
+    )
+    return Member.started(state, recovered)
+
+
+def sealer(identity: Identity) -> Seal[Entry]:
+    """Return what makes entries of requests."""
+
+    def make(op: Op, parent: bytes, view: View, timestamp: int, request: vm.Request) -> Entry:
+        return seal(
+            identity,
+            op=op,
+            parent=parent,
+            view=view,
+            operation=request.operation,
+            timestamp=timestamp,
+            body=request.body,
+            writer=request.writer,
+            version=request.version,
+            created=request.created,
+        )
+
+    return make
+
+
+def _found(group: Group, report: RecoveryReport) -> Found:
+    """Every op that the journal must have: whole, or faulty with what is known of it."""
+    journal = group.journal
+    checksums = {one.op: one.checksum for one in report.faulty}
+    found: Found = []
+    for number in range(journal.ring.watermark + 1, journal.durable + 1):
+        slot = journal.ring.get(Op(number))
+        header = None if slot is None else decode_header(slot.sealed)
+        if isinstance(header, Header):
+            short = vm.Header(
+                header.op, header.checksum, header.parent, header.view, header.timestamp
+            )
+            found.append((Op(number), short, header.checksum))
+        else:
+            found.append((Op(number), None, checksums.get(Op(number))))
+    if found and found[-1][2] is None:
+        found[-1] = (found[-1][0], None, journal.tip)
+    return found
+
+
+def _anchor_checksum(group: Group, anchor: Op, found: Found) -> bytes | None:
+    if not found:
+        return group.journal.tip
+    if anchor == 0:
+        return root(group.journal.identity)
+    first = found[0][1]
+    return None if first is None else first.parent

@@ -1,0 +1,213 @@
+"""What must hold at every step of a simulated group, checked by the one who sees everything."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.journal.entry import REGISTER, SEAL, Entry
+from headrace.sim.cluster_host import Host
+from headrace.sim.cluster_machine import ADD, SESSIONS_SIZE
+from headrace.vsr import messages as vm
+from headrace.vsr.sessions import WINDOW
+
+
+class Violation(Exception):
+    """An oracle saw what must never be."""
+
+    def __init__(self, oracle: str, what: str) -> None:
+        super().__init__(f"{oracle}: {what}")
+        self.oracle = oracle
+
+
+@dataclass(slots=True)
+class Model:
+    """What the log means, written a second time and as plainly as possible."""
+
+    values: dict[bytes, int] = field(default_factory=dict)
+    open: dict[bytes, tuple[int, int]] = field(default_factory=dict)  # client: session, used
+    ran: dict[tuple[bytes, int, int], int] = field(default_factory=dict)
+
+    def run(self, entry: Entry) -> object:
+        header = entry.header
+        if header.operation == SEAL:
+            return "sealed"
+        if header.operation == REGISTER:
+            return self._register(header.writer, header.op)
+        assert header.operation == ADD
+        session = self.open.get(header.writer)
+        if session is None or header.created > session[0]:
+            return "session-evicted"
+        if header.created < session[0]:
+            return "session-fenced"
+        key = (header.writer, header.created, header.version)
+        if key in self.ran:
+            newer = sum(one[:2] == key[:2] and one[2] > key[2] for one in self.ran)
+            return self.ran[key] if newer < WINDOW else "result-forgotten"
+        body = bytes(entry.body)
+        amount = int.from_bytes(body[:8], "little", signed=True)
+        self.values[body[8:]] = self.values.get(body[8:], 0) + amount
+        self.ran[key] = self.values[body[8:]]
+        self.open[header.writer] = (session[0], header.op)
+        return self.ran[key]
+
+    def _register(self, client: bytes, op: int) -> int:
+        self.open.pop(client, None)
+        if len(self.open) >= SESSIONS_SIZE:
+            used = {last: one for one, (_, last) in self.open.items()}
+            del self.open[used[min(used)]]
+        self.open[client] = (op, op)
+        return op
+
+
+@dataclass(slots=True)
+class Committed:
+    """One op as the first replica that ran it saw it."""
+
+    checksum: bytes
+    parent: bytes
+    result: object
+    digest: bytes | None
+
+
+@dataclass(slots=True)
+class Oracles:
+    """All of them. Each raises Violation at the step that breaks it."""
+
+    log: dict[int, Committed] = field(default_factory=dict)
+    top: int = 0
+    model: Model = field(default_factory=Model)
+    leaders: dict[int, int] = field(default_factory=dict)  # view: who committed in it
+    heights: dict[int, dict[str, int]] = field(default_factory=dict)
+    commits: dict[int, int] = field(default_factory=dict)
+    acknowledged: dict[tuple[bytes, int, int], tuple[int, object]] = field(default_factory=dict)
+
+    def sent(self, host: Host, message: vm.Message[Entry]) -> None:
+        """No ack before its sync; no message of a view before the view is durable."""
+        process = host.process
+        assert process is not None
+        block = process.group.superblock.current
+        view = getattr(message, "view", None)
+        if isinstance(message, vm.PrepareOk):
+            self._acked(host, message)
+        if (
+            isinstance(message, vm.StartViewChange | vm.DoViewChange)
+            and block.view < message.view
+        ):
+            raise Violation(
+                "view durable", f"{type(message).__name__} of view {view} too early"
+            )
+        if isinstance(message, vm.DoViewChange) and message.log_view != block.log_view:
+            raise Violation("view durable", f"log view {message.log_view} is not on disk")
+        leads = (vm.StartView, vm.Heartbeat, vm.Prepares, vm.PrepareOk)
+        if isinstance(message, leads) and block.log_view != view:
+            what = f"{type(message).__name__} of view {view}, log view on disk {block.log_view}"
+            raise Violation("view durable", what)
+        silent = block.recovering or block.syncing_to is not None
+        votes = vm.StartViewChange | vm.DoViewChange | vm.PrepareOk
+        if silent and isinstance(message, votes):
+            raise Violation("who may vote", f"replica {host.me} sent {type(message).__name__}")
+
+    def _acked(self, host: Host, message: vm.PrepareOk) -> None:
+        assert host.process is not None
+        journal = host.process.group.journal
+        if message.op > journal.durable:
+            raise Violation("ack after sync", f"op {message.op}, durable {journal.durable}")
+        slot = journal.slot(message.op)
+        known = slot.sealed[:16] if slot else None
+        if known is not None and known != message.checksum:
+            raise Violation("ack after sync", f"op {message.op} is another entry on disk")
+
+    def applied(self, host: Host, entry: Entry, result: object) -> None:
+        """The committed log is one, its chain is whole, and it means the same everywhere."""
+        assert host.process is not None
+        op, header = entry.op, entry.header
+        known = self.log.get(op)
+        digest = host.process.machine.chain if op % 4 else host.process.machine.digest()
+        if known is None:
+            if op != self.top + 1:
+                raise Violation("committed log", f"op {op} was run before op {self.top + 1}")
+            if self.top and self.log[self.top].checksum != header.parent:
+                raise Violation("committed log", f"op {op} does not chain")
+            expected = self.model.run(entry)
+            if expected != result:
+                what = f"op {op}: the model says {expected!r}, the machine {result!r}"
+                raise Violation("meaning of the log", what)
+            self.log[op] = Committed(entry.checksum, header.parent, result, digest)
+            self.top = op
+            return
+        if known.checksum != entry.checksum:
+            raise Violation("committed log", f"op {op} differs on replica {host.me}")
+        if known.digest != digest or known.result != result:
+            raise Violation("state digest", f"op {op} on replica {host.me}")
+
+    def stepped(self, host: Host) -> None:
+        """Watermarks never fall; one primary commits in a view."""
+        process = host.process
+        if process is None:
+            return
+        state = process.state
+        before = self.commits.get(host.me, 0)
+        if state.commit > before:
+            self.commits[host.me] = state.commit
+            if state.leads:
+                leader = self.leaders.setdefault(state.view, host.me)
+                if leader != host.me:
+                    what = f"view {state.view}: replicas {leader} and {host.me}"
+                    raise Violation("one primary per view", what)
+        if not state.applied <= state.commit or not state.applied <= state.log.head:
+            raise Violation("watermarks", f"applied {state.applied}, commit {state.commit}")
+
+    def checked_disk(self, host: Host) -> None:
+        """What is durable never goes back, across restarts."""
+        assert host.process is not None
+        block = host.process.group.superblock.current
+        now = {
+            "sequence": block.sequence,
+            "view": block.view,
+            "log view": block.log_view,
+            "commit": block.commit,
+            "checkpoint": block.checkpoint.op,
+        }
+        before = self.heights.get(host.me, {})
+        for name, value in now.items():
+            if value < before.get(name, 0):
+                what = f"replica {host.me}: {name} fell from {before[name]} to {value}"
+                raise Violation("monotone", what)
+        self.heights[host.me] = now
+
+    def forgot(self, host: Host) -> None:
+        """Its disk was wiped or is an old one: what it knew does not bind it."""
+        self.heights.pop(host.me, None)
+        self.commits.pop(host.me, None)
+
+    def replied(self, key: tuple[bytes, int, int], op: int, result: object, since: int) -> None:
+        """A reply is true, unique, and not older than what was known when it was asked."""
+        known = self.log.get(op)
+        if known is None or known.result != result:
+            raise Violation(
+                "reply", f"{key[1:]} got {result!r} for op {op}, which says another"
+            )
+        first = self.acknowledged.setdefault(key, (op, result))
+        if first[1] != result:
+            raise Violation("at most once", f"{key[1:]} got {first[1]!r} and then {result!r}")
+        if op <= since:
+            raise Violation("linearizable", f"op {op} was there before the request was sent")
+
+    def ended(self, hosts: list[Host]) -> None:
+        """All hold one log and one state; every acknowledged request ran, once."""
+        tops = {host.me: _height(host) for host in hosts}
+        if len(set(tops.values())) != 1:
+            raise Violation("convergence", f"heights differ at the end: {tops}")
+        for key, (_, result) in self.acknowledged.items():
+            ran: Any = self.model.ran.get(key, self.log.get(key[1]))
+            value = ran.result if isinstance(ran, Committed) else ran
+            if value != result:
+                raise Violation("acknowledged", f"{key[1:]} answered {result!r}, ran {value!r}")
+
+
+def _height(host: Host) -> tuple[int, bytes, bytes]:
+    assert host.process is not None
+    state = host.process.state
+    checksum = state.log.checksum(state.log.head) or b""
+    if state.log.faulty and max(state.log.faulty) > state.applied:
+        raise Violation("convergence", f"replica {host.me} has faulty slots at the end")
+    return state.applied, checksum, host.process.machine.digest()

@@ -1,0 +1,240 @@
+"""How a replica finds the view and joins it: probes, start-view, and who may vote again.
+
+A started replica asks everybody. The primary answers with a start-view for this life, the
+others with where they stand. A voter follows what it is told, or leaves the view when nobody
+answers. One that is recovering or syncing does neither vote nor acknowledge until it durably
+holds everything up to the head that the primary of a view not below its witnesses' views has
+named for this life.
+"""
+
+from headrace.model.ids import Op, ReplicaId, View
+from headrace.vsr import normal, repair, transfer, view_change
+from headrace.vsr.effects import Cut
+from headrace.vsr.messages import (
+    HEADERS_MAX,
+    Amnesia,
+    E,
+    GetStartView,
+    Header,
+    Standing,
+    StartView,
+)
+from headrace.vsr.state import State, Status
+
+
+def begin(state: State[E]) -> None:
+    """Ask everybody for the view: after a start, and when a primary gives up leading."""
+    state.status = Status.PROBING
+    state.is_verified = False
+    state.unanswered = 0
+    probe(state)
+
+
+def probe(state: State[E]) -> None:
+    first = Op(state.sure + 1)
+    state.broadcast(GetStartView(state.view, first, state.is_blank))
+    state.arm("probe", state.times.probe)
+
+
+def ask_for_view(state: State[E], sender: ReplicaId) -> None:
+    """Somebody leads a view that we have no log of: ask, not too often."""
+    if "asked" in state.due and not state.is_due("asked"):
+        return
+    state.arm("asked", state.times.repair)
+    first = Op(state.sure + 1)
+    state.send(sender, GetStartView(state.view, first, state.is_blank))
+
+
+def on_tick(state: State[E]) -> None:
+    if not state.is_due("probe"):
+        return
+    if state.status is Status.PROBING:
+        state.unanswered += 1
+        if state.may_vote and state.unanswered > state.times.probes + state.me:
+            view_change.start(state, View(state.view + 1))
+            return
+        probe(state)
+    elif not state.may_vote:
+        probe(state)
+
+
+def on_get_start_view(state: State[E], sender: ReplicaId, message: GetStartView) -> None:
+    """Answer a probe: with the log if we lead, else with where we stand."""
+    if state.leads:
+        send_start_view(state, sender, message.first, state.boots[sender])
+        return
+    state.send(
+        sender,
+        Standing(state.view, state.boots[sender], state.is_blank, not state.recovering),
+    )
+    leads = sender == state.primary and message.view == state.view
+    if leads and state.follows and state.may_vote:
+        # A primary that asks what the view is cannot lead it.
+        view_change.start(state, View(state.view + 1))
+
+
+def send_start_view(state: State[E], to: ReplicaId, first: Op, boot: int) -> None:
+    """Name the log of this view from `first` on, as far as it is held and fits."""
+    first = Op(max(first, state.log.anchor + 1))
+    last = Op(min(state.log.head, first + HEADERS_MAX - 1))
+    headers = tuple(state.log.headers(first, last))
+    if len(headers) == max(last - first + 1, 0):
+        state.send(
+            to, StartView(state.view, state.log.head, state.commit, first, headers, boot)
+        )
+
+
+def on_standing(state: State[E], sender: ReplicaId, message: Standing) -> None:
+    if message.boot != state.boot:
+        state.drop("answer to an earlier life")
+        return
+    if message.knows:
+        state.standings[sender] = max(message.view, state.standings.get(sender, View(0)))
+    if message.is_blank:
+        state.blanks.add(sender)
+    if state.recovering and state.is_blank and len(state.blanks) == state.count - 1:
+        # Nothing was ever promised by anybody: all may vote.
+        state.recovering = False
+        state.persist()
+    settle(state)
+
+
+def on_amnesia(state: State[E], sender: ReplicaId, message: Amnesia) -> None:
+    """A peer remembers more of us than we do: what we promised since is forgotten."""
+    if message.boot != state.boot or message.sequence < state.life:
+        state.drop("amnesia of an earlier life")
+        return
+    state.recovering = True
+    state.answered = None
+    state.standings.clear()
+    state.life = message.sequence + 1  # what is said until then is dropped by those who know
+    state.refuse_all(f"replica {state.me} has forgotten what it promised")
+
+    def live_on() -> None:
+        state.life = state.sequence
+        begin(state)
+
+    state.persist(live_on, sequence_min=message.sequence + 1)
+
+
+def on_start_view(state: State[E], sender: ReplicaId, message: StartView) -> None:
+    """Follow the primary of a view: cut what its log does not have, fetch what ours has not."""
+    if sender != state.primary_of(message.view) or message.view < state.view:
+        state.drop("start-view of an older view")
+        return
+    if message.boot == state.boot:
+        _note_answer(state, message)
+    if message.view == state.view and state.follows:
+        settle(state)
+        return
+    if message.view > state.view or state.status is not Status.NORMAL:
+        _enter(state, message.view)
+    _verify(state, message)
+    if state.is_verified:
+        state.named = max(message.op, state.named or Op(0))
+        state.primary_op = max(state.primary_op, message.op)
+        state.commit = max(state.commit, message.commit)
+        settle(state)
+        normal.advance(state)
+        repair.catch_up(state)
+
+
+def _note_answer(state: State[E], message: StartView) -> None:
+    sender = state.primary_of(message.view)
+    state.standings[sender] = max(message.view, state.standings.get(sender, View(0)))
+    if state.answered is None or message.view > state.answered[0]:
+        state.answered = (message.view, message.op)
+
+
+def _enter(state: State[E], view: View) -> None:
+    state.refuse_all(f"view {view} has begun")
+    state.view = view
+    state.status = Status.NORMAL
+    state.is_verified, state.named, state.beat = False, None, 0
+    state.primary_op = Op(0)
+    state.fetched.clear()
+    state.awaiting = state.given_up = None
+    state.asked = state.applied
+    state.arm("election", state.times.election + state.times.stagger * state.me)
+    if state.view_durable < view:
+        state.persist()
+
+
+def _verify(state: State[E], message: StartView) -> None:
+    """Find how far our log is the view's log, by the hash chain, and cut the rest."""
+    log = state.log
+    if state.transfer is not None and state.transfer.ticket:
+        return  # the log is being replaced: asked again when it is
+    for header in message.headers:
+        if header.op in log.faulty:
+            log.name(header.op, header.checksum)
+    equal = _last_equal(state, message.headers)
+    if equal is None and (log.head <= state.sure or message.first <= state.sure + 1):
+        equal = min(log.head, state.sure)
+    if equal is None and message.boot == state.boot and message.first > state.sure + 1:
+        transfer.begin(state)  # even the headers that would tell are gone there
+        return
+    if equal is None:
+        ask_for_view(state, state.primary)
+        return
+    if equal < log.head and not _covers(message, Op(equal + 1)):
+        ask_for_view(state, state.primary)
+        return
+    if equal < log.head:
+        cut(state, Op(equal + 1))
+    state.is_verified = state.halted is None
+
+
+def _last_equal(state: State[E], headers: tuple[Header, ...]) -> Op | None:
+    """The highest op that both logs have: everything below it is equal, too."""
+    for header in reversed(headers):
+        checksum = state.log.checksum(header.op)
+        if checksum is not None and checksum == header.checksum:
+            return header.op
+        below = Op(header.op - 1)
+        if below <= state.log.head and state.log.checksum(below) == header.parent:
+            return below
+    return None
+
+
+def _covers(message: StartView, op: Op) -> bool:
+    """The view's log has another entry at `op`, or ends before it."""
+    return op > message.op or message.first <= op < message.first + len(message.headers)
+
+
+def cut(state: State[E], first: Op) -> None:
+    """Discard what the view's log does not have. What was applied is never discarded."""
+    if first <= state.sure:
+        state.halt(f"the log of view {state.view} differs at op {first}, which is committed")
+        return
+    state.log.cut(first)
+    state.asked = min(state.asked, Op(first - 1))
+    state.tickets = {op: one for op, one in state.tickets.items() if op < first}
+    state.out.append(Cut(first))
+
+
+def settle(state: State[E]) -> None:
+    """Raise log_view once the view's log is really here, durably; vote again if we may."""
+    if not state.follows or state.named is None or state.log.whole < state.named:
+        return
+    if not state.may_vote and not _is_caught_up(state):
+        return
+    if state.log_view == state.view and state.may_vote:
+        return
+    state.log_view = state.view
+    state.recovering = False
+    state.syncing_to = None
+    state.suspect = None
+    state.persist(lambda: normal.acknowledge(state), is_settled=True)
+
+
+def _is_caught_up(state: State[E]) -> bool:
+    """We hold all up to the head named for this life, in a view not below the witnesses'."""
+    if state.answered is None or len(state.standings) < state.quorum.witness:
+        return False
+    if state.transfer is not None:
+        return False
+    view, head = state.answered
+    return (
+        view == state.view and view >= max(state.standings.values()) and state.log.whole >= head
+    )

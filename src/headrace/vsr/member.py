@@ -1,0 +1,252 @@
+"""A replica with peers, as a machine: events are calls, effects are returned. No I/O.
+
+    on_message      somebody said something      on_tick        10 ms have passed
+    on_requests     clients want ops             on_persisted   the superblock is durable
+    on_durable      an append is durable         on_mended      a faulty slot is whole
+    on_applied      the machine has run an op    on_faulty      an entry cannot be read
+    on_checkpoint   the journal was drained      on_installed   a snapshot is in place
+
+`Replica` in `replica.py` is the one that is alone. This is another class: what costs the most
+there, the way of one append, has no quorum, no view and no peer to ask after here and there.
+docs/consensus.md has the message table, the driver's duties and the invariants.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from headrace.model.ids import Op, ReplicaId, View
+from headrace.vsr import join, normal, repair, transfer, view_change
+from headrace.vsr.effects import Effect
+from headrace.vsr.messages import (
+    Amnesia,
+    Chunk,
+    DoViewChange,
+    E,
+    Envelope,
+    Evicted,
+    Exact,
+    GetChunk,
+    GetExact,
+    GetOffer,
+    GetRange,
+    GetStartView,
+    Header,
+    Heartbeat,
+    Message,
+    Offer,
+    PrepareOk,
+    Prepares,
+    Request,
+    Standing,
+    StartView,
+    StartViewChange,
+)
+from headrace.vsr.state import State, Status
+from headrace.vsr.validate import flaw_of
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What the disk held when the process started: see docs/consensus.md."""
+
+    view: View
+    log_view: View
+    commit: Op
+    applied: Op
+    checkpoint: Op
+    anchor: Op  # the journal begins above it
+    anchor_checksum: bytes | None
+    found: Sequence[tuple[Op, Header | None, bytes | None]]  # header is None: faulty
+    suspect: tuple[Op, Op] | None
+    recovering: bool
+    syncing_to: Op | None
+    sequence: int
+    lives: Iterable[tuple[ReplicaId, int]]
+    timestamp: int
+
+
+@dataclass(slots=True)
+class Member(Generic[E]):
+    """One replica of several. Not reentrant: perform what a call returned, then call again."""
+
+    state: State[E]
+
+    @classmethod
+    def started(cls, state: State[E], found: Recovered) -> "Member[E]":
+        """Take what recovery found. `start` then returns the first effects."""
+        state.view = state.view_durable = found.view
+        state.log_view = state.log_view_durable = found.log_view
+        state.commit, state.applied, state.asked = found.commit, found.applied, found.applied
+        state.checkpoint, state.suspect = found.checkpoint, found.suspect
+        state.recovering, state.syncing_to = found.recovering, found.syncing_to
+        state.is_silent = not state.may_vote
+        state.sequence = state.life = found.sequence
+        state.timestamp = found.timestamp
+        for peer, life in found.lives:
+            state.lives[peer] = state.seen[peer] = life
+        assert state.log.head == found.anchor
+        for op, header, checksum in found.found:
+            state.log.found(op, header, checksum)
+        state.log.cover(found.applied)
+        return cls(state)
+
+    def start(self) -> list[Effect[E]]:
+        """Ask what the view is: a started replica never leads before a view change."""
+        join.begin(self.state)
+        return self._effects()
+
+    def envelope(self, message: Message[E]) -> Envelope[E]:
+        """Say who says it."""
+        state = self.state
+        return Envelope(
+            state.me, state.boot, state.life, state.sequence, state.clock.wall, message
+        )
+
+    def on_message(self, envelope: Envelope[E]) -> list[Effect[E]]:
+        """Judge, learn whose life it is of, and handle."""
+        state = self.state
+        flaw = flaw_of(envelope, state.me, state.count)
+        if flaw is not None:
+            state.drop(flaw)
+        elif self._is_known(envelope):
+            self._handle(envelope)
+        return self._effects()
+
+    def _is_known(self, envelope: Envelope[E]) -> bool:
+        """Listen to the newest life of each peer only; a new one is remembered first."""
+        state, sender = self.state, envelope.sender
+        if envelope.boot == state.boots[sender] and envelope.life >= state.lives[sender]:
+            if envelope.life > state.lives[sender]:
+                self._remember(envelope)
+                return False
+            state.seen[sender] = max(state.seen[sender], envelope.sequence)
+            state.clock.hear(sender, envelope.wall)
+            return True
+        is_first = state.boots[sender] == 0
+        newest = state.lives[sender] if is_first else state.seen[sender] + 1
+        if envelope.life < newest:
+            state.drop("of an earlier life")
+            if isinstance(envelope.message, GetStartView):
+                state.send(sender, Amnesia(envelope.boot, state.seen[sender]))
+            return False
+        self._remember(envelope)
+        return False
+
+    def _remember(self, envelope: Envelope[E]) -> None:
+        """Make a new life of a peer durable here before anything of it is counted."""
+        state, sender = self.state, envelope.sender
+        state.boots[sender] = envelope.boot
+        state.lives[sender] = envelope.life
+        state.seen[sender] = max(state.seen[sender], envelope.sequence)
+
+        def handle() -> None:
+            if state.boots[sender] == envelope.boot and state.lives[sender] == envelope.life:
+                self._handle(envelope)
+
+        state.persist(handle)
+
+    def _handle(self, envelope: Envelope[E]) -> None:
+        state, sender, message = self.state, envelope.sender, envelope.message
+        if state.halted is not None:
+            return
+        if isinstance(message, DoViewChange):
+            view_change.on_do_view_change(state, sender, message, envelope.life)
+        else:
+            HANDLERS[type(message)](state, sender, message)
+
+    def on_tick(self, now: int, wall: int) -> list[Effect[E]]:
+        """Tell the time, in ticks since the start and by the wall clock in microseconds."""
+        state = self.state
+        state.now = now
+        state.clock.observe(wall, now)
+        if state.halted is None:
+            normal.on_tick(state)
+            join.on_tick(state)
+            view_change.on_tick(state)
+            repair.on_tick(state)
+            transfer.on_tick(state)
+        return self._effects()
+
+    def on_requests(self, requests: Sequence[tuple[Request, object]]) -> list[Effect[E]]:
+        normal.on_requests(self.state, requests)
+        return self._effects()
+
+    def on_durable(self, ticket: int) -> list[Effect[E]]:
+        normal.on_durable(self.state, ticket)
+        if self.state.status is Status.VIEW_CHANGE:
+            view_change.install(self.state)
+        return self._effects()
+
+    def on_persisted(self, ticket: int, sequence: int) -> list[Effect[E]]:
+        """The superblock holds what was asked for: go on with what needs it."""
+        state = self.state
+        record, then = state.waiting.pop(ticket)
+        state.view_durable = max(state.view_durable, record.view)
+        state.log_view_durable = max(state.log_view_durable, record.log_view)
+        state.is_silent = record.recovering or record.syncing_to is not None
+        state.sequence = sequence
+        if then is not None:
+            then()
+        return self._effects()
+
+    def on_mended(self, ticket: int) -> list[Effect[E]]:
+        repair.on_mended(self.state, ticket)
+        return self._effects()
+
+    def on_faulty(self, op: Op) -> list[Effect[E]]:
+        repair.on_faulty(self.state, op)
+        return self._effects()
+
+    def on_applied(self, op: Op, result: object) -> list[Effect[E]]:
+        normal.on_applied(self.state, op, result)
+        return self._effects()
+
+    def on_checkpoint(self, op: Op, drained: Op, sequence: int) -> list[Effect[E]]:
+        """A checkpoint at `op` is paired, and the journal begins above `drained`."""
+        state = self.state
+        state.checkpoint, state.sequence = max(state.checkpoint, op), sequence
+        state.log.trim(drained)
+        return self._effects()
+
+    def on_installed(self, ticket: int, sequence: int, *, kept: bool) -> list[Effect[E]]:
+        self.state.sequence = sequence
+        transfer.on_installed(self.state, ticket, kept=kept)
+        return self._effects()
+
+    def on_spoiled(self, ticket: int) -> list[Effect[E]]:
+        transfer.on_spoiled(self.state, ticket)
+        return self._effects()
+
+    def on_give_up(self, op: Op) -> list[Effect[E]]:
+        """The operator gives up `op` and what follows: it may have been committed."""
+        state = self.state
+        state.given_up = op
+        if state.status is Status.VIEW_CHANGE and state.election.votes:
+            view_change.decide(state)
+        return self._effects()
+
+    def _effects(self) -> list[Effect[E]]:
+        effects, self.state.out = self.state.out, []
+        return effects
+
+
+# Each message has one handler. Their shapes differ in the message alone, which no type can say.
+HANDLERS: dict[type, Any] = {
+    Prepares: normal.on_prepares,
+    PrepareOk: normal.on_prepare_ok,
+    Heartbeat: normal.on_heartbeat,
+    StartViewChange: view_change.on_start_view_change,
+    StartView: join.on_start_view,
+    GetStartView: join.on_get_start_view,
+    Standing: join.on_standing,
+    Amnesia: join.on_amnesia,
+    GetRange: repair.on_get_range,
+    GetExact: repair.on_get_exact,
+    Exact: repair.on_exact,
+    Evicted: repair.on_evicted,
+    GetOffer: transfer.on_get_offer,
+    Offer: transfer.on_offer,
+    GetChunk: transfer.on_get_chunk,
+    Chunk: transfer.on_chunk,
+}

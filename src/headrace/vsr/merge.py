@@ -1,0 +1,206 @@
+"""The log of a new view, from what the voters say of theirs. Pure, and tested on its own.
+
+The voters with the highest log view are *canonical*: only their logs can hold what was
+committed last. From the highest commit that anybody knows upwards each op is decided:
+
+    keep      the canonical header is known, and somebody holds the entry
+    discard   a nack quorum never held it, so that it cannot have been committed; or all
+              replicas answered, none holds it, and none has a faulty slot there
+    wait      anything else: silence, faulty and suspect slots prove nothing
+
+Two canonical logs may differ where one of them was left half way in a later view; neither entry
+was committed then, and the one that was prepared later is taken.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.model.ids import OP_MAX, Op, ReplicaId, View
+from headrace.vsr.messages import DoViewChange, Header
+from headrace.vsr.quorum import Quorum
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The log of the new view: its head, and the headers that are known down from there."""
+
+    op: Op
+    commit: Op
+    headers: tuple[Header, ...]  # dense, up to `op`; empty if all is settled below
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nobody can tell yet what becomes of `op`: it needs one of these replicas."""
+
+    op: Op
+    replicas: tuple[ReplicaId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Headers that cannot come from one history."""
+
+    op: Op
+    why: str
+
+
+Outcome = Merged | Waiting | Conflict
+
+
+def merge(
+    votes: Mapping[ReplicaId, DoViewChange], quorum: Quorum, given_up: Op | None = None
+) -> Outcome:
+    """Decide the log. The caller has a view-change quorum of votes; more may come later."""
+    return _Merge(votes, quorum, given_up).run()
+
+
+@dataclass(slots=True)
+class _Merge:
+    votes: Mapping[ReplicaId, DoViewChange]
+    quorum: Quorum
+    given_up: Op | None
+
+    @property
+    def log_view(self) -> View:
+        return max(vote.log_view for vote in self.votes.values())
+
+    @property
+    def commit(self) -> Op:
+        """All at or below it is committed: some sender knows."""
+        return max(vote.commit for vote in self.votes.values())
+
+    @property
+    def canonical(self) -> list[DoViewChange]:
+        return [vote for vote in self.votes.values() if vote.log_view == self.log_view]
+
+    def run(self) -> Outcome:
+        commit, last = self.commit, self._last()
+        headers = self._names(commit, last)
+        head = last
+        for number in range(commit + 1, last + 1):
+            op = Op(number)
+            decided = self._decide(op, headers)
+            if isinstance(decided, Waiting):
+                return decided
+            if decided is None:
+                head = Op(op - 1)
+                break
+            headers[op] = decided
+        return self._chained(headers, head, commit)
+
+    def _last(self) -> Op:
+        """The highest op that a canonical log has, or may have had."""
+        heads = [vote.op for vote in self.canonical]
+        known = max(vote.op for vote in self.votes.values())
+        ends = [vote.suspect[1] for vote in self.canonical if vote.suspect is not None]
+        heads += [end if end < OP_MAX else Op(known + 1) for end in ends]
+        return max(*heads, self.commit)
+
+    def _names(self, commit: Op, last: Op) -> dict[Op, Header]:
+        """The canonical headers; where none is known, the one that the next op names."""
+        found: dict[Op, Header] = {}
+        for op in range(last, 0, -1):
+            header = self._canonical_header(Op(op))
+            above = found.get(Op(op + 1))
+            if above is not None and (header is None or header.checksum != above.parent):
+                header = self._called(Op(op), above.parent) or header
+            if header is not None:
+                found[Op(op)] = header
+            elif op <= commit:
+                break
+        return found
+
+    def _canonical_header(self, op: Op) -> Header | None:
+        found = [header for vote in self.canonical if (header := header_at(vote, op))]
+        return max(found, key=lambda header: header.view, default=None)
+
+    def _called(self, op: Op, checksum: bytes) -> Header | None:
+        for vote in self.votes.values():
+            header = header_at(vote, op)
+            if header is not None and header.checksum == checksum:
+                return header
+        return None
+
+    def _decide(self, op: Op, headers: dict[Op, Header]) -> Header | Waiting | None:
+        """Return the header to keep, None to end the log before `op`, or whom to wait for."""
+        header = headers.get(op)
+        if self._nacks(op, header) >= self.quorum.nack:
+            return None
+        holders = [one for one in self.votes if self._holds(one, op, header)]
+        if header is not None and holders:
+            return header
+        silent = [ReplicaId(r) for r in range(self.quorum.count) if r not in self.votes]
+        if self.given_up is not None and op >= self.given_up:
+            return None
+        if silent:
+            return Waiting(op, tuple(silent))
+        if header is None and holders:
+            return self._best(op, headers)
+        faulty = tuple(one for one in self.votes if self._is_faulty(one, op))
+        return Waiting(op, faulty) if faulty else None
+
+    def _best(self, op: Op, headers: dict[Op, Header]) -> Header | None:
+        """No canonical log knows what was here, and all have answered: the newest that fits."""
+        below = headers.get(Op(op - 1))
+        found = [
+            (vote.log_view, header.view, header)
+            for vote in self.votes.values()
+            if (header := header_at(vote, op))
+            and (below is None or header.parent == below.checksum)
+        ]
+        return max(found)[2] if found else None
+
+    def _nacks(self, op: Op, header: Header | None) -> int:
+        return sum(_nacks(vote, op, header) for vote in self.votes.values())
+
+    def _holds(self, replica: ReplicaId, op: Op, header: Header | None) -> bool:
+        vote = self.votes[replica]
+        theirs = header_at(vote, op)
+        if theirs is None or not vote.votes[op - vote.first].present:
+            return False
+        return header is None or theirs.checksum == header.checksum
+
+    def _is_faulty(self, replica: ReplicaId, op: Op) -> bool:
+        vote = self.votes[replica]
+        if not vote.first <= op <= vote.op:
+            return False
+        one = vote.votes[op - vote.first]
+        return not one.present and not one.nack
+
+    def _chained(self, headers: dict[Op, Header], head: Op, commit: Op) -> Outcome:
+        """Take the headers down from the head as far as they are known; they must chain."""
+        chain: list[Header] = []
+        op = head
+        while (header := headers.get(op)) is not None:
+            if chain and chain[-1].parent != header.checksum:
+                if op > commit:
+                    return Conflict(op, "the op above it names another one")
+                break
+            chain.append(header)
+            op = Op(op - 1)
+        if op > commit:
+            return Conflict(op, "no header is known")
+        return Merged(head, commit, tuple(reversed(chain)))
+
+
+def header_at(vote: DoViewChange, op: Op) -> Header | None:
+    """Return the header that a voter has at `op`, whole or not."""
+    if not vote.first <= op <= vote.op:
+        return None
+    return vote.votes[op - vote.first].header
+
+
+def _nacks(vote: DoViewChange, op: Op, header: Header | None) -> bool:
+    """Tell whether a voter surely never held this entry. Who had it committed keeps it."""
+    if vote.suspect is not None and vote.suspect[0] <= op <= vote.suspect[1]:
+        return False
+    if op > vote.op:
+        return True
+    if op < vote.first:
+        return False  # committed there, and not in its window
+    one = vote.votes[op - vote.first]
+    if one.nack:
+        return True
+    theirs = one.header
+    return header is not None and theirs is not None and theirs.checksum != header.checksum

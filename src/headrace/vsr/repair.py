@@ -1,0 +1,166 @@
+"""Fetch what is missing: ranges from the primary, single entries by name from anybody.
+
+Everything here is driven by what is still missing, again and again, so that no lost message
+matters; nothing is ever asked for in an unbounded amount.
+"""
+
+from collections.abc import Iterator
+
+from headrace.model.ids import Op, ReplicaId
+from headrace.vsr import join, normal, transfer, view_change
+from headrace.vsr.effects import Mend, Serve
+from headrace.vsr.messages import (
+    RANGE_MAX,
+    E,
+    Evicted,
+    Exact,
+    GetExact,
+    GetRange,
+    Name,
+    header_of,
+)
+from headrace.vsr.state import State, Status
+
+
+def on_tick(state: State[E]) -> None:
+    catch_up(state)
+    if state.is_due("exact") or "exact" not in state.due:
+        ask_exact(state)
+
+
+def catch_up(state: State[E]) -> None:
+    """Backup: ask the primary for what follows our head."""
+    if not state.follows or state.transfer is not None:
+        return
+    log = state.log
+    if log.head >= state.primary_op or log.head - log.anchor >= state.slots:
+        return
+    if "range" in state.due and not state.is_due("range"):
+        return
+    state.arm("range", state.times.repair)
+    last = Op(min(state.primary_op, log.head + RANGE_MAX))
+    state.send(state.primary, GetRange(state.view, Op(log.head + 1), last))
+
+
+def on_get_range(state: State[E], sender: ReplicaId, message: GetRange) -> None:
+    """Primary: serve what is durable and whole here, as much as fits into one answer."""
+    if not state.leads or message.view != state.view:
+        state.drop("range of another view")
+        return
+    if message.first <= state.log.anchor:
+        state.send(sender, Evicted(state.view, Op(state.log.anchor + 1)))
+        return
+    last = Op(min(message.last, message.first + RANGE_MAX - 1, state.log.head))
+    names = tuple(_held(state, message.first, last))
+    if names:
+        state.out.append(Serve(sender, state.view, state.commit, state.log.head, names))
+
+
+def _held(state: State[E], first: Op, last: Op) -> Iterator[Name]:
+    for number in range(first, last + 1):
+        checksum = state.log.checksum(Op(number))
+        if checksum is None or not state.log.is_durable(Op(number)):
+            return
+        yield Name(Op(number), checksum)
+
+
+def wanted(state: State[E]) -> list[Name]:
+    """Name what can only be had by name: faulty entries, and the log of a view to be led."""
+    names: list[Name] = []
+    for op in sorted(state.log.faulty, reverse=True):
+        above = state.log.header(Op(op + 1))
+        if above is not None:
+            state.log.name(op, above.parent)
+        checksum = state.log.checksum(op)
+        if checksum is not None and op not in state.mending:
+            names.append(Name(op, checksum))
+    merged = state.election.merged
+    if state.status is Status.VIEW_CHANGE and merged is not None:
+        names += [
+            Name(header.op, header.checksum)
+            for header in merged.headers
+            if header.op > state.log.head and header.op not in state.fetched
+        ]
+    return sorted(names)[:RANGE_MAX]
+
+
+def ask_exact(state: State[E]) -> None:
+    """Ask one peer after another for entries by name."""
+    names = wanted(state)
+    if not names:
+        return
+    state.arm("exact", state.times.repair)
+    state.turn += 1
+    state.send(state.others[state.turn % len(state.others)], GetExact(tuple(names)))
+
+
+def on_get_exact(state: State[E], sender: ReplicaId, message: GetExact) -> None:
+    held = [
+        name
+        for name in message.names[:RANGE_MAX]
+        if state.log.is_durable(name.op) and state.log.checksum(name.op) == name.checksum
+    ]
+    if held:
+        state.out.append(Serve(sender, None, Op(0), Op(0), tuple(held)))
+    elif message.names and message.names[0].op <= state.log.anchor:
+        state.send(sender, Evicted(state.view, Op(state.log.anchor + 1)))
+
+
+def on_exact(state: State[E], sender: ReplicaId, message: Exact[E]) -> None:
+    """Take entries that were asked for by name; others are of no use to us."""
+    names = set(wanted(state))
+    for entry in message.entries:
+        if Name(entry.op, entry.checksum) not in names:
+            state.drop("entry that nobody asked for")
+        elif entry.op in state.log.faulty:
+            take(state, entry)
+        else:
+            state.fetched[entry.op] = entry
+    if state.status is Status.VIEW_CHANGE:
+        view_change.install(state)
+    if any(Name(entry.op, entry.checksum) in names for entry in message.entries):
+        ask_exact(state)
+
+
+def take(state: State[E], entry: E) -> None:
+    """Write an entry over the faulty slot that it belongs to."""
+    checksum = state.log.checksum(entry.op)
+    if checksum != entry.checksum or entry.op in state.mending:
+        return
+    ticket = state.next_ticket()
+    state.mending[entry.op] = ticket
+    state.log.name(Op(entry.op - 1), entry.parent)
+    state.mends[ticket] = header_of(entry)
+    state.out.append(Mend(ticket, (entry,)))
+
+
+def on_mended(state: State[E], ticket: int) -> None:
+    """A faulty slot is whole again."""
+    header = state.mends.pop(ticket)
+    if state.mending.get(header.op) == ticket:
+        del state.mending[header.op]
+        state.log.mended(header)
+    if state.status is Status.VIEW_CHANGE:
+        view_change.install(state)
+    elif state.leads:
+        normal.count_own(state)
+    else:
+        join.settle(state)
+        normal.acknowledge(state)
+    normal.advance(state)
+
+
+def on_faulty(state: State[E], op: Op) -> None:
+    """The driver could not read an entry that was durable."""
+    state.log.spoiled(op)
+    state.asked = min(state.asked, Op(op - 1))
+    state.due.pop("exact", None)
+
+
+def on_evicted(state: State[E], sender: ReplicaId, message: Evicted) -> None:
+    """What we miss is not in the peer's journal any more: only its snapshot has it."""
+    missing = [op for op in state.log.faulty if op > state.applied]
+    if state.log.head < state.primary_op:
+        missing.append(Op(state.log.head + 1))
+    if state.follows and missing and min(missing) < message.first:
+        transfer.begin(state)

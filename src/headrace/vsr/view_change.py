@@ -1,0 +1,256 @@
+"""Leaving a view and starting the next: start-view-change, do-view-change, the merged log.
+
+start              the view is durable first        → StartViewChange to all
+a quorum has left                                   → DoViewChange to the new primary
+the new primary    merges, waits by name if it must, cuts, fetches what the merged log has
+all of it durable  log_view is durable              → StartView to all
+"""
+
+from headrace.model.ids import Op, ReplicaId, View
+from headrace.vsr import join, normal, repair
+from headrace.vsr.log import Condition
+from headrace.vsr.merge import Conflict, Merged, Waiting, merge
+from headrace.vsr.messages import (
+    HEADERS_MAX,
+    DoViewChange,
+    E,
+    StartView,
+    StartViewChange,
+    Vote,
+    header_of,
+)
+from headrace.vsr.state import Election, State, Status
+
+
+def start(state: State[E], view: View) -> None:
+    """Leave all views below `view`: nothing of them is acknowledged any more."""
+    assert state.may_vote
+    assert view > state.view
+    state.refuse_all(f"the primary of view {state.view} does not lead any more")
+    state.view = view
+    state.status = Status.VIEW_CHANGE
+    state.is_verified, state.named, state.beat = False, None, 0
+    state.primary_op = Op(0)
+    state.fetched.clear()
+    state.asked = state.applied
+    state.election = Election()
+    state.due.pop("resend", None)
+    state.arm("view change", state.times.view_change + state.times.stagger * state.me)
+    state.persist(lambda: _announce(state, view))
+
+
+def _announce(state: State[E], view: View) -> None:
+    """The view is durable: say that we have left the old ones."""
+    if state.view != view or state.status is not Status.VIEW_CHANGE or not state.may_vote:
+        return
+    state.election.started.add(state.me)
+    state.arm("resend", state.times.resend)
+    state.broadcast(StartViewChange(view))
+    _vote(state)
+
+
+def on_start_view_change(state: State[E], sender: ReplicaId, message: StartViewChange) -> None:
+    if message.view < state.view or not state.may_vote:
+        state.drop("start-view-change of an older view")
+        return
+    if message.view > state.view:
+        start(state, message.view)
+    elif state.status is Status.PROBING and state.log_view < state.view:
+        _resume(state)
+    if state.status is Status.VIEW_CHANGE:
+        state.election.started.add(sender)
+        _vote(state)
+    elif state.leads:
+        join.send_start_view(state, sender, Op(state.commit + 1), 0)
+
+
+def _resume(state: State[E]) -> None:
+    """Take up a view change that we were in before we were started again."""
+    state.status = Status.VIEW_CHANGE
+    state.election = Election()
+    state.arm("view change", state.times.view_change + state.times.stagger * state.me)
+    _announce(state, state.view)
+
+
+def _vote(state: State[E]) -> None:
+    """Give our log to the new primary, once a quorum has left the old views."""
+    election = state.election
+    if len(election.started) < state.quorum.view_change or state.view_durable != state.view:
+        return
+    if state.me not in election.started:
+        return
+    election.voted = True
+    vote = own_vote(state)
+    if state.primary == state.me:
+        take_vote(state, state.me, vote, state.life)
+    else:
+        state.send(state.primary, vote)
+
+
+def own_vote(state: State[E]) -> DoViewChange:
+    """Say what our log holds above what is committed."""
+    log = state.log
+    first = Op(max(min(state.commit, log.head), log.anchor + 1, log.head - HEADERS_MAX + 1))
+    votes = []
+    for number in range(first, log.head + 1):
+        slot = log.slots[Op(number)]
+        pending = slot.condition is Condition.PENDING
+        votes.append(Vote(slot.header, slot.condition is Condition.DURABLE, pending))
+    return DoViewChange(
+        view=state.view,
+        log_view=state.log_view_durable,
+        op=log.head,
+        commit=state.commit,
+        first=first,
+        votes=tuple(votes),
+        suspect=state.suspect,
+        lives=tuple(state.lives),
+        to_boot=state.boots[state.primary],
+    )
+
+
+def on_do_view_change(
+    state: State[E], sender: ReplicaId, message: DoViewChange, life: int
+) -> None:
+    """Primary of the new view: collect logs. A vote is meant for one life of ours only."""
+    if message.view < state.view or not state.may_vote:
+        state.drop("do-view-change of an older view")
+        return
+    if message.to_boot != state.boot or state.primary_of(message.view) != state.me:
+        state.drop("do-view-change for another life")
+        return
+    if message.view > state.view:
+        start(state, message.view)
+    if state.status is not Status.VIEW_CHANGE:
+        if state.leads:
+            join.send_start_view(state, sender, Op(state.commit + 1), 0)
+        return
+    state.election.started.add(sender)
+    take_vote(state, sender, message, life)
+    _vote(state)
+
+
+def take_vote(state: State[E], sender: ReplicaId, vote: DoViewChange, life: int) -> None:
+    election = state.election
+    if election.merged is not None:
+        return
+    election.votes[sender] = vote
+    election.lives[sender] = life
+    decide(state)
+
+
+def decide(state: State[E]) -> None:
+    """Merge what the voters say, if they are enough; each further vote may decide it."""
+    election = state.election
+    votes = {
+        one: vote
+        for one, vote in sorted(election.votes.items())
+        if not any(other.lives[one] > election.lives[one] for other in election.votes.values())
+    }
+    if state.me not in votes or len(votes) < state.quorum.view_change:
+        return
+    outcome = merge(votes, state.quorum, state.given_up)
+    state.awaiting = None
+    match outcome:
+        case Merged():
+            election.merged = outcome
+            _adopt(state, outcome)
+        case Waiting(op, replicas):
+            state.awaiting = (op, replicas)
+        case Conflict():
+            state.drop(f"conflict: {outcome.why}")
+
+
+def _adopt(state: State[E], merged: Merged) -> None:
+    """Cut what the merged log does not have. Without its committed part, let another lead."""
+    equal = _last_equal(state, merged)
+    if equal is None:
+        state.election.is_aside = True
+        return
+    if equal < state.log.head:
+        join.cut(state, Op(equal + 1))
+    if state.halted is None:
+        state.commit = max(state.commit, merged.commit)
+        install(state)
+
+
+def _last_equal(state: State[E], merged: Merged) -> Op | None:
+    """The highest op of the merged log that ours has as well, everything below included."""
+    log = state.log
+    for header in reversed(merged.headers):
+        if header.op in log.faulty:
+            log.name(header.op, header.checksum)
+        checksum = log.checksum(header.op)
+        if checksum is not None and checksum == header.checksum:
+            return header.op
+        below = Op(header.op - 1)
+        if below <= log.head and log.checksum(below) == header.parent:
+            return below
+    return log.head if not merged.headers and log.head <= merged.op <= state.sure else None
+
+
+def install(state: State[E]) -> None:
+    """Append what was fetched; start the view when all of its log is durable here."""
+    merged = state.election.merged
+    if merged is None or state.election.is_aside or state.primary != state.me:
+        return
+    entries: list[E] = []
+    ticket = state.next_ticket()
+    while (entry := state.fetched.pop(Op(state.log.head + 1), None)) is not None:
+        if entry.parent != state.log.checksum(state.log.head):
+            state.drop("prepare does not chain")
+            break
+        state.log.add(header_of(entry), ticket)
+        entries.append(entry)
+    if entries:
+        normal.append(state, ticket, entries)
+    if state.log.whole >= merged.op and state.log_view < state.view:
+        state.log_view = state.view
+        state.suspect = None
+        view = state.view
+        state.persist(lambda: _begin(state, view), is_settled=True)
+    else:
+        repair.ask_exact(state)
+
+
+def _begin(state: State[E], view: View) -> None:
+    """The log of the view is durable, and so is that it is: lead."""
+    if state.view != view or state.status is not Status.VIEW_CHANGE:
+        return
+    state.status = Status.NORMAL
+    state.awaiting = state.given_up = None
+    state.acked = [Op(0)] * state.count
+    state.heads = [Op(0)] * state.count
+    state.beat = 0
+    state.due.pop("view change", None)
+    state.due.pop("resend", None)
+    log = state.log
+    first = Op(max(state.sure, log.anchor) + 1)
+    headers = tuple(log.headers(first, log.head))
+    state.broadcast(StartView(view, log.head, state.commit, first, headers, 0))
+    for one in state.others:
+        state.heads[one] = log.head  # until they say otherwise
+    normal.count_own(state)
+    normal.advance(state)
+    normal.beat(state)
+
+
+def on_tick(state: State[E]) -> None:
+    if state.status is Status.NORMAL and state.primary != state.me and state.may_vote:
+        if "election" not in state.due:
+            state.arm("election", state.times.election + state.times.stagger * state.me)
+        elif state.is_due("election"):
+            start(state, View(state.view + 1))
+        return
+    if state.status is not Status.VIEW_CHANGE:
+        return
+    if not state.may_vote:
+        join.begin(state)
+        return
+    if state.is_due("view change"):
+        start(state, View(state.view + 1))
+    elif state.is_due("resend"):
+        state.arm("resend", state.times.resend)
+        state.broadcast(StartViewChange(state.view))
+        if state.election.voted:
+            _vote(state)
