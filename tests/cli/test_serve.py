@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -132,6 +133,12 @@ def test_health_and_metrics_are_served(tmp_path):
         with urllib.request.urlopen(f"{base}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         assert "headrace_append_rows_total 3.0" in text
+        assert "headrace_append_bytes_total 0.0" not in text
+        groups = float(re.search(r"(?m)^headrace_commit_group_ops_count (\S+)", text).group(1))
+        ops = float(re.search(r"(?m)^headrace_commit_group_ops_sum (\S+)", text).group(1))
+        assert 3 <= groups <= ops  # the topic, its partition, its rows
+        free = float(re.search(r"(?m)^headrace_disk_free_bytes (\S+)", text).group(1))
+        assert free > 0
         assert "headrace_ready 1.0" in text
 
 

@@ -405,10 +405,7 @@ class Boot:
     async def _abandon(self) -> None:
         """Let go of everything as it is: a start that fails here finds what a crash leaves."""
         if self.node is not None:
-            drivers = [running.driver for running in self._running()]
-            if self.node.catalog is not None:
-                drivers.append(self.node.catalog.driver)
-            for driver in drivers:
+            for driver in self.node.drivers:
                 await self.loop.run_in_executor(None, driver.abandon)
         for store in self.stores.values():
             with suppress(HeadraceError):

@@ -44,6 +44,7 @@ class Driver:
     _quiet: asyncio.Event | None = None  # set when a stop waits for nothing any more
     after: Callable[[], None] = lambda: None  # called at the end of each wake-up
     on_checkpoint: Callable[[Checkpoint], None] = lambda _: None
+    on_group: Callable[[int], None] = lambda _: None  # told the ops of each commit group
 
     def __post_init__(self) -> None:
         self.writer = JournalWriter(self.pump.group, self._report, self.group_size)
@@ -124,6 +125,7 @@ class Driver:
     def _on_report(self, report: Report) -> None:
         match report:
             case Durable(op):
+                self.on_group(op - self.pump.replica.durable)
                 self.perform(self.pump.on_durable(op, now_us()))
             case Failed(durable, error):
                 # What this turn has prepared chains to what failed: it goes the same way.

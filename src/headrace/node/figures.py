@@ -53,16 +53,27 @@ def iso(seconds: float) -> str:
     return text.replace("+00:00", "Z")
 
 
-def disk_figures(path: str) -> dict[str, object]:
-    """Say what the file system of the data directory has; nothing if it does not say."""
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """What a file system has, and what of it is left for this process."""
+
+    free: int
+    total: int
+
+
+def disk_space(path: str) -> DiskSpace | None:
+    """Look at the file system of a directory; None if it does not say."""
     try:
         found = os.statvfs(path)
     except OSError:
-        return {}
-    return {
-        "free": found.f_bavail * found.f_frsize,
-        "total": found.f_blocks * found.f_frsize,
-    }
+        return None
+    return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def disk_figures(path: str) -> dict[str, object]:
+    """Say what the file system of the data directory has; nothing if it does not say."""
+    space = disk_space(path)
+    return {} if space is None else dict(asdict(space))
 
 
 def journal_size(group: Group) -> int:
@@ -97,15 +108,22 @@ def group_figures(group: Group, pump: Pump | None) -> dict[str, object]:
 
 def store_figures(store: Store) -> dict[str, object]:
     """Say what a shard's rows take on disk, beside its journal."""
-    state = store.machine.state
-    segments = [
-        segment.place.size
-        for partition in list(state.partitions.values())
+    return {"segments": {"count": len(_placed(store)), "size": segments_size(store)}}
+
+
+def segments_size(store: Store) -> int:
+    """Return the bytes of a shard's segments and carry files."""
+    carried = [file.size for file in list(store.keeper.files.carry.values())]
+    return sum(each.size for each in _placed(store)) + sum(carried)
+
+
+def _placed(store: Store) -> list[Placed]:
+    return [
+        segment.place
+        for partition in list(store.machine.state.partitions.values())
         for segment in partition.segments
         if isinstance(segment.place, Placed)
     ]
-    carried = [file.size for file in list(store.keeper.files.carry.values())]
-    return {"segments": {"count": len(segments), "size": sum(segments) + sum(carried)}}
 
 
 def reconciler_figures(shard: Shard) -> dict[str, object]:

@@ -103,6 +103,12 @@ class Node:
         return self.catalog
 
     @property
+    def drivers(self) -> list[Driver]:
+        """What drives each group that serves."""
+        drivers = [running.driver for running in self.shards.values()]
+        return drivers if self.catalog is None else [*drivers, self.catalog.driver]
+
+    @property
     def metadata(self) -> MetadataState:
         return self.require_catalog().state
 
@@ -143,12 +149,9 @@ class Node:
         if self.open_count:
             self._drained = asyncio.Event()
             await self._drained.wait()
-        drivers = [running.driver for running in self.shards.values()]
-        if self.catalog is not None:
-            drivers.append(self.catalog.driver)
         if self._timer is not None:
             self._timer.cancel()
-        await asyncio.gather(*(driver.stop() for driver in drivers))
+        await asyncio.gather(*(driver.stop() for driver in self.drivers))
 
     def _submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
         if isinstance(request, Ping):

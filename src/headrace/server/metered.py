@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
 from headrace.node.bootstrap import Boot
-from headrace.node.figures import Work, journal_size
+from headrace.node.figures import Work, disk_space, journal_size, segments_size
 from headrace.node.node import Node
 from headrace.server.metrics import Counter, Gauge, Histogram, Metrics, Readings
 from headrace.server.service import Answer
@@ -75,6 +75,8 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         Counter.CUT_OFFS: dict(traffic.cut_offs),
         Gauge.READY: int(boot.is_ready),
         Gauge.JOURNAL_BYTES: sum(map(journal_size, groups)),
+        Gauge.SEGMENT_BYTES: sum(segments_size(one.shard.store) for one in running),
+        **_disk(boot.path),
         Gauge.FREE_SLOTS: min((journal.free_slots for journal in journals), default=0),
         Gauge.PENDING_CHECKPOINTS: sum(len(group.checkpoints.pending) for group in groups),
         Gauge.UNSEALED_BYTES: sum(one.driver.pump.pace.size for one in running),
@@ -83,3 +85,9 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         Gauge.IN_FLIGHT_BYTES: traffic.in_flight_size,
         Gauge.OPEN_CONNECTIONS: traffic.connections_open,
     }
+
+
+def _disk(path: str) -> dict[str, float]:
+    """Return what is left on the disk; nothing if the file system does not say."""
+    space = disk_space(path)
+    return {} if space is None else {Gauge.DISK_FREE_BYTES: space.free}

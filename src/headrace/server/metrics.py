@@ -77,6 +77,11 @@ class Gauge(StrEnum):
 
     READY = "headrace_ready", "1 if the node serves, 0 if not."
     JOURNAL_BYTES = "headrace_journal_bytes", "Bytes of all journal files, spares included."
+    SEGMENT_BYTES = "headrace_segment_bytes", "Bytes of segments and carry files."
+    DISK_FREE_BYTES = (
+        "headrace_disk_free_bytes",
+        "Bytes that the data directory's file system has left for the node.",
+    )
     FREE_SLOTS = "headrace_journal_free_slots", "Free slots of the fullest group's ring."
     PENDING_CHECKPOINTS = "headrace_pending_checkpoints", "Checkpoints waiting to be written."
     UNSEALED_BYTES = "headrace_unsealed_bytes", "Body bytes since the last seals."

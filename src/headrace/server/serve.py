@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from headrace.node.bootstrap import SOCKET_NAME, Boot, begin
@@ -11,7 +12,7 @@ from headrace.server.http import Health, HttpServer, node_pages, serve_http
 from headrace.server.limits import Limits
 from headrace.server.listener import Listener
 from headrace.server.metered import Metered, readings
-from headrace.server.metrics import Metrics
+from headrace.server.metrics import Histogram, Metrics
 from headrace.server.tcp import listen_tcp
 from headrace.server.traffic import Traffic
 from headrace.server.unix import listen_unix
@@ -63,6 +64,8 @@ async def serve(
             await http.stop()
         raise
     service = Metered(started.node, metrics, boot.loop)
+    for driver in started.node.drivers:
+        driver.on_group = partial(metrics.observe, Histogram.COMMIT_GROUP_OPS)
     serving = Serving(boot, service, traffic, http=http)
     try:
         await _listen(serving, config, release, tcp=tcp)
