@@ -15,7 +15,7 @@ from headrace.cli.formats import STDIN, Format, Source, format_of, reading
 from headrace.cli.formats_open import Incoming, incoming
 from headrace.cli.output import Json, Shape, print_json, say, words
 from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
-from headrace.cli.produce_run import Sent, send_all
+from headrace.cli.produce_run import Sent, send_all, settle
 from headrace.cli.topic_schema import field_word
 from headrace.errors import BadRequest, HeadraceError, TopicUnknown, Unknown
 
@@ -148,7 +148,8 @@ def _send(
         with _progress(rows.source) as on_progress:
             send_all(producer, rows.batches(topic.schema), sent, on_progress)
     except KeyboardInterrupt:
-        _tell_count(sent, "so far")
+        settle(producer, sent)  # what was sent is on its way; a second interrupt ends this, too
+        _tell_count(sent, "before the interrupt")
         raise
     finally:
         with suppress(HeadraceError):  # it was told already, or nothing is open any more
