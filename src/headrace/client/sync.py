@@ -188,12 +188,11 @@ class Topic:
         """Return where consumer groups are, and how far behind; of all, or of one."""
         return self._runner.run(self._core.cursors(group))
 
-    def store_cursors(self, group: str, places: Mapping[int, int]) -> None:
-        """Have a consumer group read on from these offsets, one for each partition named.
-
-        What it holds stays held. A consumer that runs is refused at its next commit.
-        """
-        self._runner.run(self._core.store_cursors(group, places))
+    def store_cursors(
+        self, group: str, places: Mapping[int, int], *, hold: bool | None = None
+    ) -> None:
+        """Have a consumer group read on from these offsets, one for each partition named."""
+        self._runner.run(self._core.store_cursors(group, places, hold=hold))
 
     def delete_cursors(self, group: str) -> None:
         """Forget a consumer group: it begins anew, and holds nothing any more."""

@@ -235,11 +235,13 @@ class AsyncTopic:
             ]
         return found
 
-    async def store_cursors(self, group: str, places: Mapping[int, int]) -> None:
+    async def store_cursors(
+        self, group: str, places: Mapping[int, int], *, hold: bool | None = None
+    ) -> None:
         """Have a consumer group read on from these offsets, one for each partition named.
 
-        What it holds stays held. A consumer that runs is refused at its next commit: it is of
-        an older generation.
+        `hold`: rows from there on are not trimmed; None keeps it as it is. A consumer that
+        runs is refused at its next commit: it is of an older generation.
         """
         check_name("consumer group", word(group, "consumer group"))
         known = {each.partition: each for each in await self.cursors(group)}
@@ -251,7 +253,7 @@ class AsyncTopic:
                 group=group,
                 next=whole(place, "an offset"),
                 generation=1 if cursor is None else cursor.generation + 1,
-                hold=cursor is not None and cursor.hold,
+                hold=cursor is not None and cursor.hold if hold is None else hold,
             )
             await self.caller.get(request, reading.CursorStored)
 

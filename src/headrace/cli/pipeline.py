@@ -1,0 +1,252 @@
+"""`headrace pipeline check | run | status | clean FILE`: from a topic into a Delta table."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.output import Json, Shape, print_json, say, words
+from headrace.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.spark.definition import Definition
+    from headrace.spark.pipeline import Round
+
+File = Annotated[Path, typer.Argument(help="The pipeline's TOML file.", dir_okay=False)]
+Master = Annotated[str, typer.Option(help="Where Spark runs.")]
+ORPHAN_SECONDS = 3_600  # files younger than this may be of a driver that is about to commit
+
+
+class PipelineChecked(Shape, frozen=True, kw_only=True):
+    """What a pipeline would do."""
+
+    name: str
+    topic: str
+    table: str
+    columns: dict[str, str]
+    lag: int
+
+
+class PipelineRan(Shape, frozen=True, kw_only=True):
+    """What a run did."""
+
+    name: str
+    rows: int
+    written: int
+    files: int
+    rounds: int
+    races_lost: int
+    version: int | None
+    lag: int
+    seconds: float
+
+
+class PipelineStatus(Shape, frozen=True, kw_only=True):
+    """How far a pipeline is, by its table and by the log."""
+
+    name: str
+    topic: str
+    table: str
+    version: int
+    commits: int
+    ends: dict[str, int]
+    lag: int
+
+
+class PipelineCleaned(Shape, frozen=True, kw_only=True):
+    """Which files were removed."""
+
+    name: str
+    removed: list[str]
+    size: int
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands on `app`."""
+    own = typer.Typer(
+        help="Bring a topic into a Delta table, exactly once.", no_args_is_help=True
+    )
+    for command in (check, run, status, clean):
+        own.command(command.__name__)(command)
+    app.add_typer(own, name="pipeline")
+
+
+def check(file: File, master: Master = "local[*]", as_json: Json = False) -> None:
+    """Look whether a pipeline can run: the file, the topic, the transform, the table.
+
+    Example:
+
+        headrace pipeline check orders.toml
+    """
+    from headrace.spark.pipeline import opened
+
+    definition = _load(file)
+    with opened(_spark(master), definition) as pipeline:
+        schema = pipeline.schema()
+        lag = sum(each.row_count for each in pipeline.desk.bounds().values())
+    answer = PipelineChecked(
+        name=definition.name,
+        topic=definition.topic,
+        table=definition.table,
+        columns={field.name: str(field.type) for field in schema},
+        lag=lag,
+    )
+    if as_json:
+        print_json(answer)
+        return
+    typer.echo(f"{answer.name}: {answer.topic} -> {answer.table}")
+    for name, kind in answer.columns.items():
+        typer.echo(f"  {name}: {kind}")
+    say(f"It can run; the topic has {lag:,} rows.")
+
+
+def run(
+    file: File,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all that is there now is in the table.")
+    ] = False,
+    master: Master = "local[*]",
+    as_json: Json = False,
+) -> None:
+    """Run a pipeline until it is stopped with Ctrl-C, or once. Nothing is lost either way.
+
+    Examples:
+
+        headrace pipeline run orders.toml
+
+        headrace pipeline run orders.toml --once --json
+    """
+    from headrace.spark.pipeline import opened
+
+    definition, began = _load(file), time.monotonic()
+    rounds: list[Round] = []
+    with opened(_spark(master), definition) as pipeline:
+        say(f"{definition.name}: {definition.topic} -> {definition.table}")
+        try:
+            for done in pipeline.run(once=once):
+                rounds.append(done)
+                if not as_json:
+                    _tell(done)
+        except KeyboardInterrupt:
+            say("stopped; the table says where to go on")
+        lost = pipeline.lost
+    if as_json:
+        print_json(_ran(definition, rounds, lost, time.monotonic() - began))
+    elif not rounds:
+        say("nothing new")
+
+
+def status(file: File, as_json: Json = False) -> None:
+    """Tell how far a pipeline is, by its table and by the log. No Spark is started.
+
+    Example:
+
+        headrace pipeline status orders.toml
+    """
+    from headrace.spark.desk import Desk
+    from headrace.spark.options import parse
+    from headrace.spark.record import Source, look
+
+    definition = _load(file)
+    desk = Desk(parse(definition.options), "10s")
+    try:
+        source = Source(definition.name, desk.topic.name, desk.topic.created)
+        record = look(definition.table, source)
+        bounds = desk.bounds()
+        ends = {number: record.ends.get(number, each.first) for number, each in bounds.items()}
+        lag = sum(each.end - ends[number] for number, each in bounds.items())
+    finally:
+        desk.close()
+    answer = PipelineStatus(
+        name=definition.name,
+        topic=desk.topic.name,
+        table=definition.table,
+        version=record.table.version(),
+        commits=record.number,
+        ends={str(number): end for number, end in ends.items()},
+        lag=lag,
+    )
+    if as_json:
+        print_json(answer)
+        return
+    typer.echo(f"{answer.name}: {answer.topic} -> {answer.table}, version {answer.version}")
+    typer.echo(f"  {answer.commits:,} commits, {answer.lag:,} rows behind")
+    for number, end in answer.ends.items():
+        typer.echo(f"  partition {number}: next is {end}")
+
+
+def clean(
+    file: File,
+    age: Annotated[
+        int, typer.Option(min=0, help="Seconds since a file was written, at least.")
+    ] = ORPHAN_SECONDS,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove data files that no version of the table knows: rests of runs that were killed.
+
+    Example:
+
+        headrace pipeline clean orders.toml --dry-run
+    """
+    from headrace.spark.orphans import orphans_of
+
+    definition = _load(file)
+    found = orphans_of(definition.table, age)
+    size = sum(path.stat().st_size for path in found)
+    if not dry_run:
+        for path in found:
+            path.unlink(missing_ok=True)
+    names = [path.name for path in found]
+    if as_json:
+        print_json(PipelineCleaned(name=definition.name, removed=names, size=size))
+        return
+    for name in names:
+        typer.echo(name)
+    say(f"{'would remove' if dry_run else 'removed'} {len(names)} files, {size:,} bytes")
+
+
+def _load(file: Path) -> "Definition":
+    try:
+        from headrace.spark.definition import load
+        from headrace.spark.record import Record  # noqa: F401  # its packages are needed, too
+    except ImportError as error:
+        raise Unavailable(
+            f"{error.name} is not installed",
+            hint="Install what pipelines need: pip install 'headrace[spark,delta]'",
+        ) from error
+    return load(file)
+
+
+def _spark(master: str) -> "SparkSession":
+    from headrace.spark.session import session
+
+    with words().status("starting Spark …"):
+        return session("headrace-pipeline", master)
+
+
+def _tell(done: "Round") -> None:
+    rate = done.row_count / max(done.seconds, 1e-9)
+    typer.echo(
+        f"version {done.version}: {done.row_count:,} rows, {done.file_count} files, "
+        f"{rate:,.0f} rows/s, {done.lag:,} behind"
+    )
+
+
+def _ran(
+    definition: "Definition", rounds: "list[Round]", lost: int, seconds: float
+) -> PipelineRan:
+    return PipelineRan(
+        name=definition.name,
+        rows=sum(one.row_count for one in rounds),
+        written=sum(one.written for one in rounds),
+        files=sum(one.file_count for one in rounds),
+        rounds=len(rounds),
+        races_lost=lost,
+        version=rounds[-1].version if rounds else None,
+        lag=rounds[-1].lag if rounds else 0,
+        seconds=seconds,
+    )

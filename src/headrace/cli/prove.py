@@ -1,0 +1,202 @@
+"""`headrace prove`: does a table hold what the log holds, row for row?"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import headrace
+from headrace.cli.exits import Exit, NotFound
+from headrace.cli.output import Json, Shape, print_json, say, words
+from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
+from headrace.errors import BadRequest
+
+if TYPE_CHECKING:
+    from headrace.spark.prove import Proof
+
+
+class ProofFinding(Shape, frozen=True, kw_only=True):
+    """Rows of one partition, and what is wrong with them."""
+
+    kind: str
+    partition: int
+    start: int
+    end: int
+    note: str
+
+
+class ProofAnswer(Shape, frozen=True, kw_only=True):
+    """What `headrace prove` found."""
+
+    holds: bool
+    grade: str
+    topic: str
+    table: str
+    version: int
+    acknowledged: int | None  # rows that the ledgers name; null without a ledger
+    in_log: int
+    in_table: int
+    compared: int
+    not_compared: int
+    columns: list[str]
+    missing: int
+    duplicated: int
+    changed: int
+    foreign: int
+    lost: int  # rows that a ledger names and the log does not have
+    findings: list[ProofFinding]
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command on `app`."""
+    app.command("prove")(prove)
+
+
+def prove(
+    topic: Annotated[str, typer.Argument(help="The topic that the table was filled from.")],
+    table: Annotated[Path, typer.Option(help="The Delta table.", exists=True)],
+    pipeline: Annotated[
+        str | None, typer.Option(help="Its pipeline, if the table is of several.")
+    ] = None,
+    ledger: Annotated[
+        list[Path] | None,
+        typer.Option(help="What a producer wrote down as acknowledged; may be repeated."),
+    ] = None,
+    data: Data = None,
+    address: Address = None,
+    timeout: Timeout = TIMEOUT,
+    as_json: Json = False,
+) -> None:
+    """Show that log and table agree: each row once, nothing changed, nothing foreign.
+
+    Exits with 0 if that holds, with 6 if it does not, and with 7 if it cannot be shown.
+
+    Examples:
+
+        headrace prove shop/orders --table ./tables/orders --data ./data
+
+        headrace prove shop/orders --table ./tables/orders --address 127.0.0.1:7654 --json
+
+        headrace prove shop/orders --table ./tables/orders --data ./data --ledger orders.ledger
+    """
+    from headrace.spark.prove import prove as compare
+    from headrace.spark.record import Source, look
+
+    with opened(data, address, timeout) as log:
+        found = log.topic(topic)
+        source = Source(_pipeline(table, pipeline), found.name, found.created)
+        record = look(str(table.absolute()), source)
+        with words().status("comparing …") as status:
+            for proof in compare(found, record):
+                status.update(f"comparing: {proof.compared:,} rows")
+        lines = list(_lines(ledger or [], found.name))
+        lost = _lost(lines, found)
+    answer = _answer(proof, found.name, table, lines if ledger else None, lost)
+    if as_json:
+        print_json(answer)
+    else:
+        _tell(answer)
+    raise typer.Exit(_exit(answer))
+
+
+def _exit(answer: ProofAnswer) -> Exit:
+    if answer.grade == "not provable":
+        return Exit.NOT_SHOWN
+    if not answer.holds:
+        return Exit.INTEGRITY
+    return Exit.NOT_SHOWN if answer.not_compared else Exit.OK
+
+
+def _pipeline(table: Path, given: str | None) -> str:
+    from headrace.spark.record import pipelines_of
+
+    if given is not None:
+        return given
+    found = pipelines_of(str(table.absolute()))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise NotFound(f"the table at {table} was made by no pipeline of Headrace")
+    raise BadRequest(
+        f"the table at {table} is of several pipelines: {', '.join(found)}",
+        hint="Choose one with --pipeline",
+    )
+
+
+def _lines(ledgers: Iterable[Path], topic: str) -> Iterable[tuple[int, int, int]]:
+    """Give partition, start and end of every append that ledgers name. A cut line is none."""
+    for path in ledgers:
+        try:
+            text = path.read_bytes().decode(errors="replace")
+        except OSError as error:
+            raise NotFound(f"{path} cannot be read: {error.strerror}") from error
+        for number, line in enumerate(text.split("\n")[:-1], 1):
+            try:
+                found = json.loads(line)
+                if found["topic"] == topic:
+                    yield int(found["partition"]), int(found["start"]), int(found["end"])
+            except (ValueError, KeyError, TypeError):
+                say(f"{path}, line {number}: not a line of a ledger, left out")
+
+
+def _lost(lines: Iterable[tuple[int, int, int]], topic: "headrace.Topic") -> int:
+    ends = {each.partition: each.end for each in topic.bounds()}
+    return sum(max(0, end - max(start, ends.get(number, 0))) for number, start, end in lines)
+
+
+def _answer(
+    proof: "Proof",
+    topic: str,
+    table: Path,
+    lines: list[tuple[int, int, int]] | None,
+    lost: int,
+) -> ProofAnswer:
+    acknowledged = None if lines is None else sum(end - start for _, start, end in lines)
+    return ProofAnswer(
+        holds=proof.holds and not lost,
+        grade=str(proof.grade),
+        topic=topic,
+        table=str(table),
+        version=proof.version,
+        acknowledged=acknowledged,
+        in_log=proof.in_log,
+        in_table=proof.in_table,
+        compared=proof.compared,
+        not_compared=proof.not_compared,
+        columns=list(proof.columns),
+        **{str(kind): count for kind, count in proof.counts.items()},
+        lost=lost,
+        findings=[
+            ProofFinding(
+                kind=str(one.kind),
+                partition=one.partition,
+                start=one.start,
+                end=one.end,
+                note=one.note,
+            )
+            for one in proof.findings
+        ],
+    )
+
+
+def _tell(answer: ProofAnswer) -> None:
+    if answer.grade == "not provable":
+        say("not provable: the table's rows do not say where they come from (no lineage)")
+        return
+    told = [] if answer.acknowledged is None else [f"{answer.acknowledged:,} acknowledged"]
+    told += [f"{answer.in_log:,} in the log", f"{answer.in_table:,} in the table"]
+    sign = " = " if len({part.split()[0] for part in told}) == 1 else ", "
+    print_line = f"{sign.join(told)} at version {answer.version}"
+    counts = f"{answer.missing:,} missing, {answer.duplicated:,} duplicated, "
+    counts += f"{answer.changed:,} changed, {answer.foreign:,} foreign"
+    typer.echo(f"{print_line}; {counts}")
+    for one in answer.findings:
+        where = f"partition {one.partition}, rows {one.start} to {one.end - 1}"
+        typer.echo(f"  {one.kind}: {where if one.partition >= 0 else 'no place'} {one.note}")
+    if answer.lost:
+        typer.echo(f"  lost: {answer.lost:,} rows that a ledger names are not in the log")
+    if answer.not_compared:
+        say(f"{answer.not_compared:,} rows were trimmed from the log: not compared")
+    say(f"grade: {answer.grade}; columns compared: {', '.join(answer.columns) or 'none'}")

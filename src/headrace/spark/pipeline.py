@@ -1,0 +1,239 @@
+"""From a topic into a Delta table, exactly once, with the table as the only checkpoint.
+
+One round, and what is there after a crash behind each step:
+
+    look       the table's record: where each partition goes on
+    choose     a range: limits, and no schema version crossed
+    write      files by executors, synced          files that are in no commit: cleaned up later
+    commit     files and new ends, or neither      the rows are there, once; the round is over
+    tell       the cursor of the pipeline's group  the next round tells it again
+
+Decisions are made on offsets, never on a round's number: a second driver loses the race at the
+commit, looks again, and goes on behind the rows of the first.
+"""
+
+import json
+import runpy
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.errors import BadConfig, BadRequest, HeadraceError
+from headrace.spark.definition import SOURCE, Definition
+from headrace.spark.desk import Desk
+from headrace.spark.options import parse
+from headrace.spark.plan import next_ends
+from headrace.spark.record import DataFile, Record, Source, create, local_path
+from headrace.spark.worker.files import WRITTEN, writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITION: Final = "_hr_partition"
+OFFSET: Final = "_hr_offset"
+TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+
+class TableAhead(BadRequest):
+    """The table has rows that the log does not have."""
+
+
+class TableBehind(BadRequest):
+    """Rows that the table needs are gone from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did."""
+
+    version: int  # of the table, after it
+    row_count: int  # read from the log
+    written: int  # rows in the new files
+    file_count: int
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    seconds: float
+    lag: int  # rows of the log behind the new ends
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """One driver of one pipeline. Others may run at the same time."""
+
+    spark: "SparkSession"
+    definition: Definition
+    desk: Desk
+    transform: Transform
+    lost: int = 0  # races at the commit
+    on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
+
+    @property
+    def source(self) -> Source:
+        topic = self.desk.topic
+        return Source(self.definition.name, topic.name, topic.created)
+
+    def round(self) -> Round | None:
+        """Bring the next rows into the table. None: there are none, or another was faster."""
+        began = time.monotonic()
+        self.desk.topic.refresh()
+        record = self._look()
+        starts, ends = self._choose(record)
+        if starts == ends:
+            return None
+        self.on_step("before files")
+        files = self._write(starts, ends)
+        self.on_step("after files")
+        if not record.commit(files, starts, ends):
+            self.lost += 1
+            return None
+        self.on_step("after commit")
+        self._tell(ends)
+        bounds = self.desk.bounds()
+        return Round(
+            version=record.table.version(),
+            row_count=sum(ends[n] - starts[n] for n in ends),
+            written=sum(one.row_count for one in files),
+            file_count=len(files),
+            starts=starts,
+            ends=ends,
+            seconds=time.monotonic() - began,
+            lag=sum(max(0, bounds[n].end - end) for n, end in ends.items()),
+        )
+
+    def run(self, *, once: bool) -> Iterator[Round]:
+        """Go on for ever, or until all that is there now is in the table."""
+        until = {number: each.end for number, each in self.desk.bounds().items()}
+        while True:
+            before = self.lost
+            done = self.round()
+            if done is not None:
+                yield done
+                if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
+                    return
+            elif once and self.lost == before:
+                return
+            elif self.lost == before:
+                time.sleep(self.definition.interval_seconds)
+
+    def rows(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> "DataFrame":
+        """Return exactly these rows, as the transform makes them."""
+        frame = (
+            self.spark.read.format("headrace")
+            .options(**self.definition.options)
+            .option("startingOffsets", _json(starts))
+            .option("endingOffsets", _json(ends))
+            .load()
+        )
+        frame = frame.withColumnRenamed("_partition", PARTITION)
+        return self.transform(frame.withColumnRenamed("_offset", OFFSET).drop("_timestamp"))
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the table, as the transform makes them."""
+        bounds = self.desk.bounds()
+        none = {number: each.first for number, each in bounds.items()}
+        frame = self.rows(none, none)
+        missing = {PARTITION, OFFSET} - set(frame.columns)
+        if self.definition.lineage and missing:
+            raise BadConfig(
+                "lineage",
+                f"the transform leaves out {', '.join(sorted(missing))}",
+                hint=f"Select {PARTITION} and {OFFSET}, too, or set lineage = false",
+            )
+        return to_arrow_schema(frame.schema, timezone="UTC")
+
+    def _look(self) -> Record:
+        schema = self.schema()
+        record = create(self.definition.table, self.source, schema)
+        have = set(pa.schema(record.table.schema().to_arrow()).names)
+        new = [each for each in schema if each.name not in have]
+        if new:
+            record = self._widen(record, new)
+        return record
+
+    def _widen(self, record: Record, new: list[pa.Field]) -> Record:
+        """Add columns, which may be null in the rows that are there."""
+        from deltalake import Schema
+
+        fields = Schema.from_arrow(pa.schema(new)).fields
+        record.table.alter.add_columns(fields)
+        return create(self.definition.table, self.source, pa.schema(new))
+
+    def _choose(self, record: Record) -> tuple[dict[int, int], dict[int, int]]:
+        """Return where the next range begins and ends."""
+        bounds = self.desk.bounds()
+        starts = {n: record.start_of(n, each.first) for n, each in bounds.items()}
+        for number, each in bounds.items():
+            if starts[number] > each.end:
+                raise TableAhead(
+                    f"the table has rows of partition {number} up to {starts[number]}, "
+                    f"the log of {self.desk.topic.name} ends at {each.end}",
+                    hint="The log was put back from an old copy, or it is another one",
+                )
+            if starts[number] < each.first:
+                raise TableBehind(
+                    f"rows {starts[number]} to {each.first - 1} of partition {number} of "
+                    f"{self.desk.topic.name} are trimmed, and not in the table",
+                    hint="A held consumer group keeps rows until they are in the table",
+                )
+        ends = next_ends(
+            self.desk.backlogs(starts), self.definition.batch_rows, self.definition.size_max
+        )
+        return starts, ends
+
+    def _write(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
+        frame = self.rows(starts, ends)
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        root = local_path(self.definition.table)
+        written = frame.mapInArrow(writer(root, schema.serialize().to_pybytes()), WRITTEN)
+        return [
+            DataFile(row.path, row.size, row.row_count, row.stats) for row in written.collect()
+        ]
+
+    def _tell(self, ends: Mapping[int, int]) -> None:
+        """Store where the pipeline is, for people. The table is the truth, so this may fail."""
+        try:
+            self.desk.topic.store_cursors(self.group, ends, hold=True)
+        except HeadraceError:
+            return
+
+    @property
+    def group(self) -> str:
+        """The consumer group that holds rows until they are in the table."""
+        return f"pipeline.{self.definition.name}"[:64]
+
+
+@contextmanager
+def opened(spark: "SparkSession", definition: Definition) -> Iterator[Pipeline]:
+    """Give a pipeline that is ready to run."""
+    desk = Desk(parse(definition.options), TIMEOUT)
+    try:
+        yield Pipeline(spark, definition, desk, _transform(spark, definition))
+    finally:
+        desk.close()
+
+
+def _transform(spark: "SparkSession", definition: Definition) -> Transform:
+    if definition.transform:
+        found = runpy.run_path(definition.transform).get("transform")
+        if not callable(found):
+            raise BadConfig("transform", f"{definition.transform} has no transform(df)")
+        return found  # type: ignore[no-any-return]
+    if not definition.sql:
+        return lambda frame: frame
+
+    def by_sql(frame: "DataFrame") -> "DataFrame":
+        frame.createOrReplaceTempView(SOURCE)
+        return spark.sql(definition.sql)
+
+    return by_sql
+
+
+def _json(places: Mapping[int, int]) -> str:
+    return json.dumps({str(number): place for number, place in sorted(places.items())})

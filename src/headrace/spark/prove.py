@@ -1,0 +1,234 @@
+"""Does the table hold what the log holds? Told row by row, or not claimed.
+
+The table is read by its file list and plain Parquet, not by the code that wrote it. Each row
+has its place in the log beside it (`_hr_partition`, `_hr_offset`), so every offset of the
+recorded ranges must be there once, and every column that both have must be equal. Rows that the
+log has trimmed are counted as not compared.
+
+    identity       every column of the table is one of the topic's: rows are compared whole
+    lineage        some columns are computed: their values are not judged, places and others are
+    not provable   no places in the table: nothing is claimed
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import compress, pairwise
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+import headrace
+from headrace.errors import CorruptFile
+from headrace.spark.record import Record
+
+PARTITION: Final = "_hr_partition"
+OFFSET: Final = "_hr_offset"
+WINDOW: Final = 200_000  # rows that are compared at a time
+SHOWN_MAX: Final = 20  # findings of a kind that are told one by one
+
+
+class Grade(StrEnum):
+    """How much can be shown."""
+
+    IDENTITY = "identity"
+    LINEAGE = "lineage"
+    NOT_PROVABLE = "not provable"
+
+
+class Kind(StrEnum):
+    """What is wrong with some rows."""
+
+    MISSING = "missing"  # in the log, and not in the table
+    TWICE = "duplicated"
+    CHANGED = "changed"
+    FOREIGN = "foreign"  # in the table, and not from the log
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Rows `start` to before `end` of a partition, and what is wrong with them."""
+
+    kind: Kind
+    partition: int
+    start: int
+    end: int
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Proof:
+    """What was found. It holds if all was compared and nothing is wrong."""
+
+    grade: Grade
+    version: int  # of the table
+    in_log: int = 0  # rows of the recorded ranges that the log has
+    in_table: int = 0
+    compared: int = 0
+    not_compared: int = 0  # rows that the log has trimmed
+    columns: tuple[str, ...] = ()  # whose values were compared
+    findings: list[Finding] = field(default_factory=list)
+    counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+
+    @property
+    def holds(self) -> bool:
+        return self.grade != Grade.NOT_PROVABLE and not any(self.counts.values())
+
+    def add(self, kind: Kind, partition: int, offsets: Sequence[int], note: str = "") -> None:
+        """Note what is wrong with rows, those side by side as one."""
+        self.counts[kind] += len(offsets)
+        for start, end in _stretches(sorted(set(offsets))):
+            if sum(each.kind == kind for each in self.findings) < SHOWN_MAX:
+                self.findings.append(Finding(kind, partition, start, end, note))
+
+
+def prove(topic: "headrace.Topic", record: Record) -> Iterator[Proof]:
+    """Compare, window by window; the last proof given is the whole one."""
+    table = record.table
+    rows = _Table.of(table)
+    version = table.version()
+    if not {PARTITION, OFFSET} <= set(rows.schema.names):
+        yield Proof(Grade.NOT_PROVABLE, version)
+        return
+    own = [name for name in rows.schema.names if name not in (PARTITION, OFFSET)]
+    alike = [
+        name
+        for name in own
+        if name in topic.schema.names
+        and topic.schema.field(name).type.equals(rows.schema.field(name).type)
+    ]
+    proof = Proof(Grade.IDENTITY if alike == own else Grade.LINEAGE, version)
+    proof.columns = tuple(alike)
+    bounds = {each.partition: each for each in topic.bounds()}
+    for number, end in record.ends.items():
+        first = record.firsts[number]
+        retained = max(first, bounds[number].first) if number in bounds else end
+        proof.not_compared += max(0, min(retained, end) - first)
+        for start in range(retained, end, WINDOW):
+            _compare(proof, topic, rows, number, start, min(start + WINDOW, end))
+            yield proof
+    _look_for_foreign(proof, rows, record.firsts, record.ends)
+    proof.in_table = rows.data.count_rows()
+    yield proof
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    root: str
+    data: ds.Dataset
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, table: DeltaTable) -> "_Table":
+        root = Path(table.table_uri.removeprefix("file://"))
+        paths = [uri.removeprefix("file://") for uri in table.file_uris()]
+        paths = [path if Path(path).is_absolute() else str(root / path) for path in paths]
+        schema = pa.schema(table.schema().to_arrow())
+        checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        how = ds.ParquetFileFormat(default_fragment_scan_options=checked)
+        return cls(str(root), ds.dataset(paths, schema=schema, format=how), schema)
+
+    def between(self, partition: int, start: int, end: int, columns: Sequence[str]) -> pa.Table:
+        """Return the rows of a range by their offsets, whatever file they are in."""
+        here = pc.field(PARTITION) == partition
+        here &= (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
+        return self.where(here, [*columns, OFFSET]).sort_by(OFFSET).combine_chunks()
+
+    def where(self, condition: pc.Expression, columns: Sequence[str]) -> pa.Table:
+        """Return some rows. CorruptFile names a data file that cannot be read as it was."""
+        try:
+            return self.data.to_table(columns=list(columns), filter=condition)
+        except (OSError, pa.ArrowException) as error:
+            raise self._damage(error) from error
+
+    def _damage(self, error: Exception) -> CorruptFile:
+        for path in self.data.files:
+            try:
+                pq.read_table(path, page_checksum_verification=True)
+            except (OSError, pa.ArrowException) as found:
+                flaw = str(found).splitlines()[0]
+                return CorruptFile(
+                    f"a data file of the table cannot be read: {flaw}", path=path
+                )
+        return CorruptFile(f"the table cannot be read: {error}", path=self.root)
+
+
+def _compare(
+    proof: Proof, topic: "headrace.Topic", rows: _Table, number: int, start: int, end: int
+) -> None:
+    columns = proof.columns
+    log = topic.read(
+        partition=number,
+        start={number: start},
+        end={number: end},
+        columns=["_offset", *columns],
+    ).to_table()
+    proof.in_log += log.num_rows
+    found = rows.between(number, start, end, columns)
+    proof.compared += end - start
+    if not found.column(OFFSET).combine_chunks().equals(pa.arange(start, end)):
+        found, log = _alike(proof, number, found, log)
+    for name in columns:
+        proof.add(Kind.CHANGED, number, _unlike(found, log, name), f"column {name}")
+
+
+def _alike(
+    proof: Proof, number: int, found: pa.Table, log: pa.Table
+) -> tuple[pa.Table, pa.Table]:
+    """Note what is missing or there twice; return one row for each offset that both have."""
+    offsets, wanted = found.column(OFFSET).to_pylist(), log.column("_offset").to_pylist()
+    there = set(offsets)
+    proof.add(Kind.MISSING, number, [each for each in wanted if each not in there])
+    repeats = [one == other for one, other in pairwise([None, *offsets])]
+    proof.add(Kind.TWICE, number, list(compress(offsets, repeats)))
+    firsts = [place for place, is_repeat in enumerate(repeats) if not is_repeat]
+    known = [place for place, each in enumerate(wanted) if each in there]
+    return found.take(firsts), log.take(known)
+
+
+def _unlike(found: pa.Table, log: pa.Table, name: str) -> list[int]:
+    ours, theirs = log.column(name).combine_chunks(), found.column(name).combine_chunks()
+    if ours.equals(theirs):
+        return []
+    offsets = found.column(OFFSET).to_pylist()
+    pairs = zip(offsets, ours.to_pylist(), theirs.to_pylist(), strict=True)
+    return [place for place, one, other in pairs if one != other and not _both_nan(one, other)]
+
+
+def _both_nan(one: object, other: object) -> bool:
+    return one != one and other != other  # only NaN is not itself
+
+
+def _look_for_foreign(
+    proof: Proof, rows: _Table, firsts: Mapping[int, int], ends: Mapping[int, int]
+) -> None:
+    """Find rows whose place is in no recorded range, or that have none."""
+    ours = pc.scalar(False)
+    for number, end in ends.items():
+        offset = pc.field(OFFSET)
+        inside = (offset >= firsts[number]) & (offset < end)
+        ours |= (pc.field(PARTITION) == number) & inside
+    nowhere = pc.field(PARTITION).is_null() | pc.field(OFFSET).is_null()
+    found = rows.where(~ours | nowhere, [PARTITION, OFFSET])
+    for row in found.to_pylist():
+        partition, offset = row[PARTITION], row[OFFSET]
+        if partition is None or offset is None:
+            proof.add(Kind.FOREIGN, -1, [-1], "a row without its place in the log")
+        else:
+            proof.add(Kind.FOREIGN, partition, [offset], "a place that was never recorded")
+
+
+def _stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Give offsets that follow one another as ranges."""
+    start = None
+    for place, offset in enumerate(offsets):
+        if start is None:
+            start = offset
+        if place + 1 == len(offsets) or offsets[place + 1] != offset + 1:
+            yield start, offset + 1
+            start = None

@@ -1,0 +1,214 @@
+"""What a Delta table says about how far its pipeline is: the only checkpoint there is.
+
+    txn headrace:<pipeline>                                  rises with each commit
+    txn headrace:<pipeline>:<topic>:<created>:count          partitions that were recorded
+    txn headrace:<pipeline>:<topic>:<created>:<partition>    where its next row is
+    txn headrace:<pipeline>:<topic>:<created>:<partition>+   where its first row was
+
+The table is made with the first two at 0. Each commit of the pipeline has all of them, so that
+two drivers that commit at once always conflict. They outlive compaction, checkpoints and the
+clean-up of the table's log. A table is read and committed to through one handle: a fresh one
+would accept numbers that the table has already.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from headrace.errors import BadRequest
+from headrace.spark.worker.files import sync_directory
+
+_EXPIRY: Final = "delta.setTransactionRetentionDuration"
+_LOG: Final = "_delta_log"
+_MARK: Final = "headrace."
+
+
+class TableForeign(BadRequest):
+    """A table that is not this pipeline's."""
+
+
+class RecordLost(BadRequest):
+    """The table names the pipeline, and says nothing about how far it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a pipeline reads: one life of one topic."""
+
+    pipeline: str
+    topic: str
+    created: int
+
+    @property
+    def own(self) -> str:
+        return f"headrace:{self.pipeline}"
+
+    def of(self, what: int | str) -> str:
+        return f"{self.own}:{self.topic}:{self.created}:{what}"
+
+    @property
+    def mark(self) -> str:
+        """The table's property that names the pipeline."""
+        return f"{_MARK}{self.pipeline}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file that a task wrote."""
+
+    path: str
+    size: int
+    row_count: int
+    stats: str
+
+
+@dataclass(slots=True)
+class Record:
+    """One look at the table, and the handle it was taken with."""
+
+    source: Source
+    table: DeltaTable
+    number: int  # of the newest commit of this pipeline; 0: none
+    ends: dict[int, int]  # the next row of each partition that was recorded
+    count: int  # partitions that were recorded
+    firsts: dict[int, int]  # where the table begins in each of them
+
+    def start_of(self, partition: int, first: int) -> int:
+        """Return where a partition goes on.
+
+        A new table begins with the `first` row that is retained; a partition that is new to a
+        table, with row 0.
+        """
+        if not self.number:
+            return first
+        if partition in self.ends:
+            return self.ends[partition]
+        if partition < self.count:
+            raise RecordLost(
+                f"{self.table.table_uri} has no record of partition {partition}, "
+                f"and records {self.count}",
+                hint="Do not run this pipeline; `headrace prove` tells which rows are there",
+            )
+        return 0
+
+    def commit(
+        self, files: Sequence[DataFile], starts: Mapping[int, int], ends: Mapping[int, int]
+    ) -> bool:
+        """Add the files and the new ends, all or nothing. False: somebody was faster."""
+        now = int(time.time() * 1_000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.path, one.size, {}, now, True, one.stats) for one in files
+        ]
+        firsts = {each: self.firsts.get(each, start) for each, start in starts.items()}
+        numbers = {
+            self.source.own: self.number + 1,
+            self.source.of("count"): len(ends),
+            **{self.source.of(each): end for each, end in ends.items()},
+            **{self.source.of(f"{each}+"): first for each, first in firsts.items()},
+        }
+        said = [Transaction(name, number, now) for name, number in numbers.items()]
+        before = self.table.version()
+        try:
+            self.table.create_write_transaction(
+                actions,
+                "append",
+                self.table.schema(),
+                commit_properties=CommitProperties(
+                    app_transactions=said,
+                    max_commit_retries=0,
+                    custom_metadata={"headrace": self.source.own},
+                ),
+            )
+        except CommitFailedError:
+            return False
+        self.table.update_incremental()
+        self._sync(before)
+        return True
+
+    def _sync(self, before: int) -> None:
+        """Make the new entries of the table's log durable."""
+        log = Path(local_path(self.table.table_uri), _LOG)
+        for version in range(before + 1, self.table.version() + 1):
+            with open(log / f"{version:020}.json", "rb") as file:
+                os.fsync(file.fileno())
+        sync_directory(log)
+
+
+def local_path(uri: str) -> str:
+    """Return the path of a table on a local disk."""
+    return uri.removeprefix("file://")
+
+
+def look(path: str, source: Source) -> Record:
+    """Read how far the pipeline is. BadRequest for a table that is not its own."""
+    try:
+        table = DeltaTable(path)
+    except TableNotFoundError:
+        raise BadRequest(f"there is no Delta table at {path}") from None
+    settings = table.metadata().configuration
+    if source.mark not in settings:
+        raise TableForeign(
+            f"the table at {path} was not made by pipeline {source.pipeline!r}",
+            hint="Name another table, or the pipeline that made this one",
+        )
+    if _EXPIRY in settings:
+        raise TableForeign(
+            f"the table at {path} has {_EXPIRY}, which forgets how far the pipeline is",
+            hint="Remove that property from the table",
+        )
+    number = table.transaction_version(source.own)
+    count = table.transaction_version(source.of("count"))
+    if number is None or (number == 0) != (not count):
+        raise RecordLost(
+            f"the table at {path} does not say how far pipeline {source.pipeline!r} is",
+            hint="It was rewritten by something else. `headrace prove` tells what is in it",
+        )
+    if count is None:
+        raise TableForeign(
+            f"the table at {path} was filled from another life of {source.topic}",
+            hint="The topic was deleted and made again: use a new table",
+        )
+    found = {each: table.transaction_version(source.of(each)) for each in range(count)}
+    ends = {each: end for each, end in found.items() if end is not None}
+    firsts = {each: table.transaction_version(source.of(f"{each}+")) or 0 for each in ends}
+    return Record(source, table, number, ends, count, firsts)
+
+
+def create(path: str, source: Source, schema: pa.Schema) -> Record:
+    """Make the table, which names its pipeline, or look at the one that is there."""
+    if not DeltaTable.is_deltatable(path):
+        DeltaTable.create(
+            path,
+            schema,
+            mode="ignore",
+            name=source.pipeline,
+            configuration={source.mark: f"{source.topic} created {source.created}"},
+            raise_if_key_not_exists=False,
+            commit_properties=CommitProperties(
+                app_transactions=[
+                    Transaction(source.own, 0),
+                    Transaction(source.of("count"), 0),
+                ]
+            ),
+        )
+        sync_directory(Path(path, _LOG))
+    return look(path, source)
+
+
+def pipelines_of(path: str) -> list[str]:
+    """Return the names of the pipelines that a table says it is of."""
+    try:
+        settings = DeltaTable(path).metadata().configuration
+    except TableNotFoundError:
+        raise BadRequest(f"there is no Delta table at {path}") from None
+    return sorted(
+        key.removeprefix("headrace.") for key in settings if key.startswith("headrace.")
+    )

@@ -1,0 +1,25 @@
+"""A driver that dies: `python driver.py FILE STEP`. It kills itself when it comes to STEP."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from headrace.spark.definition import load
+from headrace.spark.pipeline import opened
+from headrace.spark.session import session
+
+
+def main(file: str, step: str) -> None:
+    def on_step(found: str) -> None:
+        if found == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with opened(session("driver", "local[1]"), load(Path(file))) as pipeline:
+        pipeline.on_step = on_step
+        for _ in pipeline.run(once=True):
+            pass
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,234 @@
+"""From a topic into a Delta table: exactly once, whoever dies or runs twice."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.spark.conftest import rows
+
+from headrace.errors import BadConfig, BadRequest
+from headrace.spark.definition import define, load
+from headrace.spark.orphans import orphans_of
+from headrace.spark.pipeline import OFFSET, PARTITION, TableAhead, TableBehind, opened
+from headrace.spark.record import RecordLost, TableForeign
+
+SQL = f"select id, upper(name) as name, {PARTITION}, {OFFSET} from source"
+
+
+def a_definition(tmp_path, **changes):
+    given = {"name": "orders", "topic": "shop/orders", "path": "data", "table": "table"}
+    return define({**given, **changes}, tmp_path)
+
+
+def run(spark, definition):
+    with opened(spark, definition) as pipeline:
+        return list(pipeline.run(once=True))
+
+
+def table_of(tmp_path):
+    return DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
+
+
+def ids(tmp_path):
+    return sorted(table_of(tmp_path)["id"].to_pylist())
+
+
+def test_rows_come_once_in_limits_with_their_places(spark, tmp_path, topic):
+    topic.append(rows(0, 250), partition=0)
+    definition = a_definition(tmp_path, sql=SQL, batch_rows=100)
+    done = run(spark, definition)
+    assert [each.row_count for each in done] == [100, 100, 50]
+    assert done[-1].lag == 0
+    assert ids(tmp_path) == list(range(250))
+    found = table_of(tmp_path)
+    assert sorted(found[OFFSET].to_pylist()) == list(range(250))
+    assert set(found["name"].to_pylist()) == {f"N{number}" for number in range(250)}
+    topic.append(rows(250, 260), partition=1)
+    assert [each.row_count for each in run(spark, definition)] == [10]
+    assert run(spark, definition) == []
+    assert ids(tmp_path) == list(range(260))
+
+
+def test_a_second_driver_loses_the_race_and_goes_on(spark, tmp_path, topic):
+    topic.append(rows(0, 50), partition=0)
+    definition = a_definition(tmp_path)
+    with opened(spark, definition) as one, opened(spark, definition) as other:
+        raced = []
+
+        def race(step):
+            if step == "after files" and not raced:
+                raced.append(other.round())
+
+        one.on_step = race
+        assert one.round() is None
+        assert raced[0].row_count == 50
+        assert one.lost == 1
+        assert one.round() is None
+    assert ids(tmp_path) == list(range(50))
+
+
+@pytest.mark.parametrize("step", ["before files", "after files", "after commit"])
+def test_a_driver_that_is_killed_leaves_nothing_twice(spark, tmp_path, node, step):
+    import headrace
+
+    with headrace.connect(node.address) as log:
+        topic = log.create_topic("shop/orders", {"id": "int64", "name": "string"})
+        topic.append(rows(0, 50))
+        file = tmp_path / "orders.toml"
+        file.write_text(
+            f'name = "orders"\ntopic = "shop/orders"\naddress = "{node.address}"\n'
+            'table = "table"\n'
+        )
+        driver = Path(__file__).with_name("driver.py")
+        done = subprocess.run(
+            [sys.executable, str(driver), str(file), step], timeout=240, check=False
+        )
+        assert done.returncode == -signal.SIGKILL
+        left = orphans_of(str(tmp_path / "table"), 0)
+        assert len(left) == (1 if step == "after files" else 0)
+        run(spark, load(file))
+        assert ids(tmp_path) == list(range(50))
+        assert {each.next for each in topic.cursors("pipeline.orders")} <= {50}
+
+
+def test_a_foreign_commit_between_look_and_commit_is_not_lost_and_loses_nothing(
+    spark, tmp_path, topic
+):
+    topic.append(rows(0, 20), partition=0)
+    definition = a_definition(tmp_path, lineage=False, sql="select id, name from source")
+    run(spark, definition)
+    topic.append(rows(20, 30), partition=0)
+    foreign = pa.table({"id": pa.array([-1], pa.int64()), "name": ["foreign"]})
+    with opened(spark, definition) as pipeline:
+        steps = []
+
+        def meddle(step):
+            if step == "after files" and not steps:
+                steps.append(step)
+                write_deltalake(str(tmp_path / "table"), foreign, mode="append")
+
+        pipeline.on_step = meddle
+        list(pipeline.run(once=True))
+        assert pipeline.lost == 1
+    assert ids(tmp_path) == [-1, *range(30)]
+
+
+def test_compaction_and_clean_up_between_rounds_change_nothing(spark, tmp_path, topic):
+    definition = a_definition(tmp_path)
+    for start in range(0, 60, 10):
+        topic.append(rows(start, start + 10), partition=0)
+        run(spark, definition)
+        table = DeltaTable(str(tmp_path / "table"))
+        table.optimize.compact()
+        table.create_checkpoint()
+        table.cleanup_metadata()
+    assert run(spark, definition) == []
+    assert ids(tmp_path) == list(range(60))
+
+
+def test_a_new_column_comes_with_its_rows(spark, tmp_path, topic):
+    topic.append(rows(0, 5), partition=0)
+    definition = a_definition(tmp_path)
+    run(spark, definition)
+    topic.evolve({"id": "int64", "name": "string", "note": "string"})
+    topic.append([{"id": 5, "name": "n5", "note": "new"}], partition=0)
+    run(spark, definition)
+    found = {row["id"]: row["note"] for row in table_of(tmp_path).to_pylist()}
+    assert found == {**dict.fromkeys(range(5)), 5: "new"}
+
+
+def test_a_table_of_somebody_else_is_not_touched(spark, tmp_path, topic):
+    topic.append(rows(0, 5))
+    write_deltalake(str(tmp_path / "table"), pa.table({"id": [1]}))
+    with pytest.raises(TableForeign, match="was not made by pipeline 'orders'"):
+        run(spark, a_definition(tmp_path))
+    assert table_of(tmp_path).num_rows == 1
+
+
+def test_a_table_that_was_overwritten_does_not_begin_anew(spark, tmp_path, topic):
+    topic.append(rows(0, 5))
+    definition = a_definition(tmp_path)
+    run(spark, definition)
+    fresh = tmp_path / "fresh"
+    table = DeltaTable(str(tmp_path / "table"))
+    copied = a_definition(tmp_path, table="fresh")
+    DeltaTable.create(
+        str(fresh),
+        table.schema(),
+        configuration={"headrace.orders": "copied"},
+        raise_if_key_not_exists=False,
+    )
+    with pytest.raises(RecordLost, match="does not say how far"):
+        run(spark, copied)
+
+
+def test_a_recreated_topic_and_a_lost_tail_are_refused(spark, tmp_path, log, topic):
+    topic.append(rows(0, 5))
+    definition = a_definition(tmp_path)
+    run(spark, definition)
+    topic.delete()
+    log.create_topic("shop/orders", {"id": "int64", "name": "string"}).append(rows(0, 2))
+    with pytest.raises(BadRequest, match=r"table at .* (does not say|was filled)"):
+        run(spark, definition)
+
+
+def test_trimmed_rows_are_told_and_a_held_group_keeps_them(spark, tmp_path, topic):
+    topic.append(rows(0, 10), partition=0)
+    definition = a_definition(tmp_path)
+    run(spark, definition)
+    topic.append(rows(10, 20), partition=0)
+    topic.trim(15, partition=0)
+    assert topic.bounds()[0].first == 10  # the pipeline's group holds them
+    topic.trim(15, partition=0, past_hold=True)
+    with pytest.raises(TableBehind, match="rows 10 to 14 of partition 0"):
+        run(spark, definition)
+
+
+def test_a_log_that_is_shorter_than_the_table_is_refused(spark, tmp_path, topic):
+    topic.append(rows(0, 10), partition=0)
+    definition = a_definition(tmp_path)
+    with opened(spark, definition) as pipeline:
+        list(pipeline.run(once=True))
+        record = pipeline._look()
+        record.commit([], {0: 0, 1: 0}, {0: 99, 1: 0})
+        with pytest.raises(TableAhead, match="up to 99, the log of shop/orders ends at 10"):
+            pipeline.round()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nam": "x"}, "Is it name?"),
+        ({"name": "a/b"}, "is no name"),
+        ({"address": "a:1"}, "either address or path"),
+        ({"transform": "t.py", "sql": "select 1"}, "both said"),
+        ({"batch_rows": 0}, "not above 0"),
+        ({"batch_rows": "many"}, "expected a whole number"),
+        ({"lineage": 1}, "expected true or false"),
+        ({"batch_size": "big"}, "batch_size"),
+        ({"topic": ""}, "topic: is not said"),
+    ],
+)
+def test_a_definition_that_cannot_be_is_told(tmp_path, changes, said):
+    with pytest.raises(BadConfig) as caught:
+        a_definition(tmp_path, **changes)
+    assert said in str(caught.value)
+
+
+def test_a_transform_that_drops_the_places_is_told(spark, tmp_path, topic):
+    topic.append(rows(0, 5))
+    with pytest.raises(BadConfig, match="leaves out _hr_offset, _hr_partition"):
+        run(spark, a_definition(tmp_path, sql="select id from source"))
+
+
+def test_a_python_transform_is_used(spark, tmp_path, topic):
+    topic.append(rows(0, 5))
+    (tmp_path / "clean.py").write_text(
+        "def transform(df):\n    return df.where('id % 2 = 0')\n", encoding="utf-8"
+    )
+    run(spark, a_definition(tmp_path, transform="clean.py"))
+    assert ids(tmp_path) == [0, 2, 4]

@@ -1,0 +1,137 @@
+"""Log and table agree, or the difference is named."""
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.spark.conftest import rows
+from tests.spark.test_pipeline import a_definition, run
+
+from headrace.spark.pipeline import OFFSET, PARTITION
+
+
+@pytest.fixture
+def filled(spark, tmp_path, log, topic):
+    """A table that holds what the log holds, with a producer's ledger beside."""
+    with log.producer(topic, ledger=tmp_path / "ledger") as producer:
+        producer.send(rows(0, 300))
+    run(spark, a_definition(tmp_path))
+    return tmp_path / "table"
+
+
+def prove(tmp_path, *more):
+    command = [sys.executable, "-m", "headrace", "prove", "shop/orders", "--json"]
+    command += ["--table", str(tmp_path / "table"), "--data", str(tmp_path / "data"), *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def rewrite(table, change):
+    """Replace all rows of a table by changed ones, as somebody else would."""
+    found = DeltaTable(str(table))
+    write_deltalake(str(table), change(found.to_pyarrow_table()), mode="overwrite")
+
+
+def test_a_whole_table_is_proven_with_what_was_acknowledged(tmp_path, filled):
+    code, found = prove(tmp_path, "--ledger", str(tmp_path / "ledger"))
+    assert code == 0
+    assert found["holds"]
+    assert found["grade"] == "identity"
+    assert found["columns"] == ["id", "name"]
+    assert found["acknowledged"] == found["in_log"] == found["in_table"] == 300
+
+
+def test_a_deleted_row_is_named(tmp_path, filled, topic):
+    DeltaTable(str(filled)).delete("id = 17")
+    code, found = prove(tmp_path)
+    assert code == 6
+    assert found["missing"] == 1
+    (finding,) = found["findings"]
+    place = topic.read().to_table().to_pylist()[17]
+    assert finding["kind"] == "missing"
+    assert finding["end"] - finding["start"] == 1
+    assert finding["partition"] in (0, 1)
+    assert place["id"] is not None
+
+
+def test_a_duplicated_row_is_named(tmp_path, filled):
+    one = DeltaTable(str(filled)).to_pyarrow_table().slice(5, 1)
+    write_deltalake(str(filled), one, mode="append")
+    code, found = prove(tmp_path)
+    assert (code, found["duplicated"], found["missing"]) == (6, 1, 0)
+    assert found["findings"][0]["start"] == one[OFFSET][0].as_py()
+    assert found["findings"][0]["partition"] == one[PARTITION][0].as_py()
+
+
+def test_a_changed_value_is_named_with_its_column(tmp_path, filled):
+    DeltaTable(str(filled)).update(updates={"name": "'other'"}, predicate="id = 42")
+    code, found = prove(tmp_path)
+    assert (code, found["changed"]) == (6, 1)
+    assert found["findings"][0]["note"] == "column name"
+
+
+def test_a_dropped_file_is_named_as_the_rows_it_had(tmp_path, filled):
+    rewrite(filled, lambda table: table.slice(100))
+    code, found = prove(tmp_path)
+    assert (code, found["missing"]) == (6, 100)
+
+
+def test_a_foreign_row_is_named(tmp_path, filled):
+    extra = {"id": [7], "name": ["x"], PARTITION: [0], OFFSET: [10_000]}
+    schema = DeltaTable(str(filled)).to_pyarrow_table().schema
+    write_deltalake(str(filled), pa.table(extra, schema=schema), mode="append")
+    nowhere = {"id": [7], "name": ["x"], PARTITION: [None], OFFSET: [None]}
+    write_deltalake(str(filled), pa.table(nowhere, schema=schema), mode="append")
+    code, found = prove(tmp_path)
+    assert (code, found["foreign"]) == (6, 2)
+
+
+def test_rows_that_a_ledger_names_and_the_log_lacks_are_told(tmp_path, filled, topic):
+    line = {"topic": "shop/orders", "partition": 0, "start": 10_000, "end": 10_007}
+    with open(tmp_path / "ledger", "a") as file:
+        file.write(json.dumps(line) + "\n" + '{"cut off')
+    code, found = prove(tmp_path, "--ledger", str(tmp_path / "ledger"))
+    assert (code, found["lost"]) == (6, 7)
+    assert found["acknowledged"] == 307
+
+
+def test_a_table_without_places_proves_nothing(spark, tmp_path, topic):
+    topic.append(rows(0, 5))
+    run(spark, a_definition(tmp_path, lineage=False, sql="select id from source"))
+    code, found = prove(tmp_path)
+    assert (code, found["grade"], found["holds"]) == (7, "not provable", False)
+
+
+def test_computed_columns_are_said_not_to_be_compared(spark, tmp_path, topic):
+    topic.append(rows(0, 5))
+    sql = f"select id, upper(name) as shout, {PARTITION}, {OFFSET} from source"
+    run(spark, a_definition(tmp_path, sql=sql))
+    code, found = prove(tmp_path)
+    assert (code, found["grade"], found["columns"]) == (0, "lineage", ["id"])
+
+
+def test_trimmed_rows_are_not_compared_and_not_claimed(tmp_path, filled, topic):
+    ends = {each.partition: each.end for each in topic.bounds()}
+    number = max(ends, key=ends.get)
+    topic.trim(10, partition=number, past_hold=True)
+    code, found = prove(tmp_path)
+    assert (code, found["not_compared"], found["holds"]) == (7, 10, True)
+
+
+def test_a_flipped_byte_in_a_data_file_is_noticed(tmp_path, filled):
+    (path,) = filled.glob("part-*.parquet")
+    data = bytearray(path.read_bytes())
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    at = column.data_page_offset + column.total_compressed_size // 2
+    data[at] ^= 1
+    path.write_bytes(data)
+    command = [sys.executable, "-m", "headrace", "prove", "shop/orders"]
+    command += ["--table", str(filled), "--data", str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 6
+    assert path.name in done.stdout + done.stderr
