@@ -9,7 +9,7 @@ from headrace.doctor.finding import Finding
 from headrace.model.ids import OP_MAX
 
 
-class RowsShape(Shape):
+class RowsShape(Shape, frozen=True):
     """Rows of one partition, from `start` to before `end`."""
 
     topic: str
@@ -18,7 +18,7 @@ class RowsShape(Shape):
     end: int
 
 
-class FindingShape(Shape):
+class FindingShape(Shape, frozen=True):
     """One finding. `last_op` is null if nobody knows how far it reached."""
 
     severity: str
@@ -35,7 +35,7 @@ class FindingShape(Shape):
     next: str
 
 
-class GroupShape(Shape):
+class GroupShape(Shape, frozen=True):
     """One group. Group 0 is the metadata; the others carry partitions."""
 
     group: int
@@ -49,7 +49,7 @@ class GroupShape(Shape):
     start: str
 
 
-class DoctorShape(Shape):
+class DoctorShape(Shape, frozen=True):
     """What the doctor found."""
 
     path: str
@@ -65,7 +65,7 @@ class DoctorShape(Shape):
     seconds: float
 
 
-class RangeShape(Shape):
+class RangeShape(Shape, frozen=True):
     """Old rows and what they became. Not exact: the old offsets are the least they can be."""
 
     old_start: int
@@ -75,7 +75,7 @@ class RangeShape(Shape):
     exact: bool
 
 
-class MissingShape(Shape):
+class MissingShape(Shape, frozen=True):
     """Old rows that could not be brought over."""
 
     start: int
@@ -83,7 +83,7 @@ class MissingShape(Shape):
     why: str
 
 
-class CursorShape(Shape):
+class CursorShape(Shape, frozen=True):
     """A consumer group's next offset, before and after."""
 
     group: str
@@ -91,7 +91,7 @@ class CursorShape(Shape):
     new_next: int
 
 
-class PartitionShape(Shape):
+class PartitionShape(Shape, frozen=True):
     """One partition of the new log."""
 
     topic: str
@@ -105,7 +105,7 @@ class PartitionShape(Shape):
     unsure_from: int | None
 
 
-class SalvageShape(Shape):
+class SalvageShape(Shape, frozen=True):
     """What a salvage brought over."""
 
     path: str

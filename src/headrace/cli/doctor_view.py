@@ -58,7 +58,7 @@ def _line(one: GroupSummary) -> tuple[str, ...]:
 def _verdict(found: Examination, directory: Path) -> str:
     notes = f", {count(len(found.notes), 'note')}" if found.notes else ""
     if found.damage:
-        opening = f"{count(len(found.damage), 'damage', 'damages')}{notes}"
+        opening = f"Damage in {count(len(found.damage), 'place')}{notes}"
     else:
         opening = f"No damage{notes}"
     depth = (

@@ -78,7 +78,7 @@ def look_at_group(room: Sight, identity: Identity, slots: int) -> GroupSight:
             misfits.append(error)
     plan, refusal = _judged(found, identity, slots, room.path)
     whole, revived = _with_revived(found, journal, identity)
-    if misfits and refusal is None:
+    if misfits:  # a start looks no further
         refusal = misfits[0]
     return GroupSight(identity, room, found, whole, plan, refusal, misfits, revived)
 

@@ -133,8 +133,8 @@ class Ruin:
         before = self.parquet.metadata.row_group(number)
         after = pq.read_metadata(pa.BufferReader(again)).row_group(0)
         for column in range(before.num_columns):
-            start, size = _extent(before.column(column))
-            at, same = _extent(after.column(column))
+            start, size = extent(before.column(column))
+            at, same = extent(after.column(column))
             data = self.storage.read(start, size)
             if size != same or data != again[at : at + size].to_pybytes():
                 name = before.column(column).path_in_schema
@@ -162,7 +162,7 @@ class Ruin:
                 for column in range(group.num_columns):
                     chunk = group.column(column)
                     if chunk.path_in_schema.split(".")[0] == field.name:
-                        return field.name, _extent(chunk)[0]
+                        return field.name, extent(chunk)[0]
         return self.schema.names[0], None
 
     def _flaw(self, number: int, what: str, position: int | None) -> CorruptSegment:
@@ -203,7 +203,7 @@ def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _extent(chunk: Any) -> tuple[int, int]:  # noqa: ANN401 - a pq.ColumnChunkMetaData
+def extent(chunk: Any) -> tuple[int, int]:  # noqa: ANN401 - a pq.ColumnChunkMetaData
     """Return where the bytes of a column are, page headers and all."""
     starts = [chunk.data_page_offset]
     if chunk.has_dictionary_page:

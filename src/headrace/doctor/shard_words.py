@@ -238,11 +238,8 @@ class ShardWords:
             yield self._segment(state.name, "segment-rows", what, bad_rows, segment, where)
 
     def _glance(self, name: str, place: Placed) -> tuple[str, int | None]:
-        """Look at a segment's size and footer, without reading a page of it."""
+        """Look at a segment's footer and size, without reading a page of it."""
         size = self.shard.segments.size_of(name)
-        if size != place.size:
-            what = "cut short" if size < place.size else "longer than it was"
-            return f"{what}: {size:,} bytes, where {place.size:,} were written", size
         try:
             file = self.shard.segments.open(name)
         except OSError as error:
@@ -251,14 +248,19 @@ class ShardWords:
             footer = footer_bytes(file)
         finally:
             file.close()
-        if footer is None:
-            return "it does not end as a segment does", max(0, size - 8)
-        if place.rows.hex().encode() in footer:
-            return "", None
-        other = self._found_in(footer)
+        is_named = footer is not None and place.rows.hex().encode() in footer
+        other = "" if footer is None or is_named else self._found_in(footer)
         if other:
             return f"it has the content of {other}", 0
-        return "its footer does not name the rows that it should have", size - 8 - len(footer)
+        if size != place.size:
+            what = "cut short" if size < place.size else "longer than it was"
+            return f"{what}: {size:,} bytes, where {place.size:,} were written", size
+        if footer is None:
+            return "it does not end as a segment does", max(0, size - 8)
+        if not is_named:
+            position = size - 8 - len(footer)
+            return "its footer does not name the rows that it should have", position
+        return "", None
 
     def _found_in(self, footer: bytes) -> str:
         for name, one in self.shard.named_segments().items():
@@ -286,7 +288,7 @@ class ShardWords:
             kind,
             f"{self.where}/{SEGMENTS}/{name}",
             what,
-            "a segment is not what was sealed; " + _UNREADABLE,
+            "it is not what was sealed; a node gives no row of it, and serves all others",
             lost,
             PUT_BACK_OR_SALVAGE,
             position,

@@ -1,0 +1,101 @@
+"""Each way to harm a log: what the doctor says of it, and what a salvage brings back."""
+
+from pathlib import Path
+
+import pytest
+from tests.doctor import harm, logs
+from tests.doctor.logs import Appended
+
+from headrace.doctor.account import Account, PartitionAccount
+from headrace.doctor.examine import Examination, examine
+from headrace.doctor.finding import Finding
+from headrace.doctor.salvage import salvage
+
+HARMS = list(harm.everything())
+
+
+def found_in(examination: Examination, expected: harm.Expected) -> Finding:
+    """Return the finding that names the kind and the file; fail with all there are."""
+    for one in examination.findings:
+        if (one.kind, one.file) == (expected.kind, expected.file):
+            return one
+    raise AssertionError([(one.severity, one.kind, one.where) for one in examination.findings])
+
+
+@pytest.mark.parametrize("do", HARMS, ids=lambda one: one.__name__)
+def test_the_doctor_names_the_file_the_place_and_the_rows(log, do):
+    expected = do(log)
+    examination = examine(str(log), deep=expected.deep)
+    one = found_in(examination, expected)
+    assert one.severity == expected.severity
+    if expected.position is not None:
+        assert one.position == expected.position
+    assert one.first_op == expected.op
+    lost = [(each.topic, each.partition, each.start, each.end) for each in one.rows]
+    assert sorted(lost) == sorted(expected.lost)
+    assert one.what
+    assert one.meaning
+    assert bool(examination.damage) == (expected.severity == "damage")
+    if expected.severity == "damage":
+        assert one.next
+    text = " ".join((one.what, one.meaning, one.lost, one.next)).lower()
+    assert "delete" not in text
+
+
+@pytest.mark.parametrize("do", HARMS, ids=lambda one: one.__name__)
+def test_a_salvage_brings_back_every_readable_row(log, tmp_path, appended, do):
+    expected = do(log)
+    account = salvage(str(log), str(tmp_path / "new"))
+    check_rows(account, expected, appended, logs.read(tmp_path / "new"))
+    assert examine(str(tmp_path / "new"), deep=True).findings == []
+
+
+def check_rows(account: Account, expected: harm.Expected, appended: Appended, new) -> None:
+    """Compare the new log, row by row, with what was appended without what must be missing."""
+    for one in account.partitions:
+        key = (one.topic, one.partition)
+        if key in expected.inexact:
+            check_unsure(one, appended, new[key])
+            continue
+        gone = [(start, end) for *where, start, end in expected.gone if tuple(where) == key]
+        kept = [
+            row
+            for row in appended.kept(*key)
+            if not any(start <= row["_offset"] < end for start, end in gone)
+        ]
+        assert [(each.start, each.end) for each in one.missing] == sorted(gone)
+        assert new[key] == [{**row, "_offset": n} for n, row in enumerate(kept)]
+        check_mapping(one, [row["_offset"] for row in kept])
+
+
+def check_mapping(one: PartitionAccount, kept: list[int]) -> None:
+    """The ranges say exactly which old row is which new one."""
+    old = [n for each in one.ranges for n in range(each.old_start, each.old_end)]
+    new = [n for each in one.ranges for n in range(each.new_start, each.new_end)]
+    assert old == kept
+    assert new == list(range(len(kept)))
+    assert all(each.is_exact for each in one.ranges)
+
+
+def check_unsure(one: PartitionAccount, appended: Appended, new) -> None:
+    """Where a lost entry hides its rows: all others are there, in order, and it is said."""
+    values = [{k: v for k, v in row.items() if k != "_offset"} for row in new]
+    rows = [
+        {k: v for k, v in row.items() if k != "_offset"}
+        for row in appended.kept(one.topic, one.partition)
+    ]
+    lost = len(rows) - len(values)
+    assert lost >= 0
+    cut = next((n for n, row in enumerate(values) if row != rows[n]), len(values))
+    assert values == rows[:cut] + rows[cut + lost :]
+    if lost:
+        assert one.unsure_from == cut
+
+
+def test_the_log_itself_is_healthy(healthy, appended):
+    path, _ = healthy
+    examination = examine(str(path), deep=True)
+    assert examination.findings == []
+    assert sum(one.segment_count for one in examination.groups) >= 3
+    assert sum(one.carry_count for one in examination.groups) >= 1
+    assert Path(path, "groups", "00001", "journal").is_dir()
