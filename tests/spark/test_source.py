@@ -144,6 +144,20 @@ def test_trimmed_rows_end_the_query_unless_they_may_be_lost(spark, tmp_path, top
     assert ids(run(frame, tmp_path)) == [list(range(10, 20))]
 
 
+def test_a_finished_query_is_a_consumer_without_lag(spark, tmp_path, topic):
+    topic.append(rows(0, 250), partition=0)
+    frame = reading(spark, tmp_path, stream=True, maxOffsetsPerTrigger="100")
+    run(frame, tmp_path)
+    (group,) = {each.group for each in topic.cursors()}
+    assert group.startswith("spark-")
+    assert {each.lag for each in topic.cursors(group)} == {0}
+    topic.append(rows(250, 260), partition=0)
+    assert sum(each.lag for each in topic.cursors(group)) == 10
+    named = reading(spark, tmp_path, stream=True, groupId="billing")
+    run(named, tmp_path)
+    assert {each.lag for each in topic.cursors("billing")} == {0}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -31,12 +32,15 @@ from headrace.spark.offsets import Offsets, from_json
 from headrace.spark.options import LATEST, PIN, parse
 from headrace.spark.plan import next_ends, next_version
 from headrace.spark.sink import BatchWriter, StreamWriter
+from headrace.spark.teller import Teller
 from headrace.spark.worker.plain import plain_rows, plainly
-from headrace.spark.worker.read import Span, read
+from headrace.spark.worker.read import Span, introduce, read
 
 NAME: Final = "headrace"
 PLAN_TIMEOUT: Final = "10s"  # of one question while a query is planned
 RUN_TIMEOUT: Final = "120s"  # while it runs: an error ends it, and a node may restart
+_QUERY: Final = "sql.streaming.queryId"
+_GROUP: Final = "spark-"  # and the query's id: the consumer group of a query without groupId
 POLL_SECONDS: Final = 0.02  # an idle query asks every 10 ms: answers stay good for this long
 
 
@@ -73,11 +77,12 @@ class HeadraceSource(DataSource):
 
 
 class Task(InputPartition):
-    """What one task reads."""
+    """What one task reads. With a generation, it tells the driver its query's name."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Span, generation: int | None = None) -> None:
         super().__init__(span)
         self.span = span
+        self.generation = generation
 
 
 class _Reader:
@@ -107,6 +112,11 @@ class _Reader:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task, on an executor."""
         assert isinstance(partition, Task)
+        context = TaskContext.get()
+        if partition.generation is not None and context is not None:
+            query = context.getLocalProperty(_QUERY)
+            if query is not None:
+                introduce(partition.span, f"{_GROUP}{query}", partition.generation)
         return plain_rows(read(partition.span))
 
 
@@ -132,6 +142,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._version: int | None = None  # of the schema that the query has
         self._until: dict[int, int] | None = None  # where an availableNow run ends
         self._asked: tuple[float, str, dict[str, Any]] | None = None
+        self._teller: Teller | None = None
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:
@@ -167,6 +178,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         desk, options = self._desk, self._desk.options
         places = desk.check(start)
         backlogs = desk.backlogs(places)
+        is_caught_up = not any(each.row_count for each in backlogs.values())
+        self._tell(places, at_once=is_caught_up)
         if self._until is not None:
             backlogs = {
                 number: each.up_to(self._until.get(number, each.start))
@@ -202,7 +215,21 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         starts, ends = desk.check(from_json(start)), from_json(end).partitions
         ranges = {number: (starts.get(number, 0), place) for number, place in ends.items()}
         spans = desk.spans(ranges, self._exact, self._query_version)
-        return [Task(span) for span in spans]
+        teller = self._told_by
+        generation = teller.generation if teller.group is None else None
+        return [Task(span, generation) for span in spans]
+
+    def _tell(self, places: dict[int, int], *, at_once: bool) -> None:
+        self._told_by.tell(places, at_once=at_once)
+
+    @property
+    def _told_by(self) -> Teller:
+        if self._teller is None:
+            self._teller = Teller(self._desk)
+        return self._teller
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_teller": None}
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpointLocation is the truth, and this call comes late."""

@@ -4,20 +4,22 @@ The same range is always the same rows, whoever reads it, and how often.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from headrace.errors import BadFrame
+from headrace.errors import BadFrame, HeadraceError
 from headrace.model.place import Place, Shape, cut, read_entry
 from headrace.spark.worker.link import Link
-from headrace.wire.reading import Fetch, Fetched, Piece
+from headrace.wire.reading import CursorStored, Fetch, Fetched, Piece, StoreCursor
 
 FETCH_SIZE: Final = 8 * 1024 * 1024  # of one answer
 # Spark takes batches as they come. Around 10,000 rows were the fastest; wide ones are cut.
 ROWS: Final = 10_000
 SIZE: Final = 16 * 1024 * 1024
+INTRODUCE_SECONDS: Final = 5.0
 _ALIGNMENT: Final = 64  # of the pieces of a body
 
 
@@ -73,6 +75,20 @@ def conformed(batch: pa.RecordBatch, exact: pa.Schema) -> pa.RecordBatch:
 
 def _schema(data: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(data))
+
+
+def introduce(span: Span, group: str, generation: int) -> None:
+    """Store where a query is under its name, so that its driver learns it. It may fail."""
+    request = StoreCursor(
+        namespace=span.namespace,
+        created=span.created,
+        group=group,
+        next=span.start,
+        generation=generation,
+        hold=False,
+    )
+    with suppress(HeadraceError), span.where.link() as link:
+        link.ask(request, CursorStored, seconds=INTRODUCE_SECONDS)
 
 
 def _entries(
