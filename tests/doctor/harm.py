@@ -189,10 +189,10 @@ def journal_file_gone(log: Path) -> Expected:
     files = sorted({one.file for one in frames(log / SHARD)})
     snapshot = max(int(one.stem) for one in (log / SHARD / "snapshots").iterdir())
     above = [path for path in files if int(path.stem) > snapshot]
-    gone, before = above[1], above[0]
+    gone = above[1]
     gone.unlink()
     return Expected(
-        *("damage", "journal-missing", relative(log, before), None, int(gone.stem)),
+        *("damage", "journal-missing", relative(log, gone), None, int(gone.stem)),
         inexact=((ORDERS, 0), (ORDERS, 1)),
     )
 
@@ -263,6 +263,23 @@ def newest_segment_gone(log: Path) -> Expected:
         *("damage", "segment-gone", relative(log, path)),
         lost=((ORDERS, partition, first, end),),
         missing=(),
+    )
+
+
+def newest_segment_page(log: Path) -> Expected:
+    """Flip a bit in the last row group of that segment: entries overlap the good rows."""
+    path, partition, _, end = _newest_segment(log)
+    metadata = pq.read_metadata(path)
+    number = metadata.num_row_groups - 1
+    group = metadata.row_group(number)
+    start = end - group.num_rows
+    assert start % 10_000  # within an entry
+    flip(path, group.column(4).data_page_offset + 5_000)
+    return Expected(
+        *("damage", "segment-rows", relative(log, path)),
+        lost=((ORDERS, partition, start, end),),
+        missing=(),
+        deep=True,
     )
 
 
@@ -384,6 +401,6 @@ def everything() -> Iterator[Harm]:
     yield from (one_header_block, both_header_blocks, journal_file_gone)
     yield from (one_superblock, all_superblocks, newest_snapshot)
     yield from (segment_page, segment_footer, segment_gone, segment_cut)
-    yield from (newest_segment_gone, segments_swapped)
+    yield from (newest_segment_gone, newest_segment_page, segments_swapped)
     yield from (carry_entry, carry_table, carry_gone, previous_snapshot_gone)
     yield from (leftovers, stranger, cluster_file_gone)

@@ -292,8 +292,8 @@ def _start(group: GroupSight) -> str:
         return f"refuses: {type(group.refusal).__name__}"
     assert group.plan is not None
     count = group.plan.replay_to - group.plan.base
-    stop = "clean stop" if group.survey.is_clean else "unclean stop"
-    return f"replays {count:,} ops after a {stop}"
+    stop = "a clean stop" if group.survey.is_clean else "an unclean stop"
+    return f"replays {count:,} ops after {stop}"
 
 
 def _metadata_summary(log: LogSight) -> GroupSummary:

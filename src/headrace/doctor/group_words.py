@@ -10,12 +10,11 @@ from headrace.doctor.finding import (
     Rows,
     Severity,
     count,
-    ops,
 )
-from headrace.doctor.group import SNAPSHOTS, GroupSight, cause_text, flaw_text
+from headrace.doctor.group import JOURNAL, SNAPSHOTS, GroupSight, cause_text, flaw_text
 from headrace.errors import Corrupt, ForeignFile, HeadraceError, TooFewSlots, UnsupportedFormat
 from headrace.journal.entry import Flaw
-from headrace.journal.file import BLOCK_SIZE
+from headrace.journal.file import BLOCK_SIZE, file_name
 from headrace.journal.findings import Faulty, Gap, TornTail
 from headrace.journal.snapshot import snapshot_name
 from headrace.journal.superblock import NAMES, Superblock, decode
@@ -276,11 +275,14 @@ class GroupWords:
     def _gap(self, gap: Gap) -> Finding:
         is_covered = gap.last is not None and gap.last <= self.covered
         lost, rows = self.loss_of(gap.first, gap.last or OP_MAX)
-        what = "the journal file after it is gone" if gap.is_file else "its end is gone"
+        what, path = "its end is gone", gap.path
+        if gap.is_file:
+            what = "the file is gone"
+            path = f"{self.sight.room.path}/{JOURNAL}/{file_name(gap.first)}"
         return Finding(
             Severity.NOTE if is_covered else Severity.DAMAGE,
             "journal-missing" if gap.is_file else "journal-end",
-            self._file(gap.path),
+            self._file(path),
             what,
             f"the snapshot at op {self.covered:,} covers its ops"
             if is_covered
@@ -367,8 +369,3 @@ def _runs(faulty: Sequence[Faulty]) -> Iterator[list[Faulty]]:
         run.append(one)
     if run:
         yield run
-
-
-def ops_lost(first: Op, last: Op) -> str:
-    """Say how many ops of unknown content are lost."""
-    return f"{ops(first, last)}: what was in them is not known"

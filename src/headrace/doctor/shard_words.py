@@ -79,8 +79,18 @@ class ShardWords:
                 said.append(f"op {hole.first:,}, {_KINDS[hole.header.operation]}")
             elif hole.header is None:
                 start, end = max(hole.first, first), min(hole.last, last)
-                said.append(f"{ops(start, end)}: what was there is not known")
+                said.append(f"{ops(start, end)}: what was there is not known{self._hints()}")
         return "; ".join(said) or "nothing: a carry file has a copy", rows
+
+    def _hints(self) -> str:
+        """Say which partitions miss rows by their writers' counts."""
+        assert self.shard.replayed is not None
+        found = []
+        for namespace, offset in sorted(self.shard.replayed.unsure.items()):
+            partition = self.shard.replayed.machine.state.partitions[namespace]
+            rows = self.names.rows(partition, offset, offset)
+            found.append(f"{rows.topic} partition {rows.partition} from row {offset:,} on")
+        return f"; old offsets are not sure in {', '.join(found)}" if found else ""
 
     def findings(self) -> list[Finding]:
         """Return what is wrong with files, then with rows that no file has."""

@@ -1,0 +1,87 @@
+"""A damaged segment gives only rows that are proven, whichever byte of it is turned over."""
+
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from headrace.doctor.segments import SegmentTask, check_segment, rows_in
+from headrace.doctor.sight import Sight
+from headrace.model.ids import Offset, Op
+from headrace.model.schema import canonical, encode_schema
+from headrace.partition.rows import Place, placed
+from headrace.partition.segment import SegmentInfo
+from headrace.partition.segment_writer import write_segment
+from headrace.storage.file import FileDirectory
+
+SCHEMA = canonical(pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))]))
+GROUP = 65_536  # rows of a row group
+
+
+def a_segment(path, count):
+    """Write a segment of two row groups; return its task and its rows."""
+    rows = pa.record_batch(
+        [
+            pa.array(range(count), pa.int64()),
+            pa.array([["a", str(n % 7)] if n % 3 else None for n in range(count)]),
+        ],
+        schema=SCHEMA,
+    )
+    info = SegmentInfo(b"c" * 16, 1, 7, 1, Offset(0), Offset(count), Op(1), Op(9), b"t" * 16, 1)
+    whole = placed(rows, Place(0, Offset(0), 1_000))
+    room = FileDirectory.open_root(str(path), create=False)
+    with room.create(info.name) as file:
+        digests = write_segment(file, info, SCHEMA, [whole])
+    return SegmentTask(str(path), info.name, info, digests, encode_schema(SCHEMA)), whole
+
+
+def test_whatever_byte_rots_no_wrong_row_is_taken(tmp_path):
+    task, whole = a_segment(tmp_path, GROUP + 500)
+    path = tmp_path / task.name
+    data = path.read_bytes()
+    rng = Random(1)
+    footer = int.from_bytes(data[-8:-4], "little")
+    places = [rng.randrange(len(data)) for _ in range(150)]
+    # Page headers, which no page checksum covers, stand at the beginning of each column.
+    places += range(4, 40)
+    places += [rng.randrange(len(data) - 8 - footer, len(data)) for _ in range(60)]
+    partly = 0
+    for place in places:
+        path.write_bytes(
+            data[:place] + bytes([data[place] ^ 1 << rng.randrange(8)]) + data[place + 1 :]
+        )
+        state = check_segment(task)
+        assert not state.is_whole
+        storage = Sight(str(tmp_path)).open(task.name)
+        for rows in rows_in(storage, task, state.readable) if state.readable else ():
+            start = rows.column("_offset")[0].as_py()
+            assert rows.equals(whole.slice(start, rows.num_rows))
+            partly += 1
+        storage.close()
+    assert partly > 100
+
+
+def test_a_page_header_that_lies_is_not_believed(tmp_path):
+    """Find a byte that changes what a page decodes to without its checksum noticing."""
+    task, _ = a_segment(tmp_path, 500)
+    path = tmp_path / task.name
+    data = path.read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little")
+    unproven = 0
+    for place in range(4, len(data) - 8 - footer):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 2]) + data[place + 1 :])
+        state = check_segment(task)
+        assert state.readable == ()
+        unproven += any("is not what its rows are written as" in one.flaw for one in state.bad)
+    # Without being written again, these rows would have been taken for right.
+    assert unproven > 0
+
+
+@pytest.mark.parametrize("size", [0, 4, 11, 12, 100])
+def test_a_stump_is_no_segment(tmp_path, size):
+    task, _ = a_segment(tmp_path, 50)
+    path = tmp_path / task.name
+    path.write_bytes(path.read_bytes()[:size])
+    state = check_segment(task)
+    assert not state.is_whole
+    assert state.readable == ()
