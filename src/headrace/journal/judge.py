@@ -55,7 +55,7 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     Alone, whatever is missing refuses the start. In a cluster peers have it: single bad frames
     stay as faulty slots; of anything larger the proven prefix is kept and the rest is suspect.
     """
-    _check_intent(survey, path)
+    _check_intent(survey, identity, path)
     snapshot, fell_back = _choose(survey, identity, path)
     base = snapshot.op if snapshot else Op(0)
     base_tip = snapshot.tip if snapshot else root(identity)
@@ -99,10 +99,15 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     )
 
 
-def _check_intent(survey: Survey, path: str) -> None:
-    """Refuse an intent to cut what was committed: no cut ever does that."""
+def _check_intent(survey: Survey, identity: Identity, path: str) -> None:
+    """Refuse an intent to cut what was committed: no cut ever does that.
+
+    In a cluster one may: of what was lost, the rest is cut as suspect and fetched again.
+    """
     block = survey.superblock
     if block is None or block.cut_from is None:
+        return
+    if not identity.is_solo and block.suspect and block.suspect[0] <= block.cut_from:
         return
     known = [block.commit, block.checkpoint.op, block.clean_head or Op(0)]
     known += [survey.scan.commit, *(snapshot.op for snapshot in survey.snapshots)]

@@ -137,6 +137,12 @@ class World:
         if host.halted is not None and host.process is not None:
             self._halted(host, host.halted)
 
+    def forgot(self, host: Host) -> None:
+        """A replica lost all its state, by damage, and begins again."""
+        if self.swarm.is_safe:
+            raise Violation("recovery", f"replica {host.me} lost its whole state")
+        self.oracles.forgot(host)
+
     def installed(self, host: Host) -> None:
         self.tally.transfers += 1
 

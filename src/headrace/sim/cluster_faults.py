@@ -13,6 +13,7 @@ from typing import Any
 from headrace.errors import HeadraceError
 from headrace.journal.superblock import NAMES
 from headrace.sim.cluster_host import Host
+from headrace.sim.cluster_look import finds_nothing
 from headrace.sim.cluster_network import Network
 from headrace.sim.cluster_oracles import Oracles
 from headrace.sim.cluster_swarm import Swarm, Tally
@@ -33,6 +34,7 @@ from headrace.vsr.state import Status
 
 DOWN_MS = (20, 400)  # how long a machine stays down
 FULL_MS = (50, 300)
+ZONES = ("journal/", "journal/", "snapshots/", "superblock")
 
 
 @dataclass(slots=True)
@@ -89,6 +91,7 @@ class Faults:
     oracles: Oracles
     world: Any  # the simulation: it tells the time and calls later
     damaged: set[int] = field(default_factory=set)
+    zones: dict[int, str] = field(default_factory=dict)  # which files of each are damaged
     saved: dict[int, tuple[int, MemoryDisk]] = field(default_factory=dict)  # life, copy
     is_over: bool = False
 
@@ -242,6 +245,7 @@ class Faults:
             return True
         if len(self.damaged) >= self.allowed:
             self.damaged = {one for one in self.damaged if not is_whole(self.hosts[one])}
+            self.zones = {one: zone for one, zone in self.zones.items() if one in self.damaged}
         if len(self.damaged) >= self.allowed:
             return False
         self.damaged.add(host.me)
@@ -249,7 +253,7 @@ class Faults:
 
     def _rot(self, host: Host) -> None:
         path = self._victim(host)
-        if path is None or not self.may_damage(host):
+        if path is None:
             return
         size = len(host.disk.content(path))
         self.tally.landed["rot"] += 1
@@ -260,7 +264,7 @@ class Faults:
 
     def _misdirected_write(self, host: Host) -> None:
         path = self._victim(host, only="journal/")
-        if path is None or not self.may_damage(host):
+        if path is None:
             return
         data = host.disk.content(path)
         used = max(len(data.rstrip(b"\0")), 1024)
@@ -271,7 +275,7 @@ class Faults:
 
     def _unreadable_sector(self, host: Host) -> None:
         path = self._victim(host)
-        if path is None or not self.may_damage(host):
+        if path is None:
             return
         self.tally.landed["unreadable sector"] += 1
         used = max(len(host.disk.content(path).rstrip(b"\0")), 1)
@@ -334,15 +338,22 @@ class Faults:
             self.saved[host.me] = (host.state.life, host.disk.clone())
 
     def _victim(self, host: Host, only: str = "") -> str | None:
-        """Choose a file. In the safe mode of two copies of the same thing only one rots."""
+        """Choose a file to damage, if the budget allows it.
+
+        In the safe mode all damage of one replica is of one kind of file, and of two copies of
+        the same thing one stays good: no replica loses its whole state by rot.
+        """
+        if not self.may_damage(host):
+            return None
         paths = [path for path in host.disk.files() if path.startswith(only)]
         paths = [path for path in paths if "spare" not in path and "quarantine" not in path]
         if self.swarm.is_safe:
+            if self.zones.get(host.me) == "snapshots/":
+                return None  # the other one must stay good
+            zone = self.zones.setdefault(host.me, self.rng.choice(ZONES))
             snapshots = sorted(path for path in paths if path.startswith("snapshots/"))
-            spared = (
-                {NAMES[1], *snapshots[:-1]} if len(snapshots) > 1 else {NAMES[1], *snapshots}
-            )
-            paths = [path for path in paths if path not in spared]
+            kept = {NAMES[1], *(snapshots if len(snapshots) < 2 else snapshots[:-1])}
+            paths = [path for path in paths if path.startswith(zone) and path not in kept]
         paths = [path for path in paths if host.disk.content(path)]
         return self.rng.choice(paths) if paths else None
 
@@ -365,19 +376,12 @@ def is_whole(host: Host) -> bool:
     except HeadraceError:
         return False
     top = max(other.applied for other in _states(host))
-    return state.applied >= top and _is_readable(host)
+    return state.applied >= top and finds_nothing(host)
 
 
 def _states(host: Host) -> list[Any]:
     hosts = getattr(host.world, "hosts")  # noqa: B009 - the world that it lives in
     return [one.state for one in hosts if one.state is not None]
-
-
-def _is_readable(host: Host) -> bool:
-    """Recover a copy of the disk, and see that nothing is reported."""
-    from headrace.sim.cluster_look import finds_nothing
-
-    return finds_nothing(host)
 
 
 def _torn(change: Pending, rng: Random) -> tuple[tuple[int, int], ...]:

@@ -15,6 +15,7 @@ from headrace.errors import (
     CorruptEntry,
     CorruptSnapshot,
     HeadraceError,
+    Rejected,
     StorageFailed,
     Unavailable,
 )
@@ -35,7 +36,7 @@ from headrace.storage.memory import MemoryDisk
 from headrace.vsr import effects as fx
 from headrace.vsr import messages as vm
 from headrace.vsr.member import Member
-from headrace.vsr.state import State
+from headrace.vsr.state import SEAL_SLOTS, State
 
 TICK_MS = 10
 FILE_SIZE = 16 * 1024
@@ -58,6 +59,8 @@ class Surroundings(Protocol):
 
     def stepped(self, host: "Host") -> None: ...
 
+    def forgot(self, host: "Host") -> None: ...
+
     def installed(self, host: "Host") -> None: ...
 
     def died(self, host: "Host", why: str) -> None: ...
@@ -76,7 +79,7 @@ class Process:
     is_busy: bool = False
     held: dict[Op, tuple[int, Entry]] = field(default_factory=dict)  # mends that must wait
     pins: dict[bytes, bytes] = field(default_factory=dict)
-    sealed: Op = Op(0)  # newest Seal proposed
+    sealed: tuple[int, int] = (0, 0)  # view and op of the newest Seal proposed
 
     @property
     def state(self) -> State[Entry]:
@@ -157,6 +160,7 @@ class Host:
             # Only peers have the state: begin again as one who has forgotten everything.
             self.disk = MemoryDisk(hook=self.disk.hook, read_fault=self.disk.read_fault)
             self.was_made = False
+            self.world.forgot(self)
             return recover(self.disk.root, self.identity, machine, self.options())
 
     # Events.
@@ -195,10 +199,15 @@ class Host:
 
     def _propose_seal(self, process: Process) -> None:
         state = process.state
-        log, last = state.log, max(state.checkpoint, process.sealed)
-        is_full = log.head - log.anchor >= self.swarm.slots // 2 and log.head > last
+        log, (view, op) = state.log, process.sealed
+        is_asked = view == state.view and op <= log.head
+        last = max(state.checkpoint, op) if is_asked else state.checkpoint
+        used = log.head - log.anchor
+        is_full = used >= self.swarm.slots // 2 and log.head > last
+        # The ring is emptied up to the checkpoint before the newest: another may be needed.
+        is_full = is_full or (used + SEAL_SLOTS >= self.swarm.slots and log.head == last)
         if state.leads and (is_full or log.head - last >= self.swarm.seal_every):
-            process.sealed = Op(state.log.head + 1)
+            process.sealed = (state.view, Op(log.head + 1))
             self.perform(process.member.on_requests([(vm.Request(SEAL), None)]))
 
     def _mark_if_idle(self, process: Process) -> None:
@@ -323,6 +332,10 @@ class Host:
             effects = self._do(process, job, appends)
         except Crashed:
             self.world.died(self, "crash at an effect")
+        except Rejected as error:
+            raise AssertionError(
+                f"replica {self.me} asked for what cannot be: {error}"
+            ) from error
         except Unavailable:
             process.jobs.extendleft(reversed(appends or [job]))
             self._start(process, RETRY_MS)

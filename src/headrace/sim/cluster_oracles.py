@@ -74,6 +74,7 @@ class Oracles:
 
     log: dict[int, Committed] = field(default_factory=dict)
     top: int = 0
+    time: int = 0
     model: Model = field(default_factory=Model)
     leaders: dict[int, int] = field(default_factory=dict)  # view: who committed in it
     heights: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -127,6 +128,9 @@ class Oracles:
                 raise Violation("committed log", f"op {op} was run before op {self.top + 1}")
             if self.top and self.log[self.top].checksum != header.parent:
                 raise Violation("committed log", f"op {op} does not chain")
+            if header.timestamp <= self.time:
+                raise Violation("time", f"op {op} is not later than the one before it")
+            self.time = header.timestamp
             expected = self.model.run(entry)
             if expected != result:
                 what = f"op {op}: the model says {expected!r}, the machine {result!r}"
@@ -153,6 +157,7 @@ class Oracles:
                 if leader != host.me:
                     what = f"view {state.view}: replicas {leader} and {host.me}"
                     raise Violation("one primary per view", what)
+        self.checked_disk(host)
         if not state.applied <= state.commit or not state.applied <= state.log.head:
             raise Violation("watermarks", f"applied {state.applied}, commit {state.commit}")
 
@@ -160,14 +165,13 @@ class Oracles:
         """What is durable never goes back, across restarts."""
         assert host.process is not None
         block = host.process.group.superblock.current
+        before = self.heights.get(host.me, {})
         now = {
-            "sequence": block.sequence,
             "view": block.view,
             "log view": block.log_view,
             "commit": block.commit,
             "checkpoint": block.checkpoint.op,
         }
-        before = self.heights.get(host.me, {})
         for name, value in now.items():
             if value < before.get(name, 0):
                 what = f"replica {host.me}: {name} fell from {before[name]} to {value}"

@@ -101,13 +101,12 @@ def on_standing(state: State[E], sender: ReplicaId, message: Standing) -> None:
 
 def on_amnesia(state: State[E], sender: ReplicaId, message: Amnesia) -> None:
     """A peer remembers more of us than we do: what we promised since is forgotten."""
-    if message.boot != state.boot or message.sequence < state.life:
+    if (message.boot, message.life) != (state.boot, state.life):
         state.drop("amnesia of an earlier life")
         return
     state.recovering = True
     state.answered = None
     state.standings.clear()
-    state.life = message.sequence + 1  # what is said until then is dropped by those who know
     state.refuse_all(f"replica {state.me} has forgotten what it promised")
 
     def live_on() -> None:

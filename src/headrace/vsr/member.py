@@ -128,7 +128,7 @@ class Member(Generic[E]):
         if envelope.life < newest:
             state.drop("of an earlier life")
             if isinstance(envelope.message, GetStartView):
-                state.send(sender, Amnesia(envelope.boot, state.seen[sender]))
+                state.send(sender, Amnesia(envelope.boot, envelope.life, state.seen[sender]))
             return False
         self._remember(envelope)
         return False

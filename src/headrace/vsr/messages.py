@@ -206,7 +206,8 @@ class Amnesia:
     """You were further once: an old directory was restored, or you were wiped."""
 
     boot: int
-    sequence: int
+    life: int  # of the message that this answers
+    sequence: int  # what is remembered
 
 
 @dataclass(frozen=True, slots=True)

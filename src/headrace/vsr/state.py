@@ -161,13 +161,13 @@ class State(Generic[E]):
         """The primary of a view that has started: its log is installed, durably."""
         return (
             self.status is Status.NORMAL
-            and self.primary == self.me
+            and self.view % self.quorum.count == self.me
             and self.log_view_durable == self.view
         )
 
     @property
     def is_backup(self) -> bool:
-        return self.status is Status.NORMAL and self.primary != self.me
+        return self.status is Status.NORMAL and self.view % self.quorum.count != self.me
 
     @property
     def follows(self) -> bool:
