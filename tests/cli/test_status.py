@@ -134,6 +134,14 @@ def test_what_is_not_there_is_an_error_without_a_trace(tmp_path):
     assert status("--address", "127.0.0.1:1", "--timeout", "1s").returncode == 5
 
 
+def test_a_directory_without_a_log_stays_as_it_is(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    ended = status("--data", tmp_path)
+    assert (ended.returncode, ended.stdout) == (3, "")
+    assert "holds no log" in ended.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
+
+
 def test_on_a_terminal_it_is_live_until_q(filled):
     path, _, address = filled
     with Terminal("status", "--data", str(path), "--watch") as terminal:

@@ -1,12 +1,12 @@
 """`headrace config`: the settings that a node would run with, and whether a file is sound."""
 
 import os
-import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from headrace.cli.config_options import ConfigFile, Settings, flags_of
 from headrace.cli.exits import Exit
@@ -145,17 +145,13 @@ def _print_toml(traced: Traced, *, with_origin: bool) -> None:
     """Print sections with their settings; what is not the default stands out on a terminal."""
     lines = {key: f"{s.name} = {toml_of(traced.config, s)}" for key, s in SETTINGS.items()}
     width = max(map(len, lines.values())) if with_origin else 0
-    out, section = console(), ""
+    text, section = Text(), ""
     for key, setting in SETTINGS.items():
         if setting.section != section:
-            out.print(f"{'' if not section else chr(10)}[{setting.section}]", markup=False)
+            text.append(f"\n\n[{setting.section}]" if section else f"[{setting.section}]")
             section = setting.section
         found = traced.origins[key]
-        is_given = found.layer is not Layer.DEFAULT
         comment = f"  # {found.where}" if with_origin else ""
-        out.print(
-            f"{lines[key]:<{width}}{comment}",
-            markup=False,
-            style="bold" if is_given and sys.stdout.isatty() else None,
-            soft_wrap=True,
-        )
+        style = "" if found.layer is Layer.DEFAULT else "bold"
+        text.append(f"\n{lines[key]:<{width}}{comment}", style=style)
+    console().print(text, soft_wrap=True)

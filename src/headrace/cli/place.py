@@ -16,6 +16,8 @@ import headrace
 from headrace.cli.exits import NotFound
 from headrace.errors import BadRequest, DirectoryHeld
 from headrace.node.bootstrap import SOCKET_NAME
+from headrace.node.identity import GROUPS
+from headrace.node.identity import NAME as IDENTITY_NAME
 
 DATA_VARIABLE: Final = "HEADRACE_DATA"
 ADDRESS_VARIABLE: Final = "HEADRACE_ADDRESS"
@@ -80,9 +82,20 @@ def _open(
         raise NotFound(
             f"{data} is not there", hint="Name the directory that `headrace serve --data` has"
         )
+    if _holds_other_things(data):
+        raise NotFound(
+            f"{data} holds no log, but other files", hint="Name a log's directory, or a new one"
+        )
     try:
         return headrace.open(data, timeout=timeout)
     except DirectoryHeld:
         if not (data / SOCKET_NAME).exists():  # its process was told not to listen there
             raise
         return headrace.connect(f"unix:{data / SOCKET_NAME}", timeout=timeout)
+
+
+def _holds_other_things(data: Path) -> bool:
+    """Say whether a directory has files and no log: to open it would put one among them."""
+    if not data.is_dir() or (data / IDENTITY_NAME).exists() or (data / GROUPS).exists():
+        return False
+    return next(data.iterdir(), None) is not None
