@@ -13,9 +13,13 @@ from headrace.cli import (
     demo,
     doctor,
     group,
+    inspect,
+    pipeline,
     produce,
+    prove,
     read,
     serve,
+    sim,
     status,
     topic,
 )
@@ -23,7 +27,23 @@ from headrace.cli.exits import Exit, exit_code
 from headrace.errors import HeadraceError
 
 # Each command's module puts itself on the app with `register(app)`.
-COMMANDS = (bench, completion, config, demo, doctor, group, produce, read, serve, status, topic)
+COMMANDS = (
+    bench,
+    completion,
+    config,
+    demo,
+    doctor,
+    group,
+    inspect,
+    pipeline,
+    produce,
+    prove,
+    read,
+    serve,
+    sim,
+    status,
+    topic,
+)
 
 app = typer.Typer(
     name="headrace",
