@@ -3,7 +3,8 @@
 import io
 import json
 import math
-from datetime import UTC, date
+from contextlib import suppress
+from datetime import UTC
 from decimal import Decimal
 
 import pyarrow as pa
@@ -237,7 +238,7 @@ def test_a_null_where_none_may_be_is_told_with_its_line():
         ("id,yes\n1,maybe\n", "line 2: column 'yes': expected bool, found 'maybe'"),
         ("id,tags\n1,[1\n", "line 2: column 'tags': expected list<string> as JSON, found '[1'"),
         ("id,blob\n1,***\n", "line 2: column 'blob': expected binary as base64"),
-        ("id,name\n1,x\n1,2,3\n", "line 3: expected 2 fields, found others: '1,2,3'"),
+        ("id,name\n1,x\n1,2,3\n", "line 3: expected 2 fields, found 3: '1,2,3'"),
         ('id,name\n1,"x\ny"\n2\n', "line 4: expected 2 fields"),
         ('id,name\n1,x\n2,"y\n3,z\n', "line 3: a quote is opened and not closed: '2,\"y'"),
         ("id,nam\n1,x\n", "line 1: column 'nam': the schema has no such column. Is it 'name'?"),
@@ -280,11 +281,11 @@ def test_the_first_bad_line_is_found_wherever_it_is(kind, bad, monkeypatch):
 
 class TestArrowFiles:
     def test_a_row_that_does_not_fit_is_told_and_those_before_it_are_given(self):
-        table = pa.table({"day": pa.array([0, 86_400_000, 5, 0], pa.date64())})
+        table = pa.table({"at": pa.array([0, 1_000, 5, 0], pa.timestamp("ns", "UTC"))})
         data = written(table, Format.ARROW)
-        found, error = taken(data, Format.ARROW, schema_of({"day": "date"}))
-        assert str(error).startswith("rows row 3: column 'day'")
-        assert [row["day"] for row in found] == [date(1970, 1, 1), date(1970, 1, 2)]
+        found, error = taken(data, Format.ARROW, schema_of({"at": "timestamp"}))
+        assert str(error).startswith("rows row 3: column 'at'")
+        assert [row["at"].microsecond for row in found] == [0, 1]
 
     def test_a_column_of_another_type_is_told(self):
         data = written(pa.table({"id": ["x"]}), Format.PARQUET)
@@ -368,3 +369,61 @@ class TestGuessing:
         with incoming(a_source(data), Format.NDJSON) as rows:
             schema = rows.schema()
             assert sum(batch.num_rows for batch in rows.batches(schema)) == 2
+
+
+NOISE = st.lists(
+    st.sampled_from(
+        [
+            "id",
+            "name",
+            ",",
+            "\n",
+            "\r\n",
+            '"',
+            '""',
+            "1",
+            "x",
+            " ",
+            "\0",
+            "\ufeff",
+            "{",
+            "}",
+            ":",
+        ]
+    )
+    | st.text(max_size=3),
+    max_size=30,
+).map("".join)
+
+
+@pytest.mark.parametrize("kind", [Format.NDJSON, Format.CSV])
+@given(noise=NOISE, head=st.sampled_from(["", "id,name\n", "name\n", '{"id": 1}\n']))
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_file_holds_is_rows_or_a_told_error(kind, noise, head):
+    data = (head + noise).encode()
+    schema = schema_of({"id": "int64", "name": "string"})
+    with suppress(Rejected):
+        read(data, kind, schema)
+    with suppress(Rejected):
+        guessed(data, kind)
+
+
+@pytest.mark.parametrize("kind", Format)
+@given(
+    data=st.binary(max_size=200),
+    head=st.sampled_from([b"", b"PAR1", b"ARROW1\0\0", b"\xff" * 4]),
+)
+@settings(max_examples=200, deadline=None)
+def test_whatever_bytes_a_file_holds_it_is_rows_or_a_told_error(kind, data, head):
+    with suppress(Rejected):
+        read(head + data, kind, ALL)
+
+
+@pytest.mark.parametrize("kind", [Format.PARQUET, Format.ARROW])
+@given(place=st.integers(0, 10_000), byte=st.integers(0, 255))
+@settings(max_examples=400, deadline=None)
+def test_a_changed_byte_of_a_file_is_rows_or_a_told_error(kind, place, byte):
+    data = bytearray(written(pa.table({"id": [1, 2], "name": ["a", None]}), kind))
+    data[place % len(data)] = byte
+    with suppress(Rejected):
+        read(bytes(data), kind, schema_of({"id": "int64", "name": "string"}))

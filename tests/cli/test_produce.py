@@ -117,6 +117,13 @@ def test_json_of_a_bad_line_says_what_is_there_all_the_same(data):
     assert "line 4: it is no JSON" in (found.error or "")
 
 
+def test_a_head_line_that_does_not_fit_is_told_as_any_line_is(data):
+    ended = headrace_here("produce", "orders", "--json", *data, given="id,nam\n1,x\n")
+    found = msgspec.json.decode(ended.raw, type=Produced)
+    assert (ended.code, found.rows, found.ranges) == (Exit.USAGE, 0, [])
+    assert "line 1: column 'nam'" in (found.error or "")
+
+
 def test_a_topic_that_is_not_there_is_not_found_and_create_is_offered(data):
     ended = headrace_here("produce", "visits", *data, given=lines(0, 3))
     assert ended.code == Exit.NOT_FOUND

@@ -71,6 +71,8 @@ class Source:
 def reading(path: str) -> Iterator[Source]:
     """Open a file to read rows from; `-` is standard input."""
     if path == STDIN:
+        if sys.stdin is None:
+            raise BadRequest("standard input is closed", hint="Name a file")
         file = sys.stdin.buffer
         assert isinstance(file, io.BufferedReader)
         yield Source("standard input", file, _size(file))

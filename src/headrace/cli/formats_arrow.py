@@ -12,9 +12,11 @@ from headrace.cli.formats_ndjson import unknown_column
 from headrace.client.intake import batches_of
 from headrace.errors import BadBatch, BadRequest, Rejected
 from headrace.model.types import said
+from headrace.model.values import names_of
 
 BATCH_ROWS: Final = 16_384  # of a Parquet file that are decoded at once
-_BROKEN: Final = (pa.ArrowInvalid, pa.ArrowSerializationError, pa.ArrowTypeError, OSError)
+# A length that is not true may ask for more memory than there is.
+_BROKEN: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
 
 
 class BadRow(Rejected):
@@ -26,13 +28,13 @@ def arrow_file(source: Source, kind: Format) -> Iterator[tuple[pa.Schema, Iterat
     """Give what schema a Parquet or Arrow file has, and its batches."""
     if kind is Format.ARROW and not source.peek().startswith(ARROW_FILE):
         reader = _opened(source, lambda: pa.ipc.open_stream(source.file))
-        yield reader.schema, _each(source, iter(reader))
+        yield reader.schema, _each(source, _checked(iter(reader)))
         return
     with seekable(source) as file:
         if kind is Format.ARROW:
             opened = _opened(source, lambda: pa.ipc.open_file(file))
             batches = (opened.get_batch(n) for n in range(opened.num_record_batches))
-            yield opened.schema, _each(source, batches)
+            yield opened.schema, _each(source, _checked(batches))
         else:
             parquet = _opened(source, lambda: pq.ParquetFile(file))
             yield parquet.schema_arrow, _each(source, parquet.iter_batches(BATCH_ROWS))
@@ -93,14 +95,27 @@ def _each(source: Source, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
         try:
             batch = next(batches, None)
         except _BROKEN as error:
-            raise BadRequest(f"{source.name} is damaged or cut off: {said(error)}") from error
+            raise BadRequest(f"{source.name} is damaged or cut off: {_cause(error)}") from error
         if batch is None:
             return
         yield batch
 
 
+def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Look into every buffer: Arrow itself trusts what an IPC file says, and may crash."""
+    for batch in batches:
+        batch.validate(full=True)
+        yield batch
+
+
 def _opened(source: Source, opens: Callable[[], Any]) -> Any:  # noqa: ANN401  # Arrow has no types
     try:
-        return opens()
-    except _BROKEN as error:
-        raise BadRequest(f"{source.name} cannot be read as it is: {said(error)}") from error
+        found = opens()
+        names_of(found.schema_arrow if isinstance(found, pq.ParquetFile) else found.schema)
+        return found
+    except (*_BROKEN, Rejected) as error:
+        raise BadRequest(f"{source.name} cannot be read as it is: {_cause(error)}") from error
+
+
+def _cause(error: BaseException) -> str:
+    return said(error) or type(error).__name__

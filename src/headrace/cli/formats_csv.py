@@ -4,6 +4,7 @@ A field without quotes and without letters is null; `""` is empty text. Lists, m
 are JSON in a field, binaries are base64.
 """
 
+import csv
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,13 +58,13 @@ def open_csv(source: Source) -> Csv:
     return Csv(source.name, [], iter(()))
 
 
-def csv_batches(csv: Csv, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def csv_batches(opened: Csv, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give rows of exactly `schema`, which is canonical. A column that is lacking is null."""
-    for name in csv.columns:
+    for name in opened.columns:
         if name not in schema.names:
             flaw = unknown_column(name, schema.names)
-            raise BadLine(csv.name, 1, flaw, hint=flaw.hint)
-    return fitted(csv.name, csv.chunks, converter(csv.columns, schema))
+            raise BadLine(opened.name, 1, flaw, hint=flaw.hint)
+    yield from fitted(opened.name, opened.chunks, converter(opened.columns, schema))
 
 
 def converter(columns: list[str], schema: pa.Schema) -> Callable[[list[bytes]], pa.RecordBatch]:
@@ -153,7 +154,8 @@ def _no_record(columns: list[str], records: list[bytes]) -> Unfit:
         records[0].decode()
     except UnicodeDecodeError:
         return Unfit(f"it is not UTF-8: {shown(text)}")
-    return Unfit(f"expected {len(columns)} fields, found others: {shown(text)}")
+    found = len(next(csv.reader(io.StringIO(records[0].decode(), newline="")), []))
+    return Unfit(f"expected {len(columns)} fields, found {found}: {shown(text)}")
 
 
 def _head(name: str, record: bytes, line: int) -> list[str]:

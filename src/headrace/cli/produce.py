@@ -4,14 +4,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import headrace
+from headrace.cli import produce_options as options
 from headrace.cli.exits import exit_code
-from headrace.cli.formats import STDIN, Format, Source, format_of, reading
+from headrace.cli.formats import STDIN, Source, format_of, reading
 from headrace.cli.formats_open import Incoming, incoming
 from headrace.cli.output import Json, Shape, print_json, say, words
 from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
@@ -45,35 +46,14 @@ def register(app: typer.Typer) -> None:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="`orders`, or `shop/orders`.")],
-    file: Annotated[str, typer.Argument(help="Rows; - is standard input.")] = STDIN,
-    kind: Annotated[
-        Format | None,
-        typer.Option(
-            "--format",
-            help="How rows are written; told from the bytes or the name if not said.",
-        ),
-    ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create the topic, if it is not there.")
-    ] = False,
-    partitions: Annotated[
-        int | None, typer.Option(min=1, help="With --create: how many it has.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="With --create: what chooses a partition."),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(min=0, help="Where all rows go; by key or in turns if not said."),
-    ] = None,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(
-            dir_okay=False, help="A file that gets a line for each acknowledged batch."
-        ),
-    ] = None,
+    topic: options.Topic,
+    file: options.File = STDIN,
+    kind: options.How = None,
+    create: options.Create = False,
+    partitions: options.Partitions = None,
+    key: options.Key = None,
+    partition: options.Partition = None,
+    ledger: options.Ledger = None,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
@@ -97,7 +77,7 @@ def produce(
     if not create and (partitions is not None or key is not None):
         hint = "Add --create, or leave out --partitions and --key"
         raise BadRequest("partitions and key are those of a topic to be created", hint=hint)
-    if file == STDIN and sys.stdin.isatty():
+    if file == STDIN and _is_typed():
         say("Reading rows from the terminal: one a line; Ctrl-D ends.")
     with (
         reading(file) as source,
@@ -107,6 +87,10 @@ def produce(
         target = _target(log, topic, rows, create=create, partitions=partitions, key=key)
         sent = _send(log, target, rows, partition, ledger)
     _tell(target.name, sent, as_json=as_json)
+
+
+def _is_typed() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _target(
@@ -186,7 +170,7 @@ def _tell_count(sent: Sent, when: str) -> None:
 @contextmanager
 def _progress(source: Source) -> Iterator[Callable[[Sent], None]]:
     """Show how far it is, to a person at a terminal."""
-    if not sys.stderr.isatty() or (sys.stdin.isatty() and source.size is None):
+    if not sys.stderr.isatty() or (_is_typed() and source.size is None):
         yield lambda _: None
         return
     shown = (SpinnerColumn(), BarColumn()) if source.size else (SpinnerColumn(),)

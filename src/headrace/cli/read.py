@@ -4,19 +4,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from headrace.cli import read_options as options
 from headrace.cli.output import say, words
 from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.read_output import PipeClosed, Shown, output_to, shown_as
 from headrace.cli.read_plan import Plan, Wish, plan_of
-from headrace.cli.times import PLACES
-
-_WHICH = "Which rows"
-_HOW = "How they are written"
 
 
 def register(app: typer.Typer) -> None:
@@ -25,97 +21,22 @@ def register(app: typer.Typer) -> None:
 
 
 def read(
-    topic: Annotated[str, typer.Argument(help="`orders`, or `shop/orders`.")],
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="PLACE",
-            help=f"The first row: {PLACES}. By default earliest; latest with --follow.",
-            rich_help_panel=_WHICH,
-        ),
-    ] = None,
-    end: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="PLACE",
-            help="The place before which it ends; by default the end as it is now.",
-            rich_help_panel=_WHICH,
-        ),
-    ] = None,
-    tail: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help="The last N rows of each partition.",
-            rich_help_panel=_WHICH,
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="At most N rows in all.", rich_help_panel=_WHICH),
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow", "-f", help="Go on with new rows until Ctrl-C.", rich_help_panel=_WHICH
-        ),
-    ] = False,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option(min=0, help="One partition; may be repeated.", rich_help_panel=_WHICH),
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CONDITION",
-            help="Only rows for which it holds: comparisons, and, or, not, in (…), is null.",
-            rich_help_panel=_WHICH,
-        ),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(metavar="A,B", help="Only these columns.", rich_help_panel=_HOW),
-    ] = None,
-    no_system: Annotated[
-        bool,
-        typer.Option(
-            "--no-system",
-            help="Without _partition, _offset and _timestamp.",
-            rich_help_panel=_HOW,
-        ),
-    ] = False,
-    kind: Annotated[
-        Shown | None,
-        typer.Option(
-            "--format",
-            help="By default by the name of --output; a table on a terminal, NDJSON in a pipe.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="A file, which is there once it is whole.",
-            rich_help_panel=_HOW,
-        ),
-    ] = None,
+    topic: options.Topic,
+    start: options.From = None,
+    end: options.To = None,
+    tail: options.Tail = None,
+    limit: options.Limit = None,
+    follow: options.Follow = False,
+    partition: options.Partitions = None,
+    where: options.Condition = None,
+    columns: options.Columns = None,
+    no_system: options.NoSystem = False,
+    kind: options.How = None,
+    output: options.Output = None,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="The same as --format ndjson: one JSON object a row.",
-            rich_help_panel=_HOW,
-        ),
-    ] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Print rows of a topic: by partition and offset, or as they come with --follow.
 
@@ -144,11 +65,14 @@ def read(
         no_system=no_system,
     )
     with opened(data, address, timeout) as log:
-        plan = plan_of(log.topic(topic), wish)
-        try:
-            count = _print(plan, shown, output)
-        except PipeClosed:
-            return
+        _run(plan_of(log.topic(topic), wish), shown, output)
+
+
+def _run(plan: Plan, shown: Shown, output: Path | None) -> None:
+    try:
+        count = _print(plan, shown, output)
+    except PipeClosed:
+        return
     if output is not None:
         say(f"{count:,} rows are in {output}")
     elif shown is Shown.TABLE and not count:
