@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,10 +11,11 @@ from rich.console import Console
 from headrace.bench import report
 from headrace.bench.frame import ROUND_COUNT, Result, measure
 from headrace.bench.place import check_is_disk, fsync_is_free, working_directory
-from headrace.bench.registry import BENCHES, Bench, about, find
-from headrace.bench.remote import Remote
 from headrace.cli.exits import Exit
 from headrace.errors import Rejected, StorageFailed
+
+if TYPE_CHECKING:
+    from headrace.bench.registry import Bench
 
 INGEST = "ingest"
 LOCAL = "local"
@@ -66,6 +67,9 @@ def bench(
     floor is the least ratio accepted. The spread is (90th - 10th percentile) / median, of
     whichever side spreads more: a ratio is only as steady as its shakier side.
     """
+    # A command that measures nothing loads no benches: they load all that they measure.
+    from headrace.bench.registry import BENCHES, about
+
     if name is None:
         report.print_list(_console(), {each: about(BENCHES[each]) for each in BENCHES})
         return
@@ -80,8 +84,11 @@ def bench(
         raise typer.Exit(Exit.FAILURE)
 
 
-def chosen(name: str, address: str | None) -> Bench:
+def chosen(name: str, address: str | None) -> "Bench":
     """Find a bench; `ingest` with an address is the one that goes over TCP."""
+    from headrace.bench.registry import find
+    from headrace.bench.remote import Remote
+
     if address is None:
         return find(name)
     if name != INGEST:
@@ -89,7 +96,7 @@ def chosen(name: str, address: str | None) -> Bench:
     return Remote(None if address == LOCAL else address)
 
 
-def run(bench: Bench, *, rounds: int, scale: float, data: Path, check: bool) -> list[Result]:
+def run(bench: "Bench", *, rounds: int, scale: float, data: Path, check: bool) -> list[Result]:
     """Measure every case of `bench` in a directory of its own inside `data`."""
     if check:
         check_is_disk(data)

@@ -15,9 +15,9 @@ import typer
 import headrace
 from headrace.cli.exits import NotFound
 from headrace.errors import BadRequest, DirectoryHeld
-from headrace.node.bootstrap import SOCKET_NAME
 from headrace.node.identity import GROUPS
 from headrace.node.identity import NAME as IDENTITY_NAME
+from headrace.wire.address import SOCKET_NAME
 
 DATA_VARIABLE: Final = "HEADRACE_DATA"
 ADDRESS_VARIABLE: Final = "HEADRACE_ADDRESS"

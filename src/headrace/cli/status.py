@@ -13,7 +13,7 @@ from headrace.cli.status_read import look
 from headrace.cli.status_view import drawn
 from headrace.cli.status_watch import watch as watch_node
 from headrace.errors import Unavailable
-from headrace.node.bootstrap import SOCKET_NAME
+from headrace.wire.address import SOCKET_NAME
 
 TIMEOUT = "5s"  # a node that does not answer is what somebody wants to know soon
 

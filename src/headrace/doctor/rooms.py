@@ -12,7 +12,7 @@ from headrace.journal.entry import Flaw
 from headrace.journal.file import BLOCK_SIZE, decode_block, first_op_of
 from headrace.journal.superblock import NAMES
 from headrace.model.ids import GroupId
-from headrace.node.bootstrap import CONFIG_NAME, SOCKET_NAME
+from headrace.node.bootstrap import CONFIG_NAME
 from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.partition.carry import op_of
@@ -20,6 +20,7 @@ from headrace.partition.segment import parse_name
 from headrace.partition.store import CARRY, QUARANTINE, SEGMENTS
 from headrace.storage.atomic import is_leftover
 from headrace.storage.lock import LOCK_NAME
+from headrace.wire.address import SOCKET_NAME
 
 REPORT_NAME: Final = "salvage.json"  # what a salvage leaves beside the log it made
 

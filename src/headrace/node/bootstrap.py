@@ -63,9 +63,9 @@ from headrace.storage.atomic import atomic_replace
 from headrace.storage.file import FileDirectory
 from headrace.storage.lock import DirectoryLock
 from headrace.storage.seam import Directory
+from headrace.wire.address import SOCKET_NAME
 
 CONFIG_NAME: Final = "node.toml"
-SOCKET_NAME: Final = "headrace.sock"
 METADATA_FILE_SIZE: Final = 4 * 1024 * 1024  # its entries are few and small
 _THREADS: Final = 4  # for rows; each holds the interpreter only briefly
 _JUDGES: Final = 2  # for large batches: no reader waits for them, each holds one inflated

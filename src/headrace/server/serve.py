@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from headrace.node.bootstrap import SOCKET_NAME, Boot, begin
+from headrace.node.bootstrap import Boot, begin
 from headrace.node.events import event
 from headrace.node.settings import Config
 from headrace.server.http import Health, HttpServer, node_pages, serve_http
@@ -16,6 +16,7 @@ from headrace.server.metrics import Histogram, Metrics
 from headrace.server.tcp import listen_tcp
 from headrace.server.traffic import Traffic
 from headrace.server.unix import listen_unix
+from headrace.wire.address import SOCKET_NAME
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 
@@ -15,8 +14,7 @@ from headrace.spark.offsets import Offsets
 from headrace.spark.options import EARLIEST, LATEST, PIN, Options, Start
 from headrace.spark.plan import Backlog, split
 from headrace.spark.worker.read import Span, Where
-
-SOCKET_NAME: Final = "headrace.sock"  # in a data directory, of the process that holds it
+from headrace.wire.address import SOCKET_NAME
 
 
 class SchemaChanged(BadRequest):

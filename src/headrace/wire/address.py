@@ -5,6 +5,7 @@ from typing import Final
 
 from headrace.errors import BadRequest
 
+SOCKET_NAME: Final = "headrace.sock"  # in a data directory, of the process that holds it
 _UNIX: Final = "unix:"
 
 
