@@ -18,6 +18,9 @@ from headrace.doctor.anatomy_state import carry_anatomy, snapshot_anatomy, super
 from headrace.errors import ReadFailed
 
 _HEX = re.compile("[0-9a-f]{32}")
+_RARELY_READ = frozenset({"checksum", "created", "commit", "durable", "size"})
+_HEADS_MAX = 8  # a table with more columns is narrowed on a terminal
+_WIDTH_OF_ALL = 150  # what all columns of a journal's frames take
 LIMIT = 50  # rows of a table: a screen or two
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file; it is only read.")]
@@ -188,9 +191,17 @@ def _fields(found: Anatomy) -> Table:
     return grid
 
 
-def _short(cells: list[str]) -> list[str]:
-    """Cut checksums short, which only a machine compares; --json has them whole."""
-    return [f"{one[:12]}…" if _HEX.fullmatch(one) else one for one in cells]
+def _kept(heads: tuple[str, ...], width: int) -> list[int]:
+    """Return the columns that a terminal has room for; a pipe has room for all."""
+    is_wide = width >= _WIDTH_OF_ALL or len(heads) <= _HEADS_MAX
+    return [place for place, head in enumerate(heads) if is_wide or head not in _RARELY_READ]
+
+
+def _short(cells: list[str], heads: list[str]) -> list[str]:
+    """Cut short what only a machine reads, and what is said below; --json has it whole."""
+    cut = [f"{one[:12]}…" if _HEX.fullmatch(one) else one for one in cells]
+    is_told_below = heads[-1] == "state" and not cut[-1].startswith("ok")
+    return [*cut[:-1], "bad, see below"] if is_told_below else cut
 
 
 def _print(found: Anatomy, path: Path) -> None:
@@ -199,7 +210,10 @@ def _print(found: Anatomy, path: Path) -> None:
     screen.print(_fields(found))
     for table in found.tables:
         screen.print()
-        print_table(table.heads, [_short(shown(row)) for row in table.rows], table.title)
+        kept = _kept(table.heads, console().width)
+        heads = [table.heads[place] for place in kept]
+        lines = [_short(shown([row[place] for place in kept]), heads) for row in table.rows]
+        print_table(heads, lines, table.title)
         if table.left_out:
             screen.print(Text(f"and {table.left_out:,} more; --limit 0 shows all", style="dim"))
     screen.print()

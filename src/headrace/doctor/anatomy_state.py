@@ -226,4 +226,4 @@ def _ruin(file: Storage, found: Anatomy, limit: int) -> None:
     """Show the whole entries of a file whose index cannot be read."""
     for position, header in whole_entries(file, 0):
         cells = entry_cells(header)
-        found.tables[0].add(limit, header.op, position, *cells, "ok, found without the index")
+        found.tables[0].add(limit, header.op, position, *cells, "ok, without the index")
