@@ -1,5 +1,9 @@
 """Which log a command is about: a directory, one that a process holds, or a node elsewhere."""
 
+import subprocess
+import sys
+
+import pyarrow as pa
 import pytest
 from tests.cli.commands import a_node, headrace_here
 
@@ -57,3 +61,19 @@ def test_a_held_directory_is_reached_through_its_process(tmp_path):
         assert made.code == 0
         with headrace.connect(address) as log:
             assert log.topics() == ["default/a"]
+
+
+def test_a_pipe_between_two_commands_on_one_directory_loses_nothing(tmp_path):
+    with headrace.open(tmp_path / "data") as log:
+        first = log.create_topic("a", {"id": "int64"})
+        first.append(pa.table({"id": list(range(200_000))}))
+        log.create_topic("b", {"id": "int64"})
+    read = [sys.executable, "-m", "headrace", "read", "a", "--no-system", "--data", "data"]
+    produce = [sys.executable, "-m", "headrace", "produce", "b", "--data", "data"]
+    with subprocess.Popen(read, stdout=subprocess.PIPE, cwd=tmp_path) as one:
+        two = subprocess.run(produce, stdin=one.stdout, cwd=tmp_path, timeout=120, check=True)
+        one.stdout.close()
+        assert one.wait(60) == 0
+    assert two.returncode == 0
+    with headrace.open(tmp_path / "data") as log:
+        assert log.topic("b").read().row_count == 200_000

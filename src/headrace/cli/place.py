@@ -4,9 +4,12 @@ A directory that a process holds is reached through that process's socket; any o
 here, for as long as the command runs.
 """
 
+import math
 import os
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,6 +17,7 @@ import typer
 
 import headrace
 from headrace.cli.exits import NotFound
+from headrace.cli.output import say
 from headrace.errors import BadRequest, DirectoryHeld
 from headrace.node.identity import GROUPS
 from headrace.node.identity import NAME as IDENTITY_NAME
@@ -23,6 +27,8 @@ DATA_VARIABLE: Final = "HEADRACE_DATA"
 ADDRESS_VARIABLE: Final = "HEADRACE_ADDRESS"
 TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
 TIMEOUT: Final = "30s"
+LOOK_SECONDS: Final = 0.02
+TELL_SECONDS: Final = 2.0
 
 Data = Annotated[
     Path | None,
@@ -62,6 +68,27 @@ def opened(
     """Give the log for as long as this lasts. A directory is made only if `create`."""
     with closing(_open(data, address, timeout, create=create)) as log:
         yield log
+        if data is not None:
+            _await_guests(data)
+
+
+def _await_guests(data: Path) -> None:
+    """Go on for other processes that use the log through us: `read … | produce …` is two."""
+    from headrace.client.home import home_of
+
+    home = home_of(str(data))
+    if home is None or not home.channel.guest_count:
+        return
+    # Whoever reads what we print must see its end, or it would wait for us, and we for it.
+    sys.stdout.flush()
+    with open(os.devnull, "wb") as nothing, suppress(OSError, ValueError):
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    told_at = time.monotonic() + TELL_SECONDS
+    while home.channel.guest_count:
+        time.sleep(LOOK_SECONDS)
+        if time.monotonic() >= told_at:
+            say(f"done; another process uses {data} through this one, which waits for it")
+            told_at = math.inf
 
 
 def _open(

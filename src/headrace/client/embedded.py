@@ -50,6 +50,11 @@ class EmbeddedChannel:
     def config(self) -> Config:
         return self._serving.boot.config
 
+    @property
+    def guest_count(self) -> int:
+        """How many connections other processes have to this node. Any thread may ask."""
+        return self._serving.traffic.connections_open
+
     async def call(
         self,
         request: Request,

@@ -45,6 +45,12 @@ class Home:
                 self.runner.stop()
 
 
+def home_of(path: str) -> Home | None:
+    """Return the node that this process runs in `path`, if it does."""
+    with _lock:
+        return _homes.get(str(Path(path).resolve()))
+
+
 def enter(path: str, settings: dict[str, object], release: str) -> Home:
     """Start the node in `path`, or take the one that this process runs there already."""
     if "\0" in path:
