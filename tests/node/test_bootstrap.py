@@ -149,6 +149,33 @@ def test_without_group_0_nothing_is_served_and_the_reason_is_named(tmp_path):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("group", ["00000", "00001"])
+def test_a_group_whose_files_are_gone_is_not_made_anew(tmp_path, group):
+    asyncio.run(fill(tmp_path))
+    place = tmp_path / "groups" / group
+    kept = tmp_path / "kept"
+    place.rename(kept)
+
+    async def run():
+        async with a_node(tmp_path, strict=False) as node:
+            status = node.node.status()
+            assert status["ready"] is False
+            refused = status["groups"][str(int(group))]["refused"]
+            assert "are gone, and the log was in use" in refused
+
+    asyncio.run(run())
+    assert not any(path.is_file() for path in place.rglob("*"))
+    if place.exists():
+        place.rmdir()
+    kept.rename(place)
+    asyncio.run(_count(tmp_path))
+
+
+async def _count(path):
+    async with a_node(path) as node:
+        assert node.node.status()["ready"] is True
+
+
 class TestIdentity:
     def test_a_lost_file_is_made_again_from_the_superblocks(self, tmp_path):
         info = asyncio.run(fill(tmp_path))

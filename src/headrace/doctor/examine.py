@@ -252,7 +252,7 @@ def _gone(where: str, lost: str) -> Finding:
         "group-gone",
         where,
         "the group's files are gone",
-        "a start would make an empty group in its place",
+        "a start refuses this group, and makes no empty one in its place",
         lost,
         f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
     )

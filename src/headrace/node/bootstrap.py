@@ -22,9 +22,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
-from headrace.errors import HeadraceError, StorageFailed
+from headrace.errors import HeadraceError, MissingFile, StorageFailed
 from headrace.journal.group import Group
 from headrace.journal.recovery import Options, recover
 from headrace.journal.report import RecoveryReport
@@ -236,6 +237,24 @@ class Boot:
             directory = made
         return directory
 
+    def _has_files(self, group: GroupId) -> bool:
+        """Say whether a group has any file that only a group makes."""
+        place = Path(self.path, GROUPS, group_name(group))
+        kinds = ("superblock.*", "journal/*.wal", "snapshots/*.snap")
+        return any(next(place.glob(kind), None) is not None for kind in kinds)
+
+    def _refuse_if_gone(self, group: GroupId) -> None:
+        """Refuse to make a group anew in a log that was in use: its rows are somewhere else.
+
+        All groups are made by the first start, before anything is written to any of them.
+        """
+        if not self._has_files(group):
+            raise MissingFile(
+                f"the files of group {group} are gone, and the log was in use",
+                path=str(Path(self.path, GROUPS, group_name(group))),
+                hint="Put it back from a copy; `headrace doctor` tells what is there",
+            )
+
     def _recover_metadata(self, cluster: ClusterIdentity, machine: MetadataMachine) -> None:
         journal = self.config.journal
         options = self._options(
@@ -243,6 +262,8 @@ class Boot:
         )
 
         def bring_back() -> RecoveryReport:
+            if any(self._has_files(number) for number in cluster.shards):
+                self._refuse_if_gone(METADATA)
             group, report = recover(
                 self._directory(METADATA), cluster.identity, MetadataGroup(machine), options
             )
@@ -260,6 +281,8 @@ class Boot:
         for number in cluster.shards:
 
             def bring_back(number: GroupId = number) -> RecoveryReport:
+                if self.metadata_group is None or self.metadata_group.journal.durable:
+                    self._refuse_if_gone(number)
                 store = open_store(self._directory(number), cluster.of(number), options)
                 self.stores[number] = store
                 return store.report
