@@ -1,0 +1,39 @@
+"""Every command of `headrace`."""
+
+from typing import Final
+
+from headrace.cli import (
+    bench,
+    completion,
+    config,
+    demo,
+    doctor,
+    group,
+    inspect,
+    pipeline,
+    produce,
+    prove,
+    read,
+    serve,
+    sim,
+    status,
+    topic,
+)
+
+COMMANDS: Final = (
+    bench,
+    completion,
+    config,
+    demo,
+    doctor,
+    group,
+    inspect,
+    pipeline,
+    produce,
+    prove,
+    read,
+    serve,
+    sim,
+    status,
+    topic,
+)
