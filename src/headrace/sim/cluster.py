@@ -72,6 +72,7 @@ class World:
 
     def __post_init__(self) -> None:
         stream = _Streams(self.seed)
+        self.oracles.quorum = quorum_of(self.swarm.replicas).replication
         self.network = Network(stream.next("network"), self.swarm, self.tally)
         for number in range(self.swarm.replicas):
             identity = Identity(

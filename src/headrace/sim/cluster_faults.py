@@ -297,7 +297,7 @@ class Faults:
             self.crash(host, power=False)
         self.tally.landed["wiped"] += 1
         host.disk, host.was_made = MemoryDisk(), False
-        self.oracles.forgot(host)
+        self.oracles.was_wiped(host)
         self.saved.pop(host.me, None)
 
     def _old_directory(self, host: Host) -> None:
@@ -321,7 +321,8 @@ class Faults:
     def _others_damaged(self, host: Host) -> bool:
         """A replica that forgets needs all the others: as witnesses, and to lead it back.
 
-        Of two, the other could not even lead alone.
+        Of two, the other could not even lead alone. If all forget, nobody can know that
+        there was anything: this holds in both modes.
         """
         others = [one.state for one in self.hosts if one is not host]
         fit = [
@@ -331,7 +332,7 @@ class Faults:
             and one.applied >= self.oracles.top - 2
             for one in others
         ]
-        return self.swarm.is_safe and (len(others) < 2 or not all(fit))
+        return len(others) < 2 or not all(fit)
 
     def _save(self, host: Host) -> None:
         if host.state is not None and "old directory" in self.swarm.kinds:

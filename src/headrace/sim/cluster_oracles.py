@@ -76,9 +76,13 @@ class Oracles:
     top: int = 0
     time: int = 0
     model: Model = field(default_factory=Model)
-    leaders: dict[int, int] = field(default_factory=dict)  # view: who committed in it
+    quorum: int = 1  # replicas that must hold what is committed
+    committed: dict[int, bytes] = field(default_factory=dict)  # by a quorum, run or not
+    settled: int = 0  # the newest of them
+    acks: dict[int, dict[int, int]] = field(default_factory=dict)  # view: replica: op
+    leaders: dict[int, tuple[int, int]] = field(default_factory=dict)  # view: replica, life
+    wiped: dict[int, int] = field(default_factory=dict)  # replica: newest op it may have held
     heights: dict[int, dict[str, int]] = field(default_factory=dict)
-    commits: dict[int, int] = field(default_factory=dict)
     acknowledged: dict[tuple[bytes, int, int], tuple[int, object]] = field(default_factory=dict)
 
     def sent(self, host: Host, message: vm.Message[Entry]) -> None:
@@ -106,6 +110,11 @@ class Oracles:
         votes = vm.StartViewChange | vm.DoViewChange | vm.PrepareOk
         if silent and isinstance(message, votes):
             raise Violation("who may vote", f"replica {host.me} sent {type(message).__name__}")
+        if host.me in self.wiped and isinstance(message, votes):
+            if process.state.log.whole < self.wiped[host.me]:
+                what = f"replica {host.me} was wiped, and sent {type(message).__name__}"
+                raise Violation("who may vote", what)
+            del self.wiped[host.me]
 
     def _acked(self, host: Host, message: vm.PrepareOk) -> None:
         assert host.process is not None
@@ -116,6 +125,8 @@ class Oracles:
         known = slot.sealed[:16] if slot else None
         if known is not None and known != message.checksum:
             raise Violation("ack after sync", f"op {message.op} is another entry on disk")
+        acks = self.acks.setdefault(message.view, {})
+        acks[host.me] = max(acks.get(host.me, 0), message.op)
 
     def applied(self, host: Host, entry: Entry, result: object) -> None:
         """The committed log is one, its chain is whole, and it means the same everywhere."""
@@ -144,22 +155,62 @@ class Oracles:
             raise Violation("state digest", f"op {op} on replica {host.me}")
 
     def stepped(self, host: Host) -> None:
-        """Watermarks never fall; one primary commits in a view."""
+        """Watermarks are in order; one primary, in one life, commits in a view, by a quorum."""
         process = host.process
         if process is None:
             return
         state = process.state
-        before = self.commits.get(host.me, 0)
-        if state.commit > before:
-            self.commits[host.me] = state.commit
-            if state.leads:
-                leader = self.leaders.setdefault(state.view, host.me)
-                if leader != host.me:
-                    what = f"view {state.view}: replicas {leader} and {host.me}"
-                    raise Violation("one primary per view", what)
+        if state.leads:
+            self._led(host)
+        if state.commit > self.settled:
+            what = f"replica {host.me} takes op {state.commit} for committed"
+            raise Violation("commit by a quorum", what)
         self.checked_disk(host)
         if not state.applied <= state.commit or not state.applied <= state.log.head:
             raise Violation("watermarks", f"applied {state.applied}, commit {state.commit}")
+
+    def _led(self, host: Host) -> None:
+        assert host.process is not None
+        state = host.process.state
+        leader = self.leaders.get(state.view)
+        if leader is None:
+            self.leaders[state.view] = (host.me, host.life)
+            self._started(host)
+        elif leader != (host.me, host.life):
+            what = f"view {state.view}: replica and life {leader} and {(host.me, host.life)}"
+            raise Violation("one primary per view", what)
+        if state.commit > self.settled:
+            self._committed(host)
+
+    def _started(self, host: Host) -> None:
+        """The log of a view that starts has all that was ever committed."""
+        assert host.process is not None
+        state = host.process.state
+        log, last = state.log, self.settled
+        if log.head < last:
+            what = f"view {state.view} starts with head {log.head}, op {last} is committed"
+            raise Violation("committed ops survive", what)
+        checksum = log.checksum(type(log.head)(last)) if last > log.anchor else None
+        if checksum is not None and checksum != self.committed[last]:
+            what = f"view {state.view} starts with another op {last} than was committed"
+            raise Violation("committed ops survive", what)
+
+    def _committed(self, host: Host) -> None:
+        """What the primary takes for committed is on the disks of a quorum."""
+        assert host.process is not None
+        state, journal = host.process.state, host.process.group.journal
+        acks = self.acks.get(state.view, {})
+        holders = {one for one, op in acks.items() if op >= state.commit}
+        if journal.durable >= state.commit:
+            holders.add(host.me)
+        if len(holders) < self.quorum:
+            what = f"op {state.commit} is held by {sorted(holders)}"
+            raise Violation("commit by a quorum", what)
+        for op in range(self.settled + 1, state.commit + 1):
+            checksum = state.log.checksum(type(state.commit)(op))
+            assert checksum is not None
+            self.committed[op] = checksum
+        self.settled = state.commit
 
     def checked_disk(self, host: Host) -> None:
         """What is durable never goes back, across restarts."""
@@ -181,7 +232,11 @@ class Oracles:
     def forgot(self, host: Host) -> None:
         """Its disk was wiped or is an old one: what it knew does not bind it."""
         self.heights.pop(host.me, None)
-        self.commits.pop(host.me, None)
+
+    def was_wiped(self, host: Host) -> None:
+        """Nothing is left of it: it must not vote before it holds what it may have held."""
+        self.forgot(host)
+        self.wiped[host.me] = self.settled
 
     def replied(self, key: tuple[bytes, int, int], op: int, result: object, since: int) -> None:
         """A reply is true, unique, and not older than what was known when it was asked."""

@@ -89,7 +89,7 @@ def draw(rng: Random, replicas: int | None, *, is_safe: bool = True) -> Swarm:
         slots=rng.choice((48, 64, 96)),
         seal_every=rng.choice((8, 12, 20)),
         clients=rng.randrange(4, 9),
-        requests=rng.randrange(300, 360),
+        requests=rng.randrange(350, 400),
         starts_empty=rng.random() < 0.3,
         is_safe=is_safe,
     )

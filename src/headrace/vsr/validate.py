@@ -74,10 +74,13 @@ def _flaw_of_chain(headers: Sequence[Header]) -> str | None:
     return None
 
 
-def _flaw_of_votes(message: DoViewChange, count: int) -> str | None:
+def _flaw_of_votes(message: DoViewChange, count: int) -> str | None:  # noqa: PLR0911
     votes = message.votes
     if message.log_view > message.view or len(message.lives) != count:
         return "do-view-change out of range"
+    suspect = message.suspect
+    if suspect is not None and OP_MAX > suspect[1] > message.op + HEADERS_MAX:
+        return "do-view-change suspects too much"
     if len(votes) != max(message.op - message.first + 1, 0) or len(votes) > HEADERS_MAX:
         return "do-view-change votes out of place"
     for place, vote in enumerate(votes):
