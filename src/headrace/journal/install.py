@@ -9,9 +9,11 @@ What is on disk after a crash, step by step; before the first of them the superb
 """
 
 from headrace.errors import DiskFull, StorageFailed
+from headrace.journal import mend
 from headrace.journal.entry import CHECKSUM_SIZE, Entry, Flaw
 from headrace.journal.file import size_for
 from headrace.journal.group import Group
+from headrace.journal.journal import Journal
 from headrace.journal.snapshot import Snapshot, snapshot_name
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
@@ -79,23 +81,39 @@ def _goes_through(group: Group, snapshot: Snapshot) -> bool:
 
 
 def _begin_behind(group: Group, snapshot: Snapshot) -> None:
-    """Retire every file, newest first, and go on in a new one."""
-    journal = group.journal
+    """Go on in a new file; then the old ones are garbage, oldest first."""
+    journal, first = group.journal, Op(snapshot.op + 1)
     journal.refuse_if_poisoned()
-    journal.ring.forget_from(Op(journal.ring.watermark + 1))
-    journal.far = {}
+    if journal.durable > snapshot.op:
+        _give_up_tail(group, first)
     try:
-        while journal.files:
-            journal.spares.retire(journal.directory, journal.files.pop())
+        if not _is_beginning(journal, first, snapshot.tip):
+            size = size_for(0, journal.spares.file_size)
+            file = journal.spares.enlist(
+                journal.directory, journal.identity, first, snapshot.tip, size
+            )
+            journal.files.append(file)
         journal.ring.raise_watermark(snapshot.op)
-        first, size = Op(snapshot.op + 1), size_for(0, journal.spares.file_size)
-        file = journal.spares.enlist(
-            journal.directory, journal.identity, first, snapshot.tip, size
-        )
+        journal.far = {}
+        while len(journal.files) > 1:
+            journal.spares.retire(journal.directory, journal.files.pop(0))
     except OSError as error:
         raise journal.poison(journal.directory.path, "install", error) from error
     except StorageFailed as failed:
         raise journal.poison(failed.path, failed.stage, failed.cause) from failed
-    journal.files.append(file)
     journal.durable, journal.tip = snapshot.op, snapshot.tip
     journal.marked = min(journal.marked, snapshot.op)
+
+
+def _give_up_tail(group: Group, first: Op) -> None:
+    """What is above the snapshot and does not lead up to it is fetched again, as suspect."""
+    known, last = group.superblock.current.suspect, group.journal.durable
+    suspect = (first, last)
+    if known is not None:
+        suspect = (min(known[0], first), max(known[1], last))
+    mend.cut(group.journal, group.superblock, first, suspect)
+
+
+def _is_beginning(journal: Journal, first: Op, tip: bytes) -> bool:
+    header = journal.newest.header
+    return header.first_op == first and header.parent == tip

@@ -34,6 +34,7 @@ from headrace.vsr.state import Status
 
 DOWN_MS = (20, 400)  # how long a machine stays down
 FULL_MS = (50, 300)
+TAIL_SIZE = 2048  # the newest few entries of a journal
 ZONES = ("journal/", "journal/", "snapshots/", "superblock")
 
 
@@ -255,12 +256,21 @@ class Faults:
         path = self._victim(host)
         if path is None:
             return
-        size = len(host.disk.content(path))
         self.tally.landed["rot"] += 1
-        start = self.rng.randrange(size)
+        data = host.disk.content(path)
+        start = self._place_in(path, data)
         for _ in range(self.rng.choice((1, 1, 2, 40))):
-            place = min(size - 1, start + self.rng.randrange(64))
+            place = min(len(data) - 1, start + self.rng.randrange(64))
             host.disk.flip(path, place * 8 + self.rng.randrange(8))
+        if self.rng.random() < 0.4:
+            self._kill(host)  # so that somebody looks
+
+    def _place_in(self, path: str, data: bytes) -> int:
+        """Choose a place in a file; in a journal often near the end, where it may hurt most."""
+        used = max(len(data.rstrip(b"\0")), 1)
+        if path.startswith("journal/") and self.rng.random() < 0.6:
+            return used - self.rng.randrange(min(used, TAIL_SIZE))
+        return self.rng.randrange(used)
 
     def _misdirected_write(self, host: Host) -> None:
         path = self._victim(host, only="journal/")
@@ -278,8 +288,7 @@ class Faults:
         if path is None:
             return
         self.tally.landed["unreadable sector"] += 1
-        used = max(len(host.disk.content(path).rstrip(b"\0")), 1)
-        start = self.rng.randrange(used) // 512 * 512
+        start = self._place_in(path, host.disk.content(path)) // 512 * 512
         until = self.now() + self.rng.randrange(50, 600)
 
         def fault(where: str, position: int, size: int) -> int | None:
@@ -316,7 +325,7 @@ class Faults:
         self.crash(host, power=False)
         self.tally.landed["old directory"] += 1
         host.disk, host.was_made = copy.clone(), True
-        self.oracles.forgot(host)
+        self.oracles.was_restored(host)
 
     def _others_damaged(self, host: Host) -> bool:
         """A replica that forgets needs all the others: as witnesses, and to lead it back.

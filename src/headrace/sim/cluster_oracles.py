@@ -82,6 +82,7 @@ class Oracles:
     acks: dict[int, dict[int, int]] = field(default_factory=dict)  # view: replica: op
     leaders: dict[int, tuple[int, int]] = field(default_factory=dict)  # view: replica, life
     wiped: dict[int, int] = field(default_factory=dict)  # replica: newest op it may have held
+    restored: dict[int, int] = field(default_factory=dict)  # the same, of an old directory
     heights: dict[int, dict[str, int]] = field(default_factory=dict)
     acknowledged: dict[tuple[bytes, int, int], tuple[int, object]] = field(default_factory=dict)
 
@@ -162,6 +163,8 @@ class Oracles:
         state = process.state
         if state.leads:
             self._led(host)
+        elif self.restored and state.election.merged is not None:
+            self.decided(host)
         if state.commit > self.settled:
             what = f"replica {host.me} takes op {state.commit} for committed"
             raise Violation("commit by a quorum", what)
@@ -232,6 +235,21 @@ class Oracles:
     def forgot(self, host: Host) -> None:
         """Its disk was wiped or is an old one: what it knew does not bind it."""
         self.heights.pop(host.me, None)
+
+    def was_restored(self, host: Host) -> None:
+        """It does not know that it forgot: others must not count what it says of its log."""
+        self.forgot(host)
+        self.restored[host.me] = self.settled
+
+    def decided(self, host: Host) -> None:
+        """The log of a view is not decided by one who forgot."""
+        assert host.process is not None
+        state = host.process.state
+        for one, vote in state.election.votes.items():
+            top = self.restored.get(one, 0)
+            if vote.op < top and vote.suspect is None:
+                what = f"view {state.view} was decided by replica {one}, which forgot op {top}"
+                raise Violation("who may vote", what)
 
     def was_wiped(self, host: Host) -> None:
         """Nothing is left of it: it must not vote before it holds what it may have held."""
