@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -145,8 +146,14 @@ def modules(root: Path) -> list[Module]:
     found = []
     for path in sorted(root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        found.append(Module(path.relative_to(root), text, ast.parse(text, str(path))))
+        found.append(Module(path.relative_to(root), text, _parsed(text)))
     return found
+
+
+@cache
+def _parsed(text: str) -> ast.Module:
+    """Parse a module once for all checks: nobody changes the tree."""
+    return ast.parse(text)
 
 
 def room_faults(root: Path) -> list[str]:
