@@ -15,7 +15,7 @@ from typing import Any
 from xxhash import xxh3_64
 
 from headrace.journal.entry import Entry
-from headrace.model.ids import GroupId, Identity, ReplicaId
+from headrace.model.ids import GroupId, Identity, Op, ReplicaId
 from headrace.sim.cluster_faults import Faults, is_whole
 from headrace.sim.cluster_host import Host
 from headrace.sim.cluster_network import Network
@@ -137,6 +137,12 @@ class World:
             self.note("leads", host.me, state.view)
         if host.halted is not None and host.process is not None:
             self._halted(host, host.halted)
+
+    def booted(self, host: Host) -> None:
+        self.oracles.booted(host, is_damaged=host.me in self.faults.damaged)
+
+    def cutting(self, host: Host, first: Op) -> None:
+        self.oracles.cut(host, first)
 
     def forgot(self, host: Host) -> None:
         """A replica lost all its state, by damage, and begins again."""

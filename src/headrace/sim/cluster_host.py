@@ -61,6 +61,10 @@ class Surroundings(Protocol):
 
     def forgot(self, host: "Host") -> None: ...
 
+    def booted(self, host: "Host") -> None: ...
+
+    def cutting(self, host: "Host", first: Op) -> None: ...
+
     def installed(self, host: "Host") -> None: ...
 
     def died(self, host: "Host", why: str) -> None: ...
@@ -150,6 +154,7 @@ class Host:
         member = member_of(group, report, self.swarm.slots, self.rng)
         faulty = {one.op: one for one in report.faulty}
         self.process = Process(group, member, machine, report, faulty)
+        self.world.booted(self)
         self.perform(member.start())
         self.world.at(self.tick_phase, self.tick, self.life)
 
@@ -365,6 +370,7 @@ class Host:
         group, journal = process.group, process.group.journal
         match job:
             case fx.Cut(first):
+                self.world.cutting(self, first)
                 if first <= journal.durable:
                     mend.cut(journal, group.superblock, first, group.superblock.current.suspect)
                 process.faulty = {op: one for op, one in process.faulty.items() if op < first}

@@ -10,22 +10,17 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
-
 from headrace.journal import judge, mend, snapshot
 from headrace.journal.checkpoint import Checkpoints
 from headrace.journal.journal import Journal
 from headrace.journal.machine import State as MachineState
 from headrace.journal.recovery import Options
-from headrace.journal.ring import Ring
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
-from headrace.sim import cluster_boot, cluster_host
+from headrace.sim import cluster_boot
 from headrace.sim.cluster_host import Host
-from headrace.sim.cluster_machine import SessionMachine
 from headrace.sim.mutants import _replace_without_dir_sync
-from headrace.vsr import join, merge, messages, normal, repair, transfer, view_change
-from headrace.vsr.effects import Serve
+from headrace.vsr import join, merge, messages, normal, transfer, view_change
 from headrace.vsr.log import Condition, Log
 from headrace.vsr.member import HANDLERS, Member
 from headrace.vsr.quorum import quorum_of
@@ -174,6 +169,11 @@ def _all_votes(self: Any) -> list[Any]:
     return list(self.votes.values())
 
 
+def _header_of_the_longest(self: Any, op: Op) -> Any:
+    votes = sorted(self.votes.values(), key=lambda vote: -vote.op)
+    return next((found for vote in votes if (found := merge.header_at(vote, op))), None)
+
+
 def _install_at_once(state: Any) -> None:
     merged = state.election.merged
     if merged is None or state.election.is_aside or state.primary != state.me:
@@ -224,27 +224,11 @@ def _options_of_a_voter(self: Any) -> Options:
     return replace(_options(self), forgotten=False)
 
 
-def _exact_by_op(state: Any, sender: Any, message: Any) -> None:
-    names = [
-        messages.Name(name.op, state.log.checksum(name.op))
-        for name in message.names
-        if state.log.is_durable(name.op)
-    ]
-    if names:
-        serve = Serve(sender, None, Op(0), Op(0), tuple(names))
-        state.out.append(serve)
-
-
-def _take_any(state: Any, sender: Any, message: Any) -> None:
-    wanted = {name.op: name.checksum for name in repair.wanted(state)}
-    for entry in message.entries:
-        if entry.op in wanted and entry.op in state.log.faulty:
-            state.log.slots[entry.op].checksum = entry.checksum
-            repair.take(state, entry)
-        elif entry.op in wanted:
-            state.fetched[entry.op] = entry
-    if state.status is Status.VIEW_CHANGE:
-        view_change.install(state)
+def _enter_and_vote(state: Any, view: Any) -> None:
+    state.recovering, state.syncing_to = False, None
+    _enter(state, view)
+    state.log_view = view
+    state.persist()
 
 
 def _installed_halfway(state: Any, ticket: int, *, kept: bool) -> None:
@@ -283,26 +267,11 @@ def _judge_without_fence(self: Any, client: bytes, number: int, request: int) ->
     return _judge_session(self, client, session.number if session else number, request)
 
 
-def _snapshot_in_any_order(self: Any) -> Any:
-    folded = self.sessions.fold()
-    return MachineState(
-        msgspec.msgpack.encode((self.chain, list(self.counters.items()), folded))
-    )
-
-
 # Storage.
 
 
 def _drain_too_far(self: Any, through: Op) -> None:
     _drain(self, Op(min(through + 10, self.durable)))
-
-
-def _never_collides(self: Any, op: Op) -> bool:
-    return False
-
-
-def _member_of_larger_ring(group: Any, report: Any, slots: int, rng: Any) -> Any:
-    return _member_of(group, report, slots * 8, rng)
 
 
 def _sync_swallowed(self: Any, file: Any, stage: str) -> None:
@@ -360,12 +329,12 @@ _member_start = Member.start
 _own_vote = view_change.own_vote
 _settle = join.settle
 _cut = join.cut
+_enter = join._enter
 _options = Host.options
 _on_installed = transfer.on_installed
 _unfold = Sessions.unfold
 _judge_session = Sessions.judge
 _drain = Journal.drain
-_member_of = cluster_boot.member_of
 _journal_sync = Journal.sync
 _checkpoint_persist = Checkpoints.persist
 _host_apply = Host._apply
@@ -397,9 +366,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "log view is not persisted", ((SuperblockFile, "write", _write_without("log_view")),)
     ),
-    Mutant("peers' lives are not persisted", ((Member, "_is_known", _known_always),)),
     Mutant("restarted primary leads on", ((Member, "start", _resume_as_primary),)),
-    Mutant("longest log wins", ((merge._Merge, "canonical", property(_all_votes)),)),
     Mutant("faulty slots are nacked", ((view_change, "own_vote", _vote_nacks_faulty),)),
     Mutant("votes without the tail", ((view_change, "own_vote", _vote_without_tail),)),
     Mutant("start-view before the log is here", ((view_change, "install", _install_at_once),)),
@@ -407,16 +374,19 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cut in memory only", ((join, "cut", _cut_in_memory_only),)),
     Mutant("new primary keeps its own tail", ((view_change, "_adopt", _adopt_without_cut),)),
     Mutant("backup keeps its own tail", ((join, "_verify", _verify_nothing),)),
-    Mutant("amnesia is not heard", ((HANDLERS, messages.Amnesia, _deaf),)),
-    Mutant("wiped replica votes", ((Host, "options", _options_of_a_voter),)),
-    Mutant("caught up at once", ((join, "_is_caught_up", lambda state: True),)),
     Mutant(
-        "repair takes another entry",
+        "longest log wins",
         (
-            (HANDLERS, messages.GetExact, _exact_by_op),
-            (HANDLERS, messages.Exact, _take_any),
+            (merge._Merge, "canonical", property(_all_votes)),
+            (merge._Merge, "_canonical_header", _header_of_the_longest),
         ),
     ),
+    Mutant(
+        "wiped replica votes, and its peers let it",
+        ((Host, "options", _options_of_a_voter), (Member, "_is_known", _known_always)),
+    ),
+    Mutant("recovering ends with a start-view", ((join, "_enter", _enter_and_vote),)),
+    Mutant("amnesia is not heard", ((HANDLERS, messages.Amnesia, _deaf),)),
     Mutant("no start-view for a late one", ((join, "send_start_view", lambda *_: None),)),
     Mutant(
         "evicted is not heard",
@@ -429,15 +399,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("eviction by dict order", ((Sessions, "register", _register_by_dict_order),)),
     Mutant("repeats run again", ((Sessions, "judge", _judge_without_repeat),)),
     Mutant("no fence between sessions", ((Sessions, "judge", _judge_without_fence),)),
-    Mutant("state in dict order", ((SessionMachine, "snapshot", _snapshot_in_any_order),)),
     Mutant("drained too far", ((Journal, "drain", _drain_too_far),)),
-    Mutant(
-        "ring overwritten",
-        (
-            (Ring, "collides", _never_collides),
-            (cluster_host, "member_of", _member_of_larger_ring),
-        ),
-    ),
     Mutant("failed sync swallowed", ((Journal, "sync", _sync_swallowed),)),
     Mutant("append without sync", ((Journal, "sync", _no_append_sync),)),
     Mutant("snapshot unchecked", ((snapshot, "read_parts", _parts_unchecked),)),

@@ -83,6 +83,7 @@ class Oracles:
     leaders: dict[int, tuple[int, int]] = field(default_factory=dict)  # view: replica, life
     wiped: dict[int, int] = field(default_factory=dict)  # replica: newest op it may have held
     restored: dict[int, int] = field(default_factory=dict)  # the same, of an old directory
+    promised: dict[int, int] = field(default_factory=dict)  # replica: newest op acknowledged
     heights: dict[int, dict[str, int]] = field(default_factory=dict)
     acknowledged: dict[tuple[bytes, int, int], tuple[int, object]] = field(default_factory=dict)
 
@@ -128,6 +129,7 @@ class Oracles:
             raise Violation("ack after sync", f"op {message.op} is another entry on disk")
         acks = self.acks.setdefault(message.view, {})
         acks[host.me] = max(acks.get(host.me, 0), message.op)
+        self.promised[host.me] = max(self.promised.get(host.me, 0), message.op)
 
     def applied(self, host: Host, entry: Entry, result: object) -> None:
         """The committed log is one, its chain is whole, and it means the same everywhere."""
@@ -152,7 +154,7 @@ class Oracles:
             return
         if known.checksum != entry.checksum:
             raise Violation("committed log", f"op {op} differs on replica {host.me}")
-        if known.digest != digest or known.result != result:
+        if known.digest not in (digest, None) or known.result != result:
             raise Violation("state digest", f"op {op} on replica {host.me}")
 
     def stepped(self, host: Host) -> None:
@@ -235,6 +237,26 @@ class Oracles:
     def forgot(self, host: Host) -> None:
         """Its disk was wiped or is an old one: what it knew does not bind it."""
         self.heights.pop(host.me, None)
+        self.promised.pop(host.me, None)
+
+    def booted(self, host: Host, *, is_damaged: bool) -> None:
+        """What was acknowledged is found again; what was replayed belongs to the log."""
+        assert host.process is not None
+        group = host.process.group
+        promised = self.promised.get(host.me, 0)
+        if group.journal.durable < promised and not is_damaged:
+            what = f"replica {host.me} acknowledged op {promised}, has {group.journal.durable}"
+            raise Violation("acknowledged is durable", what)
+        for op in range(self.top + 1, group.applied + 1):
+            entry = group.journal.read(type(group.applied)(op))
+            assert entry is not None
+            result = self.model.run(entry)
+            self.log[op] = Committed(entry.checksum, entry.parent, result, None)
+            self.top, self.time = op, entry.timestamp
+
+    def cut(self, host: Host, first: int) -> None:
+        """A view's log does not have it: it cannot have been committed."""
+        self.promised[host.me] = min(self.promised.get(host.me, 0), first - 1)
 
     def was_restored(self, host: Host) -> None:
         """It does not know that it forgot: others must not count what it says of its log."""

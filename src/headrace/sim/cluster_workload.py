@@ -25,6 +25,7 @@ class Client:
 
     name: bytes
     session: int = 0  # 0: none is open
+    fenced: int = 0  # the session before it: its twin may still use it
     number: int = 0
     request: Request | None = None
     since: int = 0  # newest op that anybody had been answered when it was first sent
@@ -68,15 +69,19 @@ class Workload:
         self.left -= 1
         self.tally.requests += 1
         client.since = self.newest
+        client.request = self._request(client)
+        self.send(client)
+
+    def _request(self, client: Client) -> Request:
         if client.session == 0 or self.rng.random() < 0.01:
-            client.request = Request(REGISTER, writer=client.name)
+            return Request(REGISTER, writer=client.name)
+        body = add(f"c{self.rng.randrange(4)}", self.rng.randrange(1, 100))
+        session = client.session
+        if client.fenced and self.rng.random() < 0.05:
+            session = client.fenced
         else:
             client.number += 1
-            body = add(f"c{self.rng.randrange(4)}", self.rng.randrange(1, 100))
-            client.request = Request(
-                ADD, body, writer=client.name, version=client.number, created=client.session
-            )
-        self.send(client)
+        return Request(ADD, body, writer=client.name, version=client.number, created=session)
 
     def send(self, client: Client) -> None:
         assert client.request is not None
@@ -112,15 +117,17 @@ class Workload:
     def _settle(self, client: Client, op: int, value: object) -> None:
         request = client.request
         assert request is not None
-        if isinstance(value, int) and request.operation == ADD:
+        is_twin = request.operation == ADD and request.created != client.session
+        if isinstance(value, int) and request.operation == ADD and not is_twin:
             key = (client.name, client.session, client.number)
             self.oracles.replied(key, op, value, client.since)
         self.newest = max(self.newest, op)
         client.request = None
         if request.operation == REGISTER:
             assert isinstance(value, int)
+            client.fenced = client.session
             client.session, client.number = value, 0
-        elif not isinstance(value, int):
+        elif not isinstance(value, int) and not is_twin:
             client.session = 0
             self.refused += 1
         self.at(self.rng.randrange(1, PAUSE_MS), self.next, client)
