@@ -19,7 +19,7 @@ from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
 from headrace.sim import cluster_boot
 from headrace.sim.cluster_host import Host
-from headrace.sim.mutants import _replace_without_dir_sync
+from headrace.storage.memory import MemoryDirectory
 from headrace.vsr import join, merge, messages, normal, transfer, view_change
 from headrace.vsr.log import Condition, Log
 from headrace.vsr.member import HANDLERS, Member
@@ -279,6 +279,11 @@ def _sync_swallowed(self: Any, file: Any, stage: str) -> None:
         file.storage.sync()
 
 
+def _sync_but_snapshots(self: Any) -> None:
+    if not self.path.endswith("snapshots"):
+        _directory_sync(self)
+
+
 def _no_append_sync(self: Any, file: Any, stage: str) -> None:
     if stage != "append":
         _journal_sync(self, file, stage)
@@ -336,6 +341,7 @@ _unfold = Sessions.unfold
 _judge_session = Sessions.judge
 _drain = Journal.drain
 _journal_sync = Journal.sync
+_directory_sync = MemoryDirectory.sync
 _checkpoint_persist = Checkpoints.persist
 _host_apply = Host._apply
 
@@ -405,7 +411,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("snapshot unchecked", ((snapshot, "read_parts", _parts_unchecked),)),
     Mutant(
         "snapshot without directory sync",
-        ((snapshot, "atomic_replace", _replace_without_dir_sync),),
+        ((MemoryDirectory, "sync", _sync_but_snapshots),),
     ),
     Mutant("paired before it is written", ((Checkpoints, "persist", _pair_unwritten),)),
     Mutant("suspect forgotten", ((judge, "_suspect", _no_suspect),)),
