@@ -62,11 +62,13 @@ def _verdict(found: Examination, directory: Path) -> str:
     else:
         opening = f"No damage{notes}"
     depth = (
-        f"every byte was checked ({found.checked_size:,} in segments and carry files)"
+        f"Every byte was checked in {found.seconds:.1f} s "
+        f"({found.checked_size:,} in segments and carry files)"
         if found.is_deep
-        else "journal, headers and tables were checked; --deep checks every byte"
+        else f"Journal, headers and tables were checked in {found.seconds:.1f} s; "
+        "--deep checks every byte"
     )
-    return f"{opening}: {directory}, {depth}, in {found.seconds:.1f} s. Nothing was changed."
+    return f"{opening}: {directory}. {depth}. Nothing was changed."
 
 
 def print_salvage(account: Account, new: Path) -> None:

@@ -84,6 +84,7 @@ def check(file: File, master: Master = "local[*]", as_json: Json = False) -> Non
     from headrace.spark.pipeline import opened
 
     definition = _load(file)
+    _look_up(definition)
     with opened(_spark(master), definition) as pipeline:
         schema = pipeline.schema()
         lag = sum(each.row_count for each in pipeline.desk.bounds().values())
@@ -122,6 +123,7 @@ def run(
     from headrace.spark.pipeline import opened
 
     definition, began = _load(file), time.monotonic()
+    _look_up(definition)
     rounds: list[Round] = []
     with opened(_spark(master), definition) as pipeline:
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
@@ -173,7 +175,7 @@ def status(file: File, as_json: Json = False) -> None:
         print_json(answer)
         return
     typer.echo(f"{answer.name}: {answer.topic} -> {answer.table}, version {answer.version}")
-    typer.echo(f"  {answer.commits:,} commits, {answer.lag:,} rows behind")
+    typer.echo(f"  commits {answer.commits:,}, rows behind {answer.lag:,}")
     for number, end in answer.ends.items():
         typer.echo(f"  partition {number}: next is {end}")
 
@@ -221,6 +223,14 @@ def _load(file: Path) -> "Definition":
     return load(file)
 
 
+def _look_up(definition: "Definition") -> None:
+    """Look for the topic before Spark is started, which takes a while."""
+    from headrace.spark.desk import Desk
+    from headrace.spark.options import parse
+
+    Desk(parse(definition.options), "10s").close()
+
+
 def _spark(master: str) -> "SparkSession":
     from headrace.spark.session import session
 
@@ -231,8 +241,8 @@ def _spark(master: str) -> "SparkSession":
 def _tell(done: "Round") -> None:
     rate = done.row_count / max(done.seconds, 1e-9)
     typer.echo(
-        f"version {done.version}: {done.row_count:,} rows, {done.file_count} files, "
-        f"{rate:,.0f} rows/s, {done.lag:,} behind"
+        f"version {done.version}: rows {done.row_count:,} ({rate:,.0f} a second), "
+        f"files {done.file_count}, behind {done.lag:,}"
     )
 
 

@@ -35,8 +35,6 @@ Data = Annotated[
     typer.Option(
         "--data",
         file_okay=False,
-        envvar=DATA_VARIABLE,
-        show_envvar=False,
         help=f"The log's directory; {DATA_VARIABLE} if not given.",
         rich_help_panel="Which log",
     ),
@@ -46,8 +44,6 @@ Address = Annotated[
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        envvar=ADDRESS_VARIABLE,
-        show_envvar=False,
         help=f"A node elsewhere; {ADDRESS_VARIABLE} if not given. "
         f"Its token is taken from {TOKEN_VARIABLE}.",
         rich_help_panel="Which log",
@@ -94,6 +90,8 @@ def _await_guests(data: Path) -> None:
 def _open(
     data: Path | None, address: str | None, timeout: str, *, create: bool
 ) -> headrace.Log:
+    if data is None and address is None:  # what is said in the command goes before variables
+        data, address = _from_environment()
     if data is not None and address is not None:
         raise BadRequest(
             "a directory and an address are given",
@@ -107,7 +105,8 @@ def _open(
         )
     if not create and not data.is_dir():
         raise NotFound(
-            f"{data} is not there", hint="Name the directory that `headrace serve --data` has"
+            f"directory {str(data)!r} is not there",
+            hint="Name the directory that `headrace serve --data` has",
         )
     if _holds_other_things(data):
         raise NotFound(
@@ -119,6 +118,11 @@ def _open(
         if not (data / SOCKET_NAME).exists():  # its process was told not to listen there
             raise
         return headrace.connect(f"unix:{data / SOCKET_NAME}", timeout=timeout)
+
+
+def _from_environment() -> tuple[Path | None, str | None]:
+    data, address = os.environ.get(DATA_VARIABLE), os.environ.get(ADDRESS_VARIABLE)
+    return Path(data) if data else None, address or None
 
 
 def _holds_other_things(data: Path) -> bool:

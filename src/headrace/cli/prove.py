@@ -194,7 +194,8 @@ def _tell(answer: ProofAnswer) -> None:
     typer.echo(f"{print_line}; {counts}")
     for one in answer.findings:
         where = f"partition {one.partition}, rows {one.start} to {one.end - 1}"
-        typer.echo(f"  {one.kind}: {where if one.partition >= 0 else 'no place'} {one.note}")
+        place = where if one.partition >= 0 else "no place in the log"
+        typer.echo(f"  {one.kind}: {place}" + (f", {one.note}" if one.note else ""))
     if answer.lost:
         typer.echo(f"  lost: {answer.lost:,} rows that a ledger names are not in the log")
     if answer.not_compared:
