@@ -56,6 +56,8 @@ def session(app: str = "headrace", master: str = "local[*]", **conf: object) -> 
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     is_local = master.startswith(_LOCAL)
     settings = {**_ALWAYS, **(_ON_ONE_MACHINE if is_local else {})}
+    words = Path(__file__).with_name("log4j2.properties").as_uri()
+    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={words}"
     settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
     builder = SparkSession.builder.appName(app).master(master)
     for key, value in settings.items():
