@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.journal.entry import REGISTER, SEAL, Entry
+from headrace.journal.superblock import Superblock
 from headrace.sim.cluster_host import Host
 from headrace.sim.cluster_machine import ADD, SESSIONS_SIZE
 from headrace.vsr import messages as vm
@@ -85,6 +86,7 @@ class Oracles:
     restored: dict[int, int] = field(default_factory=dict)  # the same, of an old directory
     promised: dict[int, int] = field(default_factory=dict)  # replica: newest op acknowledged
     heights: dict[int, dict[str, int]] = field(default_factory=dict)
+    blocks: dict[int, Superblock] = field(default_factory=dict)  # as looked at last
     acknowledged: dict[tuple[bytes, int, int], tuple[int, object]] = field(default_factory=dict)
 
     def sent(self, host: Host, message: vm.Message[Entry]) -> None:
@@ -221,6 +223,9 @@ class Oracles:
         """What is durable never goes back, across restarts."""
         assert host.process is not None
         block = host.process.group.superblock.current
+        if block is self.blocks.get(host.me):
+            return
+        self.blocks[host.me] = block
         before = self.heights.get(host.me, {})
         now = {
             "view": block.view,
