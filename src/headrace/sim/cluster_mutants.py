@@ -5,7 +5,7 @@ Each replaces a piece of the code under test while it is planted; that code know
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +20,7 @@ from headrace.model.ids import Op
 from headrace.sim import cluster_boot
 from headrace.sim.cluster_host import Host
 from headrace.storage.memory import MemoryDirectory
-from headrace.vsr import join, merge, messages, normal, transfer, view_change
+from headrace.vsr import join, messages, normal, transfer, view_change
 from headrace.vsr.log import Condition, Log
 from headrace.vsr.member import HANDLERS, Member
 from headrace.vsr.quorum import quorum_of
@@ -152,26 +152,11 @@ def _resume_as_primary(self: Any) -> Any:
     return _member_start(self)
 
 
-def _vote_nacks_faulty(state: Any) -> Any:
-    vote = _own_vote(state)
-    votes = tuple(one._replace(nack=not one.present) for one in vote.votes)
-    return replace(vote, votes=votes, suspect=None)
-
-
 def _vote_without_tail(state: Any) -> Any:
     """Tell of what is committed only."""
     vote = _own_vote(state)
     op = Op(max(vote.first - 1, min(vote.op, vote.commit)))
     return replace(vote, op=op, votes=vote.votes[: max(op - vote.first + 1, 0)])
-
-
-def _all_votes(self: Any) -> list[Any]:
-    return list(self.votes.values())
-
-
-def _header_of_the_longest(self: Any, op: Op) -> Any:
-    votes = sorted(self.votes.values(), key=lambda vote: -vote.op)
-    return next((found for vote in votes if (found := merge.header_at(vote, op))), None)
 
 
 def _install_at_once(state: Any) -> None:
@@ -182,15 +167,6 @@ def _install_at_once(state: Any) -> None:
         state.log_view = state.view
         view = state.view
         state.persist(lambda: view_change._begin(state, view), is_settled=True)
-
-
-def _settle_at_once(state: Any) -> None:
-    if state.follows and state.may_vote and state.log_view < state.view:
-        state.log_view = state.view
-        state.suspect = None
-        state.persist(lambda: normal.acknowledge(state), is_settled=True)
-    else:
-        _settle(state)
 
 
 def _cut_in_memory_only(state: Any, first: Op) -> None:
@@ -274,11 +250,6 @@ def _drain_too_far(self: Any, through: Op) -> None:
     _drain(self, Op(min(through + 10, self.durable)))
 
 
-def _sync_swallowed(self: Any, file: Any, stage: str) -> None:
-    with suppress(OSError):
-        file.storage.sync()
-
-
 def _sync_but_snapshots(self: Any) -> None:
     if not self.path.endswith("snapshots"):
         _directory_sync(self)
@@ -295,10 +266,6 @@ def _parts_unchecked(file: Any, header: Any) -> Any:
     replicated, local = data[: header.replicated_size], data[header.replicated_size :]
     state = MachineState(replicated, local)
     return snapshot.Snapshot(Op(header.op), header.tip, state, header.checksum)
-
-
-def _no_suspect(*arguments: Any) -> None:
-    return None
 
 
 def _commit_is_head(survey: Any, identity: Any, base: Op, head: Op) -> Op:
@@ -332,7 +299,6 @@ _persist = State.persist
 _superblock_write = SuperblockFile.write
 _member_start = Member.start
 _own_vote = view_change.own_vote
-_settle = join.settle
 _cut = join.cut
 _enter = join._enter
 _options = Host.options
@@ -373,20 +339,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "log view is not persisted", ((SuperblockFile, "write", _write_without("log_view")),)
     ),
     Mutant("restarted primary leads on", ((Member, "start", _resume_as_primary),)),
-    Mutant("faulty slots are nacked", ((view_change, "own_vote", _vote_nacks_faulty),)),
     Mutant("votes without the tail", ((view_change, "own_vote", _vote_without_tail),)),
     Mutant("start-view before the log is here", ((view_change, "install", _install_at_once),)),
-    Mutant("log view before the log is here", ((join, "settle", _settle_at_once),)),
     Mutant("cut in memory only", ((join, "cut", _cut_in_memory_only),)),
     Mutant("new primary keeps its own tail", ((view_change, "_adopt", _adopt_without_cut),)),
     Mutant("backup keeps its own tail", ((join, "_verify", _verify_nothing),)),
-    Mutant(
-        "longest log wins",
-        (
-            (merge._Merge, "canonical", property(_all_votes)),
-            (merge._Merge, "_canonical_header", _header_of_the_longest),
-        ),
-    ),
     Mutant(
         "wiped replica votes, and its peers let it",
         ((Host, "options", _options_of_a_voter), (Member, "_is_known", _known_always)),
@@ -406,7 +363,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("repeats run again", ((Sessions, "judge", _judge_without_repeat),)),
     Mutant("no fence between sessions", ((Sessions, "judge", _judge_without_fence),)),
     Mutant("drained too far", ((Journal, "drain", _drain_too_far),)),
-    Mutant("failed sync swallowed", ((Journal, "sync", _sync_swallowed),)),
     Mutant("append without sync", ((Journal, "sync", _no_append_sync),)),
     Mutant("snapshot unchecked", ((snapshot, "read_parts", _parts_unchecked),)),
     Mutant(
@@ -414,7 +370,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ((MemoryDirectory, "sync", _sync_but_snapshots),),
     ),
     Mutant("paired before it is written", ((Checkpoints, "persist", _pair_unwritten),)),
-    Mutant("suspect forgotten", ((judge, "_suspect", _no_suspect),)),
     Mutant("replay to the head", ((judge, "_commit", _commit_is_head),)),
     Mutant("cut leaves the frames", ((mend, "_erase", _erase_nothing),)),
     Mutant("unreadable entry skipped", ((Host, "_apply", _apply_skips),)),
