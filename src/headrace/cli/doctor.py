@@ -61,9 +61,7 @@ def doctor(
         headrace doctor ./data --salvage ./data-new
     """
     if not directory.is_dir():
-        raise NotFound(
-            f"directory {str(directory)!r} is not there", hint="Name a node's data directory"
-        )
+        raise NotFound(f"{str(directory)!r} is not there", hint="Name a node's data directory")
     if salvage is not None:
         with _progress(quiet=as_json) as tell:
             account = bring_over(str(directory), str(salvage), tell=tell)

@@ -44,16 +44,8 @@ CHUNK_SIZE = 300  # so small that a snapshot takes several
 RETRY_MS = 40  # a full disk is tried again
 
 
-class Surroundings(Protocol):
-    """What a host needs of the world around it."""
-
-    now: int
-
-    def at(self, delay: int, call: Callable[..., None], *arguments: object) -> None: ...
-
-    def send(self, host: "Host", to: ReplicaId, message: vm.Message[Entry]) -> None: ...
-
-    def answer(self, host: "Host", ticket: object, result: object) -> None: ...
+class Observer(Protocol):
+    """Who is told what a host does."""
 
     def applied(self, host: "Host", entry: Entry, result: object) -> None: ...
 
@@ -68,6 +60,18 @@ class Surroundings(Protocol):
     def installed(self, host: "Host") -> None: ...
 
     def died(self, host: "Host", why: str) -> None: ...
+
+
+class Surroundings(Observer, Protocol):
+    """What a host needs of the world around it."""
+
+    now: int
+
+    def at(self, delay: int, call: Callable[..., None], *arguments: object) -> None: ...
+
+    def send(self, host: "Host", to: ReplicaId, message: vm.Message[Entry]) -> None: ...
+
+    def answer(self, host: "Host", ticket: object, result: object) -> None: ...
 
 
 @dataclass(slots=True)
