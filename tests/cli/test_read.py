@@ -306,12 +306,14 @@ class TestFollow:
         assert (told.count("\n"), words) == (3, "")
 
     def test_a_file_is_whole_when_it_is_interrupted(self, node, tmp_path):
-        address, _ = node
+        address, log = node
         file = tmp_path / "rows.parquet"
+        before = log.status()["work"]["fetches"]
         with self.follow(address, "--from", "earliest", "-o", str(file)) as process:
             part = tmp_path / "rows.parquet.part"
-            while not part.exists():
+            while log.status()["work"]["fetches"] == before:  # it has not begun to follow
                 assert process.poll() is None
+            assert part.exists()
             process.send_signal(signal.SIGINT)
             process.wait(SECONDS_MAX)
         assert process.returncode == Exit.INTERRUPTED

@@ -1,6 +1,7 @@
 """A carry file gives back the very entries or names the flaw; it is whole or not there."""
 
 import errno
+import gc
 import os
 import struct
 import tracemalloc
@@ -117,6 +118,7 @@ def rows_of(data: bytes) -> list[list]:
 
 
 def descriptor_count() -> int:
+    gc.collect()  # what other tests have left must not go between two counts
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

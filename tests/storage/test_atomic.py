@@ -1,6 +1,7 @@
 """A file replaced as a whole: old or new after any failure, and new for good after success."""
 
 import errno
+import gc
 import os
 from pathlib import Path
 from random import Random
@@ -169,6 +170,7 @@ def test_real_files_fail_at_the_same_stages(tmp_path, monkeypatch, call, stage):
 
     with FileDirectory.open_root(str(tmp_path), create=False) as directory:
         atomic_replace(directory, "name", [OLD])
+        gc.collect()  # what other tests have left must not go meanwhile
         before = len(list(Path("/proc/self/fd").iterdir()))
         with monkeypatch.context() as patched:
             patched.setattr(os, call, failing)
@@ -254,6 +256,7 @@ class TestFilledByItsWriter:
             raise CorruptEntry("rotten", path="j")
 
         with FileDirectory.open_root(str(tmp_path), create=False) as directory:
+            gc.collect()  # what other tests have left must not go meanwhile
             before = len(list(Path("/proc/self/fd").iterdir()))
             with pytest.raises(CorruptEntry):
                 atomic_write(directory, "name", raising)

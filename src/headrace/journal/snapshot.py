@@ -197,7 +197,7 @@ def read_parts(file: Storage, header: SnapshotHeader) -> Snapshot | Flaw:
     size = _FIELDS.size + header.replicated_size + header.local_size
     if size != file.size():
         return Flaw("snapshot size", size, file.size())
-    data = file.read(_FIELDS.size, size)
+    data = file.read(_FIELDS.size, size - _FIELDS.size)
     replicated, local = data[: header.replicated_size], data[header.replicated_size :]
     if xxh3_128_digest(replicated) != header.replicated_checksum:
         expected = header.replicated_checksum.hex()

@@ -13,12 +13,12 @@ from typing import Any
 from headrace.journal import judge, mend, snapshot
 from headrace.journal.checkpoint import Checkpoints
 from headrace.journal.journal import Journal
-from headrace.journal.machine import State as MachineState
 from headrace.journal.recovery import Options
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
 from headrace.sim import cluster_boot
 from headrace.sim.cluster_host import Host
+from headrace.sim.mutants import parts_unchecked
 from headrace.storage.memory import MemoryDirectory
 from headrace.vsr import join, messages, normal, transfer, view_change
 from headrace.vsr.log import Condition, Log
@@ -260,14 +260,6 @@ def _no_append_sync(self: Any, file: Any, stage: str) -> None:
         _journal_sync(self, file, stage)
 
 
-def _parts_unchecked(file: Any, header: Any) -> Any:
-    start = snapshot._FIELDS.size
-    data = file.read(start, header.replicated_size + header.local_size)
-    replicated, local = data[: header.replicated_size], data[header.replicated_size :]
-    state = MachineState(replicated, local)
-    return snapshot.Snapshot(Op(header.op), header.tip, state, header.checksum)
-
-
 def _commit_is_head(survey: Any, identity: Any, base: Op, head: Op) -> Op:
     return head
 
@@ -364,7 +356,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("no fence between sessions", ((Sessions, "judge", _judge_without_fence),)),
     Mutant("drained too far", ((Journal, "drain", _drain_too_far),)),
     Mutant("append without sync", ((Journal, "sync", _no_append_sync),)),
-    Mutant("snapshot unchecked", ((snapshot, "read_parts", _parts_unchecked),)),
+    Mutant("snapshot unchecked", ((snapshot, "read_parts", parts_unchecked),)),
     Mutant(
         "snapshot without directory sync",
         ((MemoryDirectory, "sync", _sync_but_snapshots),),

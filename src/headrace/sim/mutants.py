@@ -175,10 +175,11 @@ def _replace_without_dir_sync(directory: Any, name: str, pieces: Sequence[bytes]
     directory.rename(name + ".tmp", name)
 
 
-def _parts_unchecked(data: bytes, fields: tuple[Any, ...]) -> Any:
-    middle = snapshot._FIELDS.size + fields[8]
-    state = State(data[snapshot._FIELDS.size : middle], data[middle:])
-    return snapshot.Snapshot(Op(fields[6]), fields[7], state, data[:16])
+def parts_unchecked(file: Any, header: Any) -> Any:
+    """Take both parts of a snapshot as they are."""
+    data = file.read(snapshot._FIELDS.size, header.replicated_size + header.local_size)
+    state = State(data[: header.replicated_size], data[header.replicated_size :])
+    return snapshot.Snapshot(Op(header.op), header.tip, state, header.checksum)
 
 
 def _header_rot_unlinks(journal: Any, identity: Any) -> Any:
@@ -287,7 +288,9 @@ MUTANTS = (
     Mutant(
         "previous snapshot not tried", "matrix", ((judge, "_is_usable", _newest_snapshot_only),)
     ),
-    Mutant("snapshot parts not verified", "matrix", ((snapshot, "_parts", _parts_unchecked),)),
+    Mutant(
+        "snapshot parts not verified", "matrix", ((snapshot, "read_parts", parts_unchecked),)
+    ),
     Mutant(
         "evidence ignored",
         "matrix",
