@@ -14,6 +14,7 @@ from headrace.client.values import Range, merged
 from headrace.errors import HeadraceError
 
 FLUSH_ROWS: Final = 1_000_000  # between two looks at what is acknowledged
+FLUSH_SIZE: Final = 32 * 1024 * 1024  # bytes on their way: what memory holds of a large file
 _TRIES: Final = 3  # to learn what landed: each failure is told once, and may hide another
 
 
@@ -42,14 +43,15 @@ def send_all(
     on_progress: Callable[[Sent], None],
 ) -> None:
     """Send all batches, and wait until they are on disk. What fails is kept in `sent`."""
-    flushed = 0
+    flushed = size = 0
     try:
         for batch in batches:
             producer.send(batch)
             sent.row_count += batch.num_rows
-            if sent.row_count - flushed >= FLUSH_ROWS:
+            size += batch.nbytes
+            if sent.row_count - flushed >= FLUSH_ROWS or size >= FLUSH_SIZE:
                 flush(producer, sent)
-                flushed = sent.row_count
+                flushed, size = sent.row_count, 0
             on_progress(sent)
         flush(producer, sent)
     except HeadraceError as error:
