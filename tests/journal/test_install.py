@@ -18,7 +18,7 @@ from headrace.journal.entry import SEAL, Entry, Flaw
 from headrace.journal.install import install
 from headrace.journal.recovery import recover
 from headrace.journal.superblock import read_copies
-from headrace.model.ids import Op, ReplicaId
+from headrace.model.ids import Identity, Op, ReplicaId
 from headrace.sim.counter import CounterMachine
 from headrace.storage.faults import Crash, CrashAfter, Crashed
 from headrace.storage.memory import MemoryDisk
@@ -26,10 +26,10 @@ from headrace.storage.memory import MemoryDisk
 PEER = replace(CLUSTER, replica=ReplicaId(1))
 
 
-def a_source() -> tuple[Entry, bytes, bytes, bytes]:
+def a_source(peer: Identity = PEER) -> tuple[Entry, bytes, bytes, bytes]:
     """What a peer offers: the entry at its checkpoint, the snapshot's name, bytes, digest."""
     disk = MemoryDisk()
-    group = a_group(disk, PEER)
+    group = a_group(disk, peer)
     grow(group, 20)
     op = checkpoint(group)
     assert op is not None
@@ -94,8 +94,21 @@ def test_bytes_that_are_another_snapshot_are_not_installed():
     spoiled = bytes([data[0] ^ 1]) + data[1:]
     assert isinstance(install(group.group, entry, checksum, spoiled), Flaw)
     assert isinstance(install(group.group, entry, b"x" * 16, data), Flaw)
+    foreign = a_source(replace(PEER, cluster=bytes(15) + b"x"))
+    assert isinstance(install(group.group, *foreign[:3]), Flaw)
     assert group.head == 5
     assert a_group(disk.power_cut(), CLUSTER).head == 5
+
+
+def test_a_snapshot_that_a_start_relies_on_is_not_touched_by_bad_bytes():
+    entry, checksum, data, digest = a_source()
+    disk = MemoryDisk()
+    group = a_late_group(disk)
+    assert install(group.group, entry, checksum, data) is False
+    spoiled = bytes([data[0] ^ 1]) + data[1:]
+    assert isinstance(install(group.group, entry, checksum, spoiled), Flaw)
+    again = a_group(disk.power_cut(), CLUSTER)
+    assert (again.head, again.machine.digest()) == (21, digest)
 
 
 @pytest.mark.parametrize("fault", [Crash(), CrashAfter()], ids=["before", "after"])

@@ -8,17 +8,18 @@ What is on disk after a crash, step by step; before the first of them the superb
     journal    goes on behind the snapshot  old files are garbage, retired now or at a drain
 """
 
-from headrace.errors import DiskFull, StorageFailed
+from headrace.errors import DiskFull, ForeignFile, StorageFailed, UnsupportedFormat
 from headrace.journal import mend
 from headrace.journal.entry import CHECKSUM_SIZE, Entry, Flaw
 from headrace.journal.file import size_for
 from headrace.journal.group import Group
 from headrace.journal.journal import Journal
-from headrace.journal.snapshot import Snapshot, snapshot_name
+from headrace.journal.snapshot import Snapshot, decode, snapshot_name
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
 from headrace.storage.atomic import atomic_replace
 from headrace.storage.full import is_full
+from headrace.storage.names import joined
 
 
 def install(group: Group, entry: Entry, checksum: bytes, data: bytes) -> bool | Flaw:
@@ -43,6 +44,15 @@ def install(group: Group, entry: Entry, checksum: bytes, data: bytes) -> bool | 
 
 def _stage(group: Group, entry: Entry, checksum: bytes, data: bytes) -> Snapshot | Flaw:
     files, name = group.checkpoints.snapshots, snapshot_name(entry.op)
+    # Before a byte is written: the file of that name may be the one that a start relies on.
+    try:
+        sent = decode(data, files.identity, joined(files.directory.path, name))
+    except (ForeignFile, UnsupportedFormat) as error:  # a peer's bytes are not a file of ours
+        return Flaw("snapshot from a peer", "one of this group and release", str(error))
+    if isinstance(sent, Flaw):
+        return sent
+    if (sent.op, sent.checksum, sent.tip) != (entry.op, checksum, entry.checksum):
+        return Flaw("snapshot", checksum, sent.checksum)
     try:
         atomic_replace(files.directory, name, [data])
     except StorageFailed as failed:
@@ -50,19 +60,7 @@ def _stage(group: Group, entry: Entry, checksum: bytes, data: bytes) -> Snapshot
             raise DiskFull(failed.path, failed.stage) from failed
         files.poisoned = failed
         raise
-    found = files.load(entry.op)
-    if isinstance(found, Snapshot) and (found.checksum, found.tip) == (
-        checksum,
-        entry.checksum,
-    ):
-        return found
-    try:
-        files.directory.unlink(name)
-        files.directory.sync()
-    except OSError as error:
-        files.poisoned = StorageFailed(files.directory.path, "unlink", error)
-        raise files.poisoned from error
-    return found if isinstance(found, Flaw) else Flaw("snapshot", checksum, found.checksum)
+    return sent
 
 
 def _pair(group: Group, snapshot: Snapshot) -> None:

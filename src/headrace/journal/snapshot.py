@@ -13,7 +13,7 @@ the journal must go on from there.
 import re
 import struct
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from xxhash import xxh3_128_digest
 
@@ -29,7 +29,7 @@ from headrace.journal.machine import State
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import atomic_replace
 from headrace.storage.full import is_full
-from headrace.storage.seam import Directory, Storage
+from headrace.storage.seam import Directory
 
 MAGIC: Final = b"HRsnapsh"
 FORMAT: Final = 1
@@ -161,7 +161,37 @@ def _encode(identity: Identity, op: Op, tip: bytes, state: State) -> tuple[bytes
     return checksum + fields[_CHECKSUM_SIZE:], Snapshot(op, tip, state, checksum)
 
 
-def _read(file: Storage, identity: Identity) -> Snapshot | Flaw:
+class Readable(Protocol):
+    """What a snapshot is read from."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A snapshot that is no file yet."""
+
+    path: str
+    data: bytes
+
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self, position: int, size: int) -> bytes:
+        return self.data[position : position + size]
+
+
+def decode(data: bytes, identity: Identity, path: str) -> Snapshot | Flaw:
+    """Read a snapshot that came as bytes, which would be the file at `path`."""
+    return _read(_Sent(path, data), identity)
+
+
+def _read(file: Readable, identity: Identity) -> Snapshot | Flaw:
     """Read the header, and the parts only if the file is as long as it says."""
     header = read_header(file)
     if isinstance(header, Flaw):
@@ -173,7 +203,7 @@ def _read(file: Storage, identity: Identity) -> Snapshot | Flaw:
     return read_parts(file, header)
 
 
-def read_header(file: Storage) -> SnapshotHeader | Flaw:
+def read_header(file: Readable) -> SnapshotHeader | Flaw:
     """Read what a snapshot says of itself, whosever it is. Only a newer release's raises."""
     data = file.read(0, _FIELDS.size)
     if len(data) < _FIELDS.size:
@@ -192,7 +222,7 @@ def read_header(file: Storage) -> SnapshotHeader | Flaw:
     return SnapshotHeader(fields[0], *fields[2:])
 
 
-def read_parts(file: Storage, header: SnapshotHeader) -> Snapshot | Flaw:
+def read_parts(file: Readable, header: SnapshotHeader) -> Snapshot | Flaw:
     """Read both parts behind a header, and check them."""
     size = _FIELDS.size + header.replicated_size + header.local_size
     if size != file.size():
