@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ask_whole, fetch_of
 
+import headrace
 from headrace.errors import Rejected
 from headrace.node.figures import disk_figures, iso
 from headrace.node.settings import Seal
@@ -44,6 +45,27 @@ def test_rows_and_bytes_are_counted_when_they_are_done(tmp_path):
         "fetches": 1,
         "fetched_bytes": sizes["fetched"],
     }
+
+
+def test_a_repeated_append_is_counted_once(tmp_path):
+    async def work(node):
+        writer = Writer(await a_topic(node))
+        request, body = writer.request(10)
+        for _ in range(2):
+            await ask(node, request, body)
+
+    found = status_after(tmp_path, work)["work"]
+    assert (found["appends"], found["appended_rows"]) == (1, 10)
+
+
+def test_rows_of_a_transaction_are_counted_when_it_is_published(tmp_path):
+    with headrace.open(tmp_path / "data") as log:
+        topic = log.create_topic("orders", {"id": "int64"}, partitions=2)
+        with log.transaction(topic, "job", 1) as transaction:
+            transaction.append({"id": list(range(7))}, partition=0)
+            transaction.append({"id": list(range(5))}, partition=1)
+            assert log.status()["work"]["appended_rows"] == 0
+        assert log.status()["work"]["appended_rows"] == 12
 
 
 def test_what_was_refused_is_not_counted(tmp_path):

@@ -250,7 +250,9 @@ class Boot:
         """
         if not self._has_files(group):
             raise MissingFile(
-                f"the files of group {group} are gone, and the log was in use",
+                f"the files of group {group} are gone, and the log was in use"
+                if group == METADATA or self.metadata_group is not None
+                else f"group {group} has no files, and group 0 does not say whether it had",
                 path=str(Path(self.path, GROUPS, group_name(group))),
                 hint="Put it back from a copy; `headrace doctor` tells what is there",
             )
@@ -282,6 +284,7 @@ class Boot:
 
             def bring_back(number: GroupId = number) -> RecoveryReport:
                 if self.metadata_group is None or self.metadata_group.journal.durable:
+                    # Without group 0 nobody knows whether the log was in use.
                     self._refuse_if_gone(number)
                 store = open_store(self._directory(number), cluster.of(number), options)
                 self.stores[number] = store

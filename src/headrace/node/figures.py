@@ -16,9 +16,9 @@ from headrace.node.shard import Shard
 from headrace.partition.state import Placed
 from headrace.partition.store import Store
 from headrace.storage.seam import Buffer
-from headrace.wire.messages import Request
-from headrace.wire.reading import Fetch
-from headrace.wire.writing import Append
+from headrace.wire.messages import Reply
+from headrace.wire.reading import Fetched
+from headrace.wire.writing import Appended, Published, Staged
 
 _US_PER_S = 1_000_000
 
@@ -33,15 +33,23 @@ class Work:
     fetches: int = 0
     fetched_bytes: int = 0
 
-    def count(self, request: Request, body: Buffer, rows: Sequence[Buffer]) -> None:
-        """Count a request that was done, and what it was answered with."""
-        if isinstance(request, Append):
-            self.appends += 1
-            self.appended_rows += request.row_count
-            self.appended_bytes += len(body)
-        elif isinstance(request, Fetch):
-            self.fetches += 1
-            self.fetched_bytes += sum(map(len, rows))
+    def count(self, reply: Reply, body: Buffer, rows: Sequence[Buffer]) -> None:
+        """Count what was done. Rows of a transaction count when it is published."""
+        match reply:
+            case Appended(repeated=False):
+                self.appends += 1
+                self.appended_rows += reply.end - reply.start
+                self.appended_bytes += len(body)
+            case Staged(repeated=False):
+                self.appended_bytes += len(body)
+            case Published(repeated=False):
+                self.appends += 1
+                self.appended_rows += sum(each.end - each.start for each in reply.ranges)
+            case Fetched():
+                self.fetches += 1
+                self.fetched_bytes += sum(map(len, rows))
+            case _:
+                return
 
     def figures(self) -> dict[str, object]:
         return dict(asdict(self))

@@ -78,7 +78,7 @@ class Node:
             if self._drained is not None and self.open_count == 0:
                 self._drained.set()
             if not isinstance(reply, HeadraceError):
-                self.work.count(request, body, rows)
+                self.work.count(reply, body, rows)
             answer(reply, rows)
 
         self._try(request, body, deadline, answered)
