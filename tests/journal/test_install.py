@@ -18,7 +18,7 @@ from headrace.journal.entry import SEAL, Entry, Flaw
 from headrace.journal.install import install
 from headrace.journal.recovery import recover
 from headrace.journal.superblock import read_copies
-from headrace.model.ids import Identity, Op, ReplicaId
+from headrace.model.ids import OP_MAX, Identity, Op, ReplicaId
 from headrace.sim.counter import CounterMachine
 from headrace.storage.faults import Crash, CrashAfter, Crashed
 from headrace.storage.memory import MemoryDisk
@@ -147,6 +147,16 @@ def test_a_group_made_again_says_that_it_has_forgotten():
     block = read_copies(disk.root, CLUSTER).best
     assert block is not None
     assert block.recovering
+    assert block.suspect is None
+
+
+def test_a_group_that_takes_the_place_of_a_lost_one_says_that_something_was_there():
+    disk = MemoryDisk()
+    recover(disk.root, CLUSTER, CounterMachine(), some_options(lost=True))
+    block = read_copies(disk.root, CLUSTER).best
+    assert block is not None
+    assert block.recovering
+    assert block.suspect == (1, OP_MAX)
 
 
 def test_a_cut_of_what_was_lost_is_finished_though_it_was_committed():

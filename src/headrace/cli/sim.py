@@ -61,7 +61,7 @@ def sim(
     first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     replicas: Annotated[
         int | None,
-        typer.Option(min=2, max=7, help="Replicas of each group; by default the seed decides."),
+        typer.Option(min=1, max=7, help="Replicas of each group; by default the seed decides."),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
     budget: Annotated[
@@ -153,7 +153,7 @@ def _print(plan: Plan, report: Report) -> None:
     for outcome in report.violations:
         _print_violation(plan, outcome)
     if not report.violations:
-        say(f"no violation in {report.seeds:,} seeds")
+        say(f"no violation in {report.seeds:,} seed{'' if report.seeds == 1 else 's'}")
 
 
 def _print_violation(plan: Plan, outcome: Outcome) -> None:

@@ -41,7 +41,7 @@ from headrace.journal.snapshot import SnapshotFiles, snapshot_name
 from headrace.journal.spare import Spares
 from headrace.journal.superblock import NAMES, Superblock, SuperblockFile
 from headrace.journal.survey import Survey, survey
-from headrace.model.ids import Identity, Op
+from headrace.model.ids import OP_MAX, Identity, Op
 from headrace.storage.atomic import is_leftover
 from headrace.storage.full import is_full
 from headrace.storage.quarantine import set_aside
@@ -65,6 +65,7 @@ class Options:
     spare_count_max: int = SPARE_COUNT_MAX
     create: bool = True  # make the group if the directory is empty
     forgotten: bool = False  # a group made now may have promised things: it does not vote yet
+    lost: bool = False  # it takes the place of one that is lost: peers must not think it new
     keeper: Keeper = field(default_factory=NoFiles)
     new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
     clock: Callable[[], float] = time.monotonic
@@ -167,11 +168,12 @@ def _make(
         root(identity),
     )
     superblock = SuperblockFile(rooms.top, Superblock(identity))
-    if options.forgotten:
+    if options.forgotten or options.lost:
         # Peers tell one life of a replica from another by this number: begin at another one.
         sequence = options.new_id() % FORGOTTEN_SEQUENCE_MAX
         superblock.current = replace(superblock.current, sequence=sequence)
-    superblock.write(recovering=options.forgotten)
+    suspect = (Op(1), OP_MAX) if options.lost else None
+    superblock.write(recovering=options.forgotten or options.lost, suspect=suspect)
     rooms.spares.ensure()
     machine.restore(None)
     options.keeper.restore(None)

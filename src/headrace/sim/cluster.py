@@ -191,6 +191,8 @@ class World:
         for _ in range(GIVE_UPS_MAX):
             if not is_over and self._give_up():
                 is_over = self._until(LIVENESS_MS, self._is_converged)
+        if not is_over:
+            self._halt_for_votes()
         if not is_over and not self.halts:
             raise Violation("liveness", self._why_not())
         if not self.halts:
@@ -257,6 +259,15 @@ class World:
             if host.process is not None:
                 host.perform(host.process.member.on_give_up(op))
         return True
+
+    def _halt_for_votes(self) -> None:
+        """Name a group whose memory is gone: damage without a budget may go that far."""
+        states = [host.state for host in self.core if host.state is not None]
+        if self.swarm.is_safe or any(state.leads for state in states):
+            return
+        voters = sum(state.may_vote for state in states)
+        if voters < quorum_of(len(self.hosts)).view_change:
+            self.halts.append("fewer replicas remember than a view change needs")
 
     def _is_converged(self) -> bool:
         if not self.workload.is_done:

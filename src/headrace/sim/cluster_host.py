@@ -106,6 +106,7 @@ class Host:
     process: Process | None = None
     life: int = 0
     was_made: bool = False  # init was here, or a voter was
+    is_lost: bool = False  # what was here is gone, by damage, and nothing is made anew yet
     paused_until: int = 0
     slow: int = 1
     clock_offset: int = 0  # microseconds
@@ -130,6 +131,7 @@ class Host:
             new_id=lambda: self.rng.getrandbits(63) + 1,
             clock=lambda: 0.0,
             forgotten=self.identity.replica_count > 1 and not self.was_made,
+            lost=self.is_lost,
         )
 
     def init(self) -> None:
@@ -154,7 +156,7 @@ class Host:
         except HeadraceError as error:
             self.world.died(self, f"recovery: {type(error).__name__}: {error}")
             return
-        self.was_made = True
+        self.was_made, self.is_lost = True, False
         member = member_of(group, report, self.swarm.slots, self.rng)
         faulty = {one.op: one for one in report.faulty}
         self.process = Process(group, member, machine, report, faulty)
@@ -168,7 +170,7 @@ class Host:
         except CorruptSnapshot:
             # Only peers have the state: begin again as one who has forgotten everything.
             self.disk = MemoryDisk(hook=self.disk.hook, read_fault=self.disk.read_fault)
-            self.was_made = False
+            self.is_lost = True
             self.world.forgot(self)
             return recover(self.disk.root, self.identity, machine, self.options())
 

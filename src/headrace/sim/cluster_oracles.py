@@ -5,10 +5,12 @@ from typing import Any
 
 from headrace.journal.entry import REGISTER, SEAL, Entry
 from headrace.journal.superblock import Superblock
+from headrace.model.ids import Op
 from headrace.sim.cluster_host import Host
 from headrace.sim.cluster_machine import ADD, SESSIONS_SIZE
 from headrace.vsr import messages as vm
 from headrace.vsr.sessions import WINDOW
+from headrace.vsr.state import Status
 
 
 class Violation(Exception):
@@ -167,7 +169,7 @@ class Oracles:
         state = process.state
         if state.leads:
             self._led(host)
-        elif self.restored and state.election.merged is not None:
+        elif self.restored and state.status is Status.VIEW_CHANGE:
             self.decided(host)
         if state.commit > self.settled:
             what = f"replica {host.me} takes op {state.commit} for committed"
@@ -197,7 +199,7 @@ class Oracles:
         if log.head < last:
             what = f"view {state.view} starts with head {log.head}, op {last} is committed"
             raise Violation("committed ops survive", what)
-        checksum = log.checksum(type(log.head)(last)) if last > log.anchor else None
+        checksum = log.checksum(Op(last)) if last > log.anchor else None
         if checksum is not None and checksum != self.committed[last]:
             what = f"view {state.view} starts with another op {last} than was committed"
             raise Violation("committed ops survive", what)
@@ -213,11 +215,16 @@ class Oracles:
         if len(holders) < self.quorum:
             what = f"op {state.commit} is held by {sorted(holders)}"
             raise Violation("commit by a quorum", what)
-        for op in range(self.settled + 1, state.commit + 1):
-            checksum = state.log.checksum(type(state.commit)(op))
+        self._settle(host, state.commit)
+
+    def _settle(self, host: Host, through: Op) -> None:
+        assert host.process is not None
+        log = host.process.state.log
+        for op in range(self.settled + 1, through + 1):
+            checksum = log.checksum(Op(op))
             assert checksum is not None
             self.committed[op] = checksum
-        self.settled = state.commit
+        self.settled = max(self.settled, through)
 
     def checked_disk(self, host: Host) -> None:
         """What is durable never goes back, across restarts."""
@@ -252,8 +259,10 @@ class Oracles:
         if group.journal.durable < promised and not is_damaged:
             what = f"replica {host.me} acknowledged op {promised}, has {group.journal.durable}"
             raise Violation("acknowledged is durable", what)
+        if self.quorum == 1:  # what the only disk holds is committed
+            self._settle(host, group.journal.durable)
         for op in range(self.top + 1, group.applied + 1):
-            entry = group.journal.read(type(group.applied)(op))
+            entry = group.journal.read(Op(op))
             assert entry is not None
             result = self.model.run(entry)
             self.log[op] = Committed(entry.checksum, entry.parent, result, None)
@@ -272,6 +281,8 @@ class Oracles:
         """The log of a view is not decided by one who forgot."""
         assert host.process is not None
         state = host.process.state
+        if state.election.merged is None:
+            return
         for one, vote in state.election.votes.items():
             top = self.restored.get(one, 0)
             if vote.op < top and vote.suspect is None:

@@ -181,8 +181,9 @@ class State(Generic[E]):
 
     @property
     def is_blank(self) -> bool:
-        """Nothing was ever in this log, nor known of it."""
-        return self.log.head == 0 and self.commit == 0 and self.log_view == 0
+        """Nothing was ever in this log, nor known of it, nor lost."""
+        is_empty = self.log.head == 0 and self.commit == 0 and self.log_view == 0
+        return is_empty and self.suspect is None
 
     def send(self, to: ReplicaId, message: Message[E]) -> None:
         assert to != self.me
