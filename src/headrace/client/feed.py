@@ -140,19 +140,13 @@ class Feed:
 
     def _batches(self, fetched: Fetched, body: Buffer, start: int) -> list[pa.RecordBatch]:
         """Return the rows from `start` to before `next`, each once, or raise BadFrame."""
-        view = memoryview(body)
-        position, offset, batches = 0, start, []
-        for piece in fetched.pieces:
-            data = view[position : position + piece.size]
-            if data.nbytes != piece.size:
-                raise BadFrame(f"{piece.size} bytes of rows were promised, {data.nbytes} came")
-            if piece.checksum and xxh3_128_digest(data) != piece.checksum:
-                raise BadFrame(f"rows from {piece.first} on are not what their producer sent")
+        offset, batches = start, []
+        # All bytes are checked first: what decodes stays in the processor's cache after that.
+        for piece, data in zip(fetched.pieces, _checked(fetched, body), strict=True):
             if piece.first > offset or piece.first + piece.row_count <= offset:
                 raise BadFrame(f"rows from {piece.first} on came where {offset} is next")
             if not 0 <= piece.timestamp < _TIMESTAMP_END:
                 raise BadFrame(f"rows from {piece.first} on are of no time that can be")
-            position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT
             try:
                 rows = cut(self._rows(piece, data), piece.first, offset, fetched.next)
             except BadBatch as error:
@@ -181,6 +175,21 @@ class Feed:
             raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
         known = self.view.layouts[piece.schema_id]
         return read_entry(data, schema, piece.row_count, place, self.shape, known)
+
+
+def _checked(fetched: Fetched, body: Buffer) -> list[memoryview]:
+    """Return the bytes of each piece, as its producer sent them, or raise BadFrame."""
+    view = memoryview(body)
+    position, found = 0, []
+    for piece in fetched.pieces:
+        data = view[position : position + piece.size]
+        if data.nbytes != piece.size:
+            raise BadFrame(f"{piece.size} bytes of rows were promised, {data.nbytes} came")
+        if piece.checksum and xxh3_128_digest(data) != piece.checksum:
+            raise BadFrame(f"rows from {piece.first} on are not what their producer sent")
+        position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT
+        found.append(data)
+    return found
 
 
 def _newest(fetched: Fetched) -> int:

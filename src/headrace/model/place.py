@@ -7,6 +7,7 @@ schema version are shown in a newer one, and only columns that were asked for ar
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -110,6 +111,18 @@ def _system(source: int, place: Place, count: int) -> pa.Array:
     if source == _FROM_OFFSET:
         return pa.arange(place.first, place.first + count)
     if source == _FROM_PARTITION:
-        return pa.repeat(pa.scalar(place.partition_id, _PARTITION.type), count)
+        return _partition(place.partition_id, 1 << count.bit_length())[:count]
     assert source == _FROM_TIMESTAMP
-    return pa.repeat(pa.scalar(place.timestamp, _TIMESTAMP.type), count)
+    return _constant(_TIMESTAMP, place.timestamp, count)
+
+
+@lru_cache(maxsize=4)
+def _partition(partition_id: int, count: int) -> pa.Array:
+    return _constant(_PARTITION, partition_id, count)
+
+
+def _constant(field: pa.Field, value: int, count: int) -> pa.Array:
+    """Return a column of one value: its bytes, as often as there are rows."""
+    width = field.type.bit_width // 8
+    data = value.to_bytes(width, "little", signed=True) * count
+    return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(data)])
