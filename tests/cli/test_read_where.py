@@ -1,5 +1,6 @@
 """`--where`: it means what SQL means; what it cannot mean is shown with its place."""
 
+import operator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -105,6 +106,74 @@ def test_it_means_what_sql_means(where):
     assert found != ids("id >= 0")
 
 
+LARGE = [None, -(2**63), -1, 0, 1, 2, 20_000_000, 2**53, 2**53 + 1, 2**63 - 1]
+NUMBERS = [
+    *("1.5", "-0.5", "2.0", "2e0", "20000000.5", "9007199254740992.0", "9007199254740993"),
+    *("9223372036854775807", "9223372036854775808", "-9223372036854775808.5", "1e30", "-1e30"),
+    *("1e-30", "1e999999999999999", "-1e-999999999999999", "7" * 5_000),
+]
+HOLDS = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def numbers(where: str, values: list, kind: pa.DataType) -> list:
+    batch = pa.record_batch({"a": pa.array(values, kind)})
+    kept = parse_where(where, batch.schema).kept(batch)
+    return [each for batch in kept for each in batch["a"].to_pylist()]
+
+
+@pytest.mark.parametrize("sign", HOLDS)
+@pytest.mark.parametrize("number", NUMBERS, ids=range(len(NUMBERS)))
+def test_whole_numbers_are_compared_exactly_with_any_number(sign, number):
+    known = [each for each in LARGE if each is not None]
+    expected = [each for each in known if HOLDS[sign](each, Decimal(number))]
+    others = [each for each in known if each not in expected]
+    assert numbers(f"a {sign} {number}", LARGE, pa.int64()) == expected
+    assert numbers(f"not a {sign} {number}", LARGE, pa.int64()) == others
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "expected"),
+    [
+        ("a in (9007199254740992, 1.5)", pa.int64(), [2**53]),
+        ("a in (2.0, 1e30)", pa.int64(), [2]),
+        ("a in (1.5)", pa.int64(), []),
+        ("a not in (9007199254740993, 1.5)", pa.int64(), [2, 2**53]),
+        ("a in (2, 9007199254740992)", pa.int8(), [2]),
+        ("a in (2, 1e60, 0.0000000001)", pa.decimal128(20, 2), [2]),
+        ("a in (2.0, 1.5)", pa.float64(), [2]),
+    ],
+)
+def test_a_value_that_the_column_cannot_have_is_in_no_row(where, kind, expected):
+    values = [None, 2] if pa.types.is_int8(kind) else [None, 2, 2**53]
+    assert numbers(where, values, kind) == expected
+
+
+def test_columns_of_large_whole_numbers_and_of_floats_are_compared():
+    batch = pa.record_batch({"id": [2**60, 1], "amount": [1.5, 1.5]})
+    (kept,) = parse_where("id > amount", batch.schema).kept(batch)
+    (other,) = parse_where("amount < id", batch.schema).kept(batch)
+    assert kept["id"].to_pylist() == other["id"].to_pylist() == [2**60]
+
+
+def test_a_float32_column_equals_the_number_that_was_put_into_it():
+    assert len(numbers("a = 0.1", [0.1, 0.2], pa.float32())) == 1
+    assert len(numbers("a in (0.1)", [0.1, 0.2], pa.float32())) == 1
+
+
+def test_rows_that_cannot_be_compared_are_told_and_no_trace():
+    schema = pa.schema([("a", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    where = parse_where("a > 1", schema)
+    with pytest.raises(BadWhere, match="it cannot be evaluated"):
+        where.kept(pa.record_batch({"a": ["x"], "at": [None]}))
+
+
 def test_signs_and_quotes_have_two_spellings():
     assert ids('customer == "ann"') == ids("customer = 'ann'") == [1, 5, 9]
     assert ids("id <> 3") == ids("id != 3")
@@ -164,6 +233,8 @@ BAD = [
     ("at > '2026-11-15T10:00'", 5, "has no time zone. Write 2026-11-15T10:00Z"),
     ("at > 'soon'", 5, "'soon' is no time"),
     ("day = '2026-11-40'", 6, "expected date, found '2026-11-40'"),
+    ("id > 1e9999999999999999999999", 5, "expected int64, found '1e9999999999999999999999'"),
+    ("id in (1, 'x')", 10, "expected int64, found 'x'"),
     ("id in ()", 7, "expected a column or a value, found ')'"),
     ("id in (1, amount)", 10, "expected a value, found a column"),
     ("id is 3", 6, "expected 'null', found '3'"),

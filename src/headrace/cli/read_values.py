@@ -1,18 +1,28 @@
-"""Values in a `--where`, as values of the column that they are compared with."""
+"""Values in a `--where`, as values of the column that they are compared with.
+
+A column of whole numbers is compared with any number exactly: `id > 1.5` is `id > 1`, and a
+number beyond all that the column can have makes the comparison true, or false, for every row.
+"""
 
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
-from typing import Any
+from decimal import ROUND_FLOOR, Decimal
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.cli.read_words import BadWhere, Kind, Word
 from headrace.cli.times import moment_of
 from headrace.cli.topic_schema import type_word
 from headrace.errors import BadRequest
 
-_WHOLE_MAX = 2**63
+Expression = Any  # a pc.Expression, which has no types
+_WHOLE_MAX: Final = 2**63
+# What a comparison with a number means, if that number is not whole: one with its floor.
+_WITH_FLOOR: Final = {"less": "less_equal", "greater_equal": "greater"}
+_TRUE_BELOW: Final = frozenset({"less", "less_equal", "not_equal"})
+_TRUE_ABOVE: Final = frozenset({"greater", "greater_equal", "not_equal"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +41,24 @@ def value_of(word: Word) -> Value | None:
     return None
 
 
-def scalar_for(value: Value, kind: pa.DataType, text: str) -> pa.Scalar:
+def compared(
+    column: Expression, kind: pa.DataType, sign: str, value: Value, text: str
+) -> Expression:
+    """Compare a column of `kind` with a value. BadWhere if it is none to compare with."""
+    found = scalar_for(value, kind, text)
+    if pa.types.is_integer(kind):
+        return _whole_compared(column, sign, found)
+    return getattr(pc, sign)(column, found)
+
+
+def among(column: Expression, kind: pa.DataType, values: list[Value], text: str) -> Expression:
+    """Ask whether a column has one of the values. What it cannot have is left out."""
+    found = [scalar_for(each, kind, text) for each in values]
+    wanted = [each for each in found if _is_one_of(each, kind)]
+    return _unless_null(column, column.isin(pa.array(map(_plain, wanted), kind)))
+
+
+def scalar_for(value: Value, kind: pa.DataType, text: str) -> "pa.Scalar | Decimal":
     """Return `value` as one that a column of `kind` is compared with."""
     if value.kind is Kind.KEYWORD and value.text == "null":
         raise BadWhere(
@@ -51,7 +78,7 @@ def scalar_for(value: Value, kind: pa.DataType, text: str) -> pa.Scalar:
     return found
 
 
-def _scalar(value: Value, kind: pa.DataType) -> pa.Scalar | None:
+def _scalar(value: Value, kind: pa.DataType) -> "pa.Scalar | Decimal | None":
     if value.kind is Kind.NUMBER:
         return _number(value.text, kind)
     if value.kind is Kind.KEYWORD:
@@ -65,12 +92,44 @@ def _scalar(value: Value, kind: pa.DataType) -> pa.Scalar | None:
     return None
 
 
-def _number(text: str, kind: pa.DataType) -> Any:  # noqa: ANN401
-    is_whole = text.lstrip("-").isdigit()
+def _number(text: str, kind: pa.DataType) -> "pa.Scalar | Decimal | None":
+    if pa.types.is_integer(kind):
+        return Decimal(text)
     if pa.types.is_decimal(kind):
         return pa.scalar(Decimal(text))
-    if pa.types.is_integer(kind) and is_whole and -_WHOLE_MAX <= int(text) < _WHOLE_MAX:
-        return pa.scalar(int(text), pa.int64())
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return pa.scalar(float(text))
+    if pa.types.is_floating(kind):
+        return pa.scalar(float(text), kind)
     return None
+
+
+def _whole_compared(column: Expression, sign: str, number: Decimal) -> Expression:
+    floor = number.to_integral_value(ROUND_FLOOR)
+    if floor != number:
+        if sign in ("equal", "not_equal"):
+            return _unless_null(column, pa.scalar(sign == "not_equal"))
+        sign = _WITH_FLOOR.get(sign, sign)
+    if floor < -_WHOLE_MAX:
+        return _unless_null(column, pa.scalar(sign in _TRUE_ABOVE))
+    if floor >= _WHOLE_MAX:
+        return _unless_null(column, pa.scalar(sign in _TRUE_BELOW))
+    return getattr(pc, sign)(column, pa.scalar(int(floor), pa.int64()))
+
+
+def _unless_null(column: Expression, answer: Any) -> Expression:  # noqa: ANN401
+    """Null is neither: equal to nothing, in no list, and out of none."""
+    return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), answer)
+
+
+def _is_one_of(value: "pa.Scalar | Decimal", kind: pa.DataType) -> bool:
+    try:
+        pa.scalar(_plain(value), kind)
+    except (pa.ArrowException, OverflowError, TypeError):
+        return False
+    return True
+
+
+def _plain(value: "pa.Scalar | Decimal") -> object:
+    if not isinstance(value, Decimal):
+        return value.as_py()
+    is_whole = -_WHOLE_MAX <= value < _WHOLE_MAX and value == value.to_integral_value()
+    return int(value) if is_whole else value

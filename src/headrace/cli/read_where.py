@@ -13,12 +13,12 @@ Nothing is run that was typed: only what this grammar knows becomes an expressio
 
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.cli.read_values import Value, scalar_for, value_of
+from headrace.cli.read_values import Expression, Value, among, compared, value_of
 from headrace.cli.read_words import BadWhere, Kind, Word, words_of
 from headrace.cli.topic_schema import type_word
 from headrace.model.types import said
@@ -40,18 +40,18 @@ _MIRRORED: Final = {
     "greater": "less",
     "greater_equal": "less_equal",
 }
-Expression = Any  # a pc.Expression, which has no types
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
     """A condition, and the columns that it looks at."""
 
+    text: str
     expression: Expression
     columns: tuple[str, ...]
 
     def kept(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Return the rows for which it is true, in their order."""
+        """Return the rows for which it is true, in their order. BadWhere if it cannot be."""
         from pyarrow import acero  # it takes half a second, which other commands need not wait
 
         rows = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
@@ -59,7 +59,11 @@ class Where:
             acero.Declaration("table_source", rows),
             acero.Declaration("filter", acero.FilterNodeOptions(self.expression)),
         ]
-        found = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+        try:
+            found = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
+        except pa.ArrowException as error:
+            flaw = f"it cannot be evaluated: {said(error)}"
+            raise BadWhere(self.text, 0, flaw) from None
         return [each for each in found.to_batches() if each.num_rows]
 
 
@@ -76,11 +80,8 @@ def parse_where(text: str, schema: pa.Schema) -> Where:
     parser = _Parser(text, schema, words_of(text))
     expression = parser.either(0)
     parser.expect_end()
-    where = Where(expression, tuple(parser.columns))
-    try:
-        where.kept(pa.RecordBatch.from_pylist([], schema=schema))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise BadWhere(text, 0, f"it cannot be evaluated: {said(error)}") from None
+    where = Where(text, expression, tuple(parser.columns))
+    where.kept(pa.RecordBatch.from_pylist([], schema=schema))
     return where
 
 
@@ -153,32 +154,29 @@ class _Parser:
 
     def _in(self, column: _Column) -> Expression:
         self._expect("(")
-        values = [self._in_value(column)]
+        values = [self._in_value()]
         while self._takes(","):
-            values.append(self._in_value(column))
+            values.append(self._in_value())
         self._expect(")")
-        wanted = pa.array([each.as_py() for each in values], _common(values, column.kind))
-        # Null is in no list, and out of none.
-        unknown = pa.scalar(None, pa.bool_())
-        return pc.if_else(column.expression.is_null(), unknown, column.expression.isin(wanted))
+        return among(column.expression, column.kind, values, self.text)
 
-    def _in_value(self, column: _Column) -> pa.Scalar:
+    def _in_value(self) -> Value:
         operand = self._operand()
         if not isinstance(operand, Value):
             raise BadWhere(self.text, operand.position, "expected a value, found a column")
-        return scalar_for(operand, column.kind, self.text)
+        return operand
 
     def _compared(
         self, left: "_Column | Value", sign: str, right: "_Column | Value"
     ) -> Expression:
-        compare = getattr(pc, sign)
         if isinstance(left, _Column) and isinstance(right, _Column):
-            return compare(left.expression, right.expression)
+            one, other = _alike(left, right)
+            return getattr(pc, sign)(one, other)
         if isinstance(left, _Column) and isinstance(right, Value):
-            return compare(left.expression, scalar_for(right, left.kind, self.text))
+            return compared(left.expression, left.kind, sign, right, self.text)
         if isinstance(left, Value) and isinstance(right, _Column):
-            mirrored = getattr(pc, _MIRRORED.get(sign, sign))
-            return mirrored(right.expression, scalar_for(left, right.kind, self.text))
+            mirrored = _MIRRORED.get(sign, sign)
+            return compared(right.expression, right.kind, mirrored, left, self.text)
         hint = f"There are {said(', '.join(self.schema.names))}"
         raise BadWhere(self.text, left.position, "neither side is a column", hint=hint)
 
@@ -233,11 +231,15 @@ class _Parser:
         return BadWhere(self.text, self.word.position, flaw, hint=hint)
 
 
-def _common(values: list[pa.Scalar], kind: pa.DataType) -> pa.DataType:
-    """Return the type of a list of values: the column's, or one that they all have."""
-    kinds = {each.type for each in values}
-    if len(kinds) == 1:
-        return kinds.pop()
-    if pa.types.is_decimal(kind):
-        return pa.decimal128(38, max(each.scale for each in kinds))
-    return pa.float64()
+def _alike(left: _Column, right: _Column) -> tuple[Expression, Expression]:
+    """Return two columns to be compared. Beside floats, whole numbers are floats, as in SQL."""
+    pair = (left, right)
+    if not any(pa.types.is_floating(each.kind) for each in pair):
+        return left.expression, right.expression
+    one, other = (
+        each.expression.cast(pa.float64(), safe=False)
+        if pa.types.is_integer(each.kind)
+        else each.expression
+        for each in pair
+    )
+    return one, other
