@@ -1,4 +1,4 @@
-"""Headrace: a durable, replicated log for Arrow data that feeds Spark."""
+"""Headrace: a durable log for Arrow data that feeds Spark."""
 
 from typing import TYPE_CHECKING
 

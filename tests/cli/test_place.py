@@ -44,6 +44,13 @@ def test_a_directory_is_made_by_creating(tmp_path):
         assert log.topics() == ["default/a"]
 
 
+def test_an_empty_name_is_not_this_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = headrace_here("topic", "create", "a", "--schema", "id:int64", "--data", "")
+    assert ended.code == Exit.USAGE
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_node_that_is_not_there_is_unavailable():
     ended = headrace_here("topic", "list", "--address", "127.0.0.1:1", "--timeout", "1s")
     assert ended.code == Exit.UNAVAILABLE

@@ -99,14 +99,15 @@ def test_the_json_is_the_picture(filled):
     assert told.reconciler.builds == 1
 
 
-def test_a_log_that_nobody_serves_is_opened_and_said_to_be_not_running(filled):
+def test_a_log_that_nobody_serves_is_opened_and_said_to_be_not_running(filled, monkeypatch):
     path, process, _ = filled
     process.terminate()
     process.wait(SECONDS_MAX)
     ended = status("--data", path)
     assert ended.returncode == 0
     assert "not running" in ended.stdout.splitlines()[0]
-    assert json.loads(status("--data", path, "--json").stdout)["node"]["served"] is False
+    monkeypatch.setenv("HEADRACE_DATA", str(path))  # named in this way it is the same
+    assert json.loads(status("--json").stdout)["node"]["served"] is False
 
 
 def test_a_group_that_refuses_is_named_and_the_exit_code_is_5(filled):

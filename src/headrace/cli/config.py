@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from headrace.cli.config_options import ConfigFile, Settings, flags_of
-from headrace.cli.exits import Exit
+from headrace.cli.exits import Exit, NotFound
 from headrace.cli.output import Json, Shape, console, print_json, say
 from headrace.errors import BadConfig
 from headrace.node.config import Layer, Traced, toml_of, trace
@@ -97,6 +97,8 @@ def validate(
 
         headrace config validate /etc/headrace/headrace.toml --json
     """
+    if not file.exists():
+        raise NotFound(f"{str(file)!r} is not there", hint="Name a TOML file")
     try:
         traced = trace(file, os.environ, {})
     except BadConfig as error:

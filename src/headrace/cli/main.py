@@ -4,15 +4,22 @@ Each command's module puts itself on the app with `register(app)`. The everyday 
 alone, so that they start quickly; help and the others load all.
 """
 
+import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from contextlib import suppress
+from typing import Annotated, Final, Protocol
 
 import typer
 
 from headrace import __version__
 from headrace.cli.exits import Exit, exit_code
-from headrace.errors import HeadraceError
+from headrace.cli.output import PipeClosed
+from headrace.errors import HeadraceError, StorageFailed
+
+VERDICTS: Final = frozenset(
+    {"bench", "demo", "doctor", "inspect", "prove", "sim"}
+)  # 0: it holds
 
 
 class Command(Protocol):
@@ -23,20 +30,44 @@ class Command(Protocol):
 
 def main() -> None:
     """Run one command and exit with its code. What Headrace raises is told, not traced."""
+    _open_closed_streams()
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        made(sys.argv[1] if len(sys.argv) > 1 else "")()
+        made(word)()
     except HeadraceError as error:
+        if isinstance(error, StorageFailed):
+            _forget_output()
         typer.echo(f"headrace: {error}", err=True)
         sys.exit(exit_code(error))
+    except PipeClosed:
+        _forget_output()
+        sys.exit(Exit.FAILURE if word in VERDICTS else Exit.OK)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
+
+
+def _open_closed_streams() -> None:
+    """Put nothing where a standard stream is closed: else a socket may get its number."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it takes the lowest number that is free
+            if name != "stdin":  # `produce` says that it is closed
+                setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _forget_output() -> None:
+    """What is still to be printed goes nowhere, without a word at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def made(word: str = "") -> typer.Typer:
     """Return the app: with the command called `word` alone, or with all of them."""
     app = typer.Typer(
         name="headrace",
-        help="A durable, replicated log for Arrow data that feeds Spark.",
+        help="A durable log for Arrow data that feeds Spark.",
         no_args_is_help=True,
         rich_markup_mode="markdown",
         add_completion=False,

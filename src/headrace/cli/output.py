@@ -4,8 +4,9 @@ With `--json` a command prints one JSON object, whose shape is a struct beside t
 """
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, TextIO, cast
 
 import msgspec
 import typer
@@ -14,11 +15,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from headrace.cli.exits import Cancelled
+from headrace.errors import StorageFailed
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 _WIDTH_OF_A_FILE = 10_000  # lines that go into a pipe are not folded
+
+
+class PipeClosed(Exception):
+    """Nobody reads what a command prints any more: `| head` has seen enough."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +36,9 @@ def print_json(value: Shape) -> None:
     data = msgspec.json.encode(value, order="deterministic")
     if sys.stdout.isatty():
         data = msgspec.json.format(data, indent=2)
-    sys.stdout.write(data.decode() + "\n")
-    sys.stdout.flush()
+    out = _Output()
+    out.write(data.decode() + "\n")
+    out.flush()
 
 
 def print_table(heads: Sequence[str], lines: Sequence[Sequence[str]], title: str = "") -> None:
@@ -49,12 +56,38 @@ def console() -> Console:
     """Return where data goes. It heeds NO_COLOR, and folds nothing in a pipe."""
     is_terminal = sys.stdout.isatty()
     return Console(
-        file=sys.stdout,
+        file=cast("TextIO", _Output()),
         highlight=False,
         emoji=False,  # `:x:` in a value is no picture
         soft_wrap=not is_terminal,
         width=None if is_terminal else _WIDTH_OF_A_FILE,
     )
+
+
+class _Output:
+    """Standard output. What cannot be printed is told; that nobody reads any more is not."""
+
+    def write(self, text: str) -> int:
+        with _told():
+            return sys.stdout.write(text)
+
+    def flush(self) -> None:
+        with _told():
+            sys.stdout.flush()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(sys.stdout, name)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise PipeClosed from None
+    except OSError as error:
+        hint = "Make room where it goes, and repeat"
+        raise StorageFailed("standard output", "write", error, hint=hint) from error
 
 
 def words() -> Console:

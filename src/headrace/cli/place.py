@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -29,12 +30,26 @@ TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
 TIMEOUT: Final = "30s"
 LOOK_SECONDS: Final = 0.02
 TELL_SECONDS: Final = 2.0
+IDLE_SECONDS: Final = (
+    5.0  # without a request, whoever uses the log through us is not waited for
+)
+
+
+def directory(text: str) -> Path:
+    """Take a directory's name. Of an empty one the shell knows more: a variable was not set."""
+    if not text:
+        raise typer.BadParameter("it is empty; name a directory, '.' for this one")
+    if Path(text).is_file():
+        raise typer.BadParameter(f"{text!r} is a file")
+    return Path(text)
+
 
 Data = Annotated[
     Path | None,
     typer.Option(
         "--data",
-        file_okay=False,
+        parser=directory,
+        metavar="DIR",
         help=f"The log's directory; {DATA_VARIABLE} if not given.",
         rich_help_panel="Which log",
     ),
@@ -57,19 +72,55 @@ Timeout = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a log is: one of both, as the command or a variable named it."""
+
+    data: Path | None
+    address: str | None
+
+    def is_of(self, log: headrace.Log) -> bool:
+        """Say whether the log is a node of this process, in the directory."""
+        return self.data is not None and log.address != self.socket
+
+    @property
+    def socket(self) -> str:
+        return f"unix:{self.data / SOCKET_NAME}" if self.data is not None else ""
+
+
+def place_of(data: Path | None, address: str | None) -> Place:
+    """Take what the command says, and variables if it says nothing."""
+    if data is None and address is None:
+        data, address = _from_environment()
+    if data is not None and address is not None:
+        raise BadRequest(
+            "a directory and an address are given",
+            hint=f"Use --data or --address, and look at {DATA_VARIABLE} and {ADDRESS_VARIABLE}",
+        )
+    if data is None and address is None:
+        raise BadRequest(
+            "no log is named", hint="Add --data DIR, or --address HOST:PORT for a running node"
+        )
+    return Place(data, address)
+
+
 @contextmanager
 def opened(
     data: Path | None, address: str | None, timeout: str = TIMEOUT, *, create: bool = False
 ) -> Iterator[headrace.Log]:
     """Give the log for as long as this lasts. A directory is made only if `create`."""
-    with closing(_open(data, address, timeout, create=create)) as log:
+    place = place_of(data, address)
+    with closing(_open(place, timeout, create=create)) as log:
         yield log
-        if data is not None:
-            _await_guests(data)
+        if place.data is not None:
+            _await_guests(place.data)
 
 
 def _await_guests(data: Path) -> None:
-    """Go on for other processes that use the log through us: `read … | produce …` is two."""
+    """Go on for other processes that use the log through us: `read … | produce …` is two.
+
+    One that asks nothing for a while is not waited for: it may wait for us in turn.
+    """
     from headrace.client.home import home_of
 
     home = home_of(str(data))
@@ -79,30 +130,22 @@ def _await_guests(data: Path) -> None:
     sys.stdout.flush()
     with open(os.devnull, "wb") as nothing, suppress(OSError, ValueError):
         os.dup2(nothing.fileno(), sys.stdout.fileno())
-    told_at = time.monotonic() + TELL_SECONDS
-    while home.channel.guest_count:
+    began = active_at = time.monotonic()
+    told_at, asked = began + TELL_SECONDS, home.channel.guest_requests
+    while home.channel.guest_count and time.monotonic() < active_at + IDLE_SECONDS:
         time.sleep(LOOK_SECONDS)
+        if asked != home.channel.guest_requests:
+            asked, active_at = home.channel.guest_requests, time.monotonic()
         if time.monotonic() >= told_at:
             say(f"done; another process uses {data} through this one, which waits for it")
             told_at = math.inf
 
 
-def _open(
-    data: Path | None, address: str | None, timeout: str, *, create: bool
-) -> headrace.Log:
-    if data is None and address is None:  # what is said in the command goes before variables
-        data, address = _from_environment()
-    if data is not None and address is not None:
-        raise BadRequest(
-            "a directory and an address are given",
-            hint=f"Use --data or --address, and look at {DATA_VARIABLE} and {ADDRESS_VARIABLE}",
-        )
-    if address is not None:
-        return headrace.connect(address, os.environ.get(TOKEN_VARIABLE), timeout)
-    if data is None:
-        raise BadRequest(
-            "no log is named", hint="Add --data DIR, or --address HOST:PORT for a running node"
-        )
+def _open(place: Place, timeout: str, *, create: bool) -> headrace.Log:
+    if place.address is not None:
+        return headrace.connect(place.address, os.environ.get(TOKEN_VARIABLE), timeout)
+    data = place.data
+    assert data is not None
     if not create and not data.is_dir():
         raise NotFound(
             f"directory {str(data)!r} is not there",
@@ -117,7 +160,7 @@ def _open(
     except DirectoryHeld:
         if not (data / SOCKET_NAME).exists():  # its process was told not to listen there
             raise
-        return headrace.connect(f"unix:{data / SOCKET_NAME}", timeout=timeout)
+        return headrace.connect(place.socket, timeout=timeout)
 
 
 def _from_environment() -> tuple[Path | None, str | None]:

@@ -13,7 +13,7 @@ import uvloop
 
 from headrace import __version__
 from headrace.cli.config_options import ConfigFile, Settings, flags_of
-from headrace.cli.place import DATA_VARIABLE
+from headrace.cli.place import DATA_VARIABLE, directory
 from headrace.node.config import load
 from headrace.node.events import configure, event
 from headrace.node.settings import Config
@@ -34,7 +34,8 @@ def serve(
     data: Annotated[
         Path,
         typer.Option(
-            file_okay=False,
+            parser=directory,
+            metavar="DIR",
             envvar=DATA_VARIABLE,
             show_envvar=False,
             help=f"The data directory, made if it is not there; {DATA_VARIABLE} if not given.",

@@ -8,12 +8,11 @@ import typer
 
 from headrace.cli.exits import Exit
 from headrace.cli.output import Json, console, print_json
-from headrace.cli.place import Address, Data, Timeout, opened
+from headrace.cli.place import Address, Data, Timeout, opened, place_of
 from headrace.cli.status_read import look
 from headrace.cli.status_view import drawn
 from headrace.cli.status_watch import watch as watch_node
 from headrace.errors import Unavailable
-from headrace.wire.address import SOCKET_NAME
 
 TIMEOUT = "5s"  # a node that does not answer is what somebody wants to know soon
 
@@ -47,11 +46,11 @@ def status(
         headrace status --data ./data --json | jq '.lags[0]'
     """
     is_watched = watch and not as_json and sys.stdout.isatty()
-    with opened(data, address, timeout) as log:
-        # A directory that a process serves is reached through its socket.
-        is_served = data is None or log.address == f"unix:{data / SOCKET_NAME}"
+    place = place_of(data, address)
+    with opened(place.data, place.address, timeout) as log:
+        is_served = not place.is_of(log)
         if is_watched:
-            _require_served(data, is_served=is_served)
+            _require_served(place.data, is_served=is_served)
             watch_node(log, console())
             return
         picture = look(log, served=is_served)

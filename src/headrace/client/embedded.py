@@ -55,6 +55,11 @@ class EmbeddedChannel:
         """How many connections other processes have to this node. Any thread may ask."""
         return self._serving.traffic.connections_open
 
+    @property
+    def guest_requests(self) -> int:
+        """How much other processes have asked so far. Any thread may ask."""
+        return self._serving.traffic.frames_in
+
     async def call(
         self,
         request: Request,

@@ -31,7 +31,7 @@ from headrace.client.values import (
     TopicSummary,
     Trimmed,
 )
-from headrace.errors import HeadraceError
+from headrace.errors import BadRequest, HeadraceError
 
 __all__ = [
     "Appended",
@@ -76,7 +76,7 @@ def open(  # noqa: A001
     # A program that only connects does not need a node.
     from headrace.client.home import Guest, enter
 
-    seconds = duration(timeout, "timeout").seconds
+    seconds = _seconds(timeout)
     home = enter(path_of(path, "path"), settings, _release())
     log = Log(AsyncLog(Guest(home), seconds), home.runner, home.leave)
     _open_logs.add(log)
@@ -92,7 +92,7 @@ async def open_async(
     """Open the log in directory `path`, for asyncio. See `open`."""
     from headrace.client.home import Guest, enter
 
-    seconds = duration(timeout, "timeout").seconds
+    seconds = _seconds(timeout)
     home = await asyncio.to_thread(enter, path_of(path, "path"), settings, _release())
     return AsyncLog(Guest(home), seconds)
 
@@ -116,13 +116,20 @@ async def connect_async(
     timeout: str | float = TIMEOUT,  # noqa: ASYNC109
 ) -> AsyncLog:
     """Connect to a node, for asyncio. See `connect`."""
-    seconds = duration(timeout, "timeout").seconds
+    seconds = _seconds(timeout)
     word(address, "address")
     if token is not None:
         word(token, "token")
     channel = RemoteChannel(address, token, _release())
     await channel.connect(now() + seconds)
     return AsyncLog(channel, seconds)
+
+
+def _seconds(timeout: str | float) -> float:
+    seconds = duration(timeout, "timeout").seconds
+    if seconds <= 0:
+        raise BadRequest(f"a timeout of {timeout!r} leaves no time to ask", hint='Say "30s"')
+    return seconds
 
 
 def _release() -> str:

@@ -1,6 +1,7 @@
 """The framed protocol over TCP."""
 
 import asyncio
+import os
 from typing import Final
 
 from headrace.errors import BadConfig
@@ -35,7 +36,7 @@ async def listen_tcp(
     except (OSError, UnicodeError, OverflowError) as error:
         raise BadConfig(
             "listen.address",
-            f"cannot listen at {_shown(host, port)}: {error}",
+            f"cannot listen at {_shown(host, port)}: {_reason(error)}",
             hint="Check the address, and that nobody else listens there",
         ) from error
     found_host, found_port = server.sockets[0].getsockname()[:2]
@@ -45,3 +46,9 @@ async def listen_tcp(
 
 def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reason(error: Exception) -> str:
+    """Say it in the system's words; uvloop adds the address, which is said already."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number is not None and number > 0 else str(error)
