@@ -127,6 +127,15 @@ def test_one_column_of_nulls_is_kept_by_csv():
     assert read(data, Format.CSV, table.schema).equals(table)
 
 
+def test_csv_writes_floats_so_that_they_are_guessed_to_be_floats():
+    values = [3.0, -0.0, 1e15, 0.1, None, 1e300, math.inf]
+    table = pa.table({"x": values, "small": pa.array([123456792.0] * 7, pa.float32())})
+    data = written(table, Format.CSV)
+    assert data.split(b"\n")[:3] == [b'"x","small"', b"3.0,123456790.0", b"-0.0,123456790.0"]
+    assert guessed(written(table.slice(0, 1), Format.CSV), Format.CSV).field(0).type == "double"
+    assert same(read(data, Format.CSV, table.schema), table)
+
+
 def test_csv_tells_null_from_empty_text_and_takes_what_quotes_hold():
     schema = schema_of({"a": "string", "b": "int64"})
     data = b'b,a\r\n1,"x\ny, ""z"""\r\n2,\r\n\r\n3,""\r\n'

@@ -5,11 +5,10 @@ from contextlib import contextmanager
 from typing import BinaryIO, Final, Protocol
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 
 from headrace.cli.formats import Format
-from headrace.cli.formats_text import encode_rows, text_column
+from headrace.cli.formats_text import csv_lines, encode_rows
 from headrace.errors import BadRequest
 
 ROW_GROUP_SIZE: Final = 16 * 1024 * 1024  # bytes of Arrow data in one row group, about
@@ -59,18 +58,14 @@ class CsvWriter:
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file
         self._schema = schema
-        head = pa.schema([pa.field(name, pa.string()) for name in schema.names])
-        self._write(pa.RecordBatch.from_pylist([], schema=head), has_head=True)
+        names = [pa.array([name]) for name in schema.names]
+        self._file.write(csv_lines(pa.RecordBatch.from_arrays(names, names=schema.names)))
+        self._file.flush()
 
     def write(self, batch: pa.RecordBatch) -> None:
         check_schema(batch, self._schema)
         for piece in pieces(batch):
-            columns = [text_column(each) for each in piece.columns]
-            self._write(pa.RecordBatch.from_arrays(columns, names=piece.schema.names))
-
-    def _write(self, batch: pa.RecordBatch, *, has_head: bool = False) -> None:
-        options = pyarrow.csv.WriteOptions(include_header=has_head)
-        pyarrow.csv.write_csv(batch, self._file, options)
+            self._file.write(csv_lines(piece))
         self._file.flush()
 
 
