@@ -156,3 +156,11 @@ def test_lost_metadata_is_said_with_the_names_behind_it(log):
     ended = headrace_command("doctor", str(log))
     assert ended.returncode == Exit.INTEGRITY
     assert "topics made behind it: shop/orders, shop/items" in ended.stdout
+
+
+def test_a_salvage_that_cannot_count_its_loss_exits_with_6_and_says_so(log, tmp_path):
+    shutil.rmtree(log / harm.SHARD)
+    ended = headrace_command("doctor", str(log), "--salvage", str(tmp_path / "new"))
+    assert ended.returncode == Exit.INTEGRITY
+    assert f"Lost: {harm.SHARD}: every row of 2 topics." in ended.stdout
+    assert "no row missing" not in ended.stdout

@@ -1,7 +1,7 @@
-"""One log for all tests, made once by a real node; each test harms a copy."""
+"""Logs for all tests, each made once by a real node; each test harms a copy."""
 
 import pytest
-from tests.doctor import logs
+from tests.doctor import logs, two_shards
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +20,25 @@ def log(healthy, tmp_path):
 @pytest.fixture
 def appended(healthy):
     return healthy[1]
+
+
+@pytest.fixture(scope="session")
+def twins(tmp_path_factory):
+    """A small log of two shards as a clean stop and as a kill leave it, and its rows."""
+    room = tmp_path_factory.mktemp("twins")
+    return room / "stopped", room / "killed", two_shards.fill(room / "stopped", room / "killed")
+
+
+@pytest.fixture
+def stopped(twins, tmp_path):
+    return logs.copy_of(twins[0], tmp_path / "data")
+
+
+@pytest.fixture
+def killed(twins, tmp_path):
+    return logs.copy_of(twins[1], tmp_path / "data")
+
+
+@pytest.fixture
+def counts(twins):
+    return twins[2]

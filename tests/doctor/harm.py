@@ -98,6 +98,10 @@ def flip(path: Path, position: int, bit: int = 3) -> None:
     path.write_bytes(flipped(path.read_bytes(), position * 8 + bit))
 
 
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
 def segments(log: Path) -> list[tuple[Path, int, int, int]]:
     """Return each segment of shop/orders with its partition, first and end."""
     found = []

@@ -79,15 +79,24 @@ def print_salvage(account: Account, new: Path) -> None:
     print_table(("topic", "partition", "old rows", "new rows", ""), lines)
     screen = console()
     screen.print()
-    for said in (*account.lost, *account.words):
+    for said in account.lost:
+        screen.print(Text(f"Lost: {said}.", style="bold red"))
+    for said in account.words:
         screen.print(Text(f"{said[0].upper()}{said[1:]}.", style="yellow"))
-    missing = f"{count(account.missing_count, 'row')} missing" if account.missing_count else ""
-    verdict = missing or ("no row missing" if account.is_whole else "see above")
     colour = _COLOURS[Severity.OK if account.is_whole else Severity.DAMAGE]
-    text = (
-        f"{count(account.row_count, 'row')} in {new}, each read back and compared; {verdict}."
-    )
+    rows = count(account.row_count, "row")
+    text = f"{rows} in {new}, each read back and compared; {_outcome(account)}."
     screen.print(Text(text, style=colour))
+
+
+def _outcome(account: Account) -> str:
+    """Say in one clause what is missing; "no row" only where nothing is lost."""
+    if account.is_whole:
+        return "no row missing"
+    if not account.missing_count:
+        return "what is lost is said above"
+    missing = f"{count(account.missing_count, 'row')} missing"
+    return f"{missing}, and what is said above" if account.lost else missing
 
 
 def _partition_lines(one: PartitionAccount) -> list[tuple[str, ...]]:

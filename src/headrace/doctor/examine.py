@@ -11,20 +11,19 @@ counts as damage only if it is found each time.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headrace.doctor.deep import CarryState, CarryTask, State, Task, check_all, size_of
+from headrace.doctor.deep import CarryTask, State, Task, check_all, size_of
 from headrace.doctor.entries import Entries
-from headrace.doctor.finding import PUT_BACK_OR_SALVAGE, Finding, Rows, Severity, ops
+from headrace.doctor.finding import Finding, Severity
 from headrace.doctor.group import GroupSight, look_at_group
-from headrace.doctor.group_words import GroupWords
+from headrace.doctor.log_words import LogSight, log_findings, newest_snapshot
 from headrace.doctor.names import Names
 from headrace.doctor.replay import MetadataReplayed, replay_metadata
 from headrace.doctor.rooms import strangers
-from headrace.doctor.segments import SegmentState, SegmentTask
+from headrace.doctor.segments import SegmentTask
 from headrace.doctor.shard import ShardSight, look_at_shard, placed
-from headrace.doctor.shard_words import ShardWords
 from headrace.doctor.sight import Sight
 from headrace.doctor.who import Who, who_is
 from headrace.errors import HeadraceError
@@ -87,22 +86,6 @@ class Examination:
         return [one for one in self.findings if one.severity is Severity.NOTE]
 
 
-@dataclass(slots=True)
-class LogSight:
-    """Everything that is known of a log, in memory. Close it."""
-
-    who: Who
-    metadata_group: GroupSight
-    metadata: MetadataReplayed | None
-    names: Names
-    shards: dict[GroupId, ShardSight] = field(default_factory=dict)
-
-    def close(self) -> None:
-        self.metadata_group.close()
-        for shard in self.shards.values():
-            shard.close()
-
-
 def examine(path: str, *, deep: bool = False, tell: Tell = say_nothing) -> Examination:
     """Look at the log in `path`. Only a path that is none raises."""
     started = time.monotonic()
@@ -132,10 +115,9 @@ def _look(path: str, deep: bool, tell: Tell) -> Examination:
     log = look_at_log(root, who, tell)
     try:
         states = _deep(log, found, tell) if deep else {}
-        found.findings += _metadata_findings(log)
+        found.findings += log_findings(log, states)
         found.groups.append(_metadata_summary(log))
         for number, shard in log.shards.items():
-            found.findings += _shard_findings(log, number, shard, states)
             found.groups.append(_shard_summary(number, shard))
     finally:
         log.close()
@@ -228,63 +210,6 @@ def carry_tasks(shard: ShardSight) -> list[CarryTask]:
     ]
 
 
-def _metadata_findings(log: LogSight) -> list[Finding]:
-    group, done = log.metadata_group, log.metadata
-    where = f"{GROUPS}/{group_name(METADATA)}"
-    if group.is_empty and any(not shard.group.is_empty for shard in log.shards.values()):
-        return [_gone(where, "which topics there are: names, schemas, retention")]
-
-    def loss_of(first: Op, last: Op) -> tuple[str, tuple[Rows, ...]]:
-        behind = (
-            ""
-            if done is None or not done.names_behind
-            else (f"; topics made behind it: {', '.join(done.names_behind)}")
-        )
-        return f"changes of topics: what {ops(first, last)} did is not known{behind}", ()
-
-    covered = group.plan.base if group.plan else _newest(group)
-    return GroupWords(group, where, covered, loss_of).findings()
-
-
-def _gone(where: str, lost: str) -> Finding:
-    return Finding(
-        Severity.DAMAGE,
-        "group-gone",
-        where,
-        "the group's files are gone",
-        "a start refuses this group, and makes no empty one in its place",
-        lost,
-        f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
-    )
-
-
-def _shard_findings(
-    log: LogSight,
-    number: GroupId,
-    shard: ShardSight,
-    states: Mapping[tuple[GroupId, str], State],
-) -> list[Finding]:
-    where = f"{GROUPS}/{group_name(number)}"
-    state = log.names.metadata
-    topics = (
-        [] if state is None else [one for one in state.topics.values() if one.shard == number]
-    )
-    if shard.group.is_empty:
-        return [_gone(where, f"every row of {len(topics)} topics")] if topics else []
-    own = {name: one for (group, name), one in states.items() if group == number}
-    segments = {name: one for name, one in own.items() if isinstance(one, SegmentState)}
-    carries = {name: one for name, one in own.items() if isinstance(one, CarryState)}
-    words = ShardWords(shard, where, log.names, segments, carries)
-    plan = shard.group.plan
-    covered = plan.base if plan else shard.snapshot_op
-    found = GroupWords(shard.group, where, covered, words.loss_of).findings()
-    return [*found, *words.findings()]
-
-
-def _newest(group: GroupSight) -> Op:
-    return group.snapshots[0].op if group.snapshots else Op(0)
-
-
 def _start(group: GroupSight) -> str:
     if group.is_empty:
         return "makes a new group"
@@ -301,7 +226,7 @@ def _metadata_summary(log: LogSight) -> GroupSummary:
     return GroupSummary(
         METADATA,
         group.scan.head,
-        _newest(group),
+        newest_snapshot(group),
         len(group.scan.files),
         0,
         0,

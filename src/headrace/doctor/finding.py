@@ -28,6 +28,18 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """What is lost with some part of a log."""
+
+    words: str
+    rows: tuple[Rows, ...] = ()
+    is_counted: bool = True  # False: more than `rows`, or nobody knows what
+
+
+NOTHING = Loss("nothing")
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that was found. `file` is relative to the data directory."""
 
@@ -42,6 +54,7 @@ class Finding:
     first_op: int | None = None
     last_op: int | None = None
     rows: tuple[Rows, ...] = ()  # that cannot be read, where that is known
+    is_counted: bool = True  # False: more is lost than `rows`, or nobody knows what
 
     @property
     def where(self) -> str:
@@ -55,6 +68,36 @@ class Finding:
     def key(self) -> tuple[object, ...]:
         """What is equal when the same thing is found again."""
         return self.kind, self.file, self.position, self.first_op
+
+
+def damage(
+    kind: str,
+    file: str,
+    what: str,
+    meaning: str,
+    loss: Loss,
+    helps: str,
+    *,
+    severity: Severity = Severity.DAMAGE,
+    position: int | None = None,
+    first_op: int | None = None,
+    last_op: int | None = None,
+) -> Finding:
+    """Make a finding of something that costs what `loss` says."""
+    return Finding(
+        severity,
+        kind,
+        file,
+        what,
+        meaning,
+        loss.words,
+        helps,
+        position,
+        first_op,
+        last_op,
+        loss.rows,
+        loss.is_counted,
+    )
 
 
 PUT_BACK = "Put the file back from a copy"

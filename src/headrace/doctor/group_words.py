@@ -1,29 +1,31 @@
 """What was found in one group's superblock, snapshots and journal, in words."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from headrace.doctor.finding import (
+    NOTHING,
     PUT_BACK,
     PUT_BACK_OR_SALVAGE,
     Finding,
-    Rows,
+    Loss,
     Severity,
     count,
+    damage,
 )
 from headrace.doctor.group import JOURNAL, SNAPSHOTS, GroupSight, cause_text, flaw_text
+from headrace.doctor.journal_words import REFUSES, JournalWords, LossOf
+from headrace.doctor.sight import Sight
 from headrace.errors import Corrupt, ForeignFile, HeadraceError, TooFewSlots, UnsupportedFormat
 from headrace.journal.entry import Flaw
-from headrace.journal.file import BLOCK_SIZE, file_name
-from headrace.journal.findings import Faulty, Gap, TornTail
+from headrace.journal.file import first_op_of
+from headrace.journal.findings import TornTail
 from headrace.journal.snapshot import snapshot_name
 from headrace.journal.superblock import NAMES, Superblock, decode
 from headrace.model.ids import OP_MAX, Op
 
-# What is lost with these ops, in words and, where that is known, as rows.
-LossOf = Callable[[Op, Op], tuple[str, tuple[Rows, ...]]]
-
-_REFUSES = "a start of this group refuses"
+_STATE = "the state at that op: cursors, and which entries belong to which rows"
 
 
 @dataclass(slots=True)
@@ -41,11 +43,7 @@ class GroupWords:
             *self._misfits(),
             *self._superblocks(),
             *self._snapshots(),
-            *self._headers(),
-            *self._entries(),
-            *self._breaks_and_gaps(),
-            *self._rubble(),
-            *self._tail(),
+            *self._journal(),
         ]
         refusal = self.sight.refusal
         is_told = any(one.severity is Severity.DAMAGE for one in found)
@@ -53,25 +51,54 @@ class GroupWords:
             found.append(self._refusal(refusal))
         return found
 
+    def _journal(self) -> list[Finding]:
+        told = {PurePath(str(getattr(one, "path", ""))).name for one in self.sight.misfits}
+        return JournalWords(self.sight, self.where, self.covered, self.loss_of, told).findings()
+
     def _file(self, path: str) -> str:
         return self.where + path.removeprefix(self.sight.room.path)
 
     def _misfits(self) -> Iterator[Finding]:
         for error in self.sight.misfits:
             kind, what = "superblock-fork", cause_text(error)
-            meaning = f"{_REFUSES}: one of the two was copied from elsewhere"
+            meaning = f"{REFUSES}: one of the two was copied from elsewhere"
             helps = "Put the right copy back"
             if isinstance(error, ForeignFile):
                 kind = "foreign-file"
                 what = f"its {error.field} should be {error.expected}, is {error.found}"
-                meaning = f"it belongs to another log, and {_REFUSES} while it is here"
+                meaning = f"it belongs to another log, and {REFUSES} while it is here"
                 helps = "Move it to where it belongs, and put this log's own file back"
             elif isinstance(error, UnsupportedFormat):
-                kind, meaning = "newer-format", f"a newer release wrote it, and {_REFUSES}"
+                kind, meaning = "newer-format", f"a newer release wrote it, and {REFUSES}"
                 helps = "Start that release"
-            path = self._file(str(getattr(error, "path", "")))
-            lost = "nothing, if what should be here is elsewhere"
-            yield Finding(Severity.DAMAGE, kind, path, what, meaning, lost, helps)
+            path = str(getattr(error, "path", ""))
+            yield damage(kind, self._file(path), what, meaning, self._misfit_loss(path), helps)
+
+    def _misfit_loss(self, path: str) -> Loss:
+        """Say what is lost if the file that should be here is nowhere else."""
+        place = PurePath(path)
+        first = first_op_of(place.name)
+        if place.parent.name == JOURNAL and first is not None:
+            last = self._last_in(first)
+            return NOTHING if last <= self.covered else self.loss_of(first, last)
+        if place.parent.name == SNAPSHOTS and self.sight.plan is None:
+            return Loss(_STATE, is_counted=False)
+        return self._superblock_loss() if place.name in NAMES else NOTHING
+
+    def _last_in(self, first: Op) -> Op:
+        """Return the last op that the journal file of `first` can have had."""
+        names = Sight(f"{self.sight.room.path}/{JOURNAL}").names()
+        above = [op for op in map(first_op_of, names) if op is not None and op > first]
+        return Op(min(above) - 1) if above else OP_MAX
+
+    def _superblock_loss(self) -> Loss:
+        """Without a superblock, only the journal tells a torn tail from damage."""
+        if self.sight.survey.superblock is None and isinstance(
+            self.sight.scan.ending, TornTail
+        ):
+            what = "whether the unfinished append at the journal's end was acknowledged"
+            return Loss(f"{what} is not known", is_counted=False)
+        return Loss("nothing that the journal or a snapshot still proves")
 
     def _superblocks(self) -> Iterator[Finding]:
         copies = self.sight.survey.copies
@@ -93,14 +120,13 @@ class GroupWords:
                     position=0,
                 )
             elif flaw is not None:
-                yield Finding(
-                    Severity.DAMAGE,
+                yield damage(
                     "superblock-lost",
                     path,
                     flaw_text(flaw),
                     "neither copy can be read: a start makes the record again from snapshots "
                     "and journal, and cannot tell whether the last stop was clean",
-                    "nothing that the journal or a snapshot still proves",
+                    self._superblock_loss(),
                     f"{PUT_BACK} if there is one, or start: it is made again",
                     position=0,
                 )
@@ -153,177 +179,14 @@ class GroupWords:
             begin = f"the snapshot at op {base:,}" if base else "op 1"
             meaning = f"a start begins at {begin} and replays the journal from there"
             return Finding(Severity.NOTE, kind, path, what, meaning, next=helps, first_op=op)
-        return Finding(
-            Severity.DAMAGE,
+        return damage(
             kind,
             path,
             what,
-            f"{_REFUSES}: no other snapshot reaches the journal that is here",
-            "the state at that op: cursors, and which entries belong to which rows",
+            f"{REFUSES}: no other snapshot reaches the journal that is here",
+            Loss(_STATE, is_counted=False),
             PUT_BACK_OR_SALVAGE,
             first_op=op,
-        )
-
-    def _headers(self) -> Iterator[Finding]:
-        for lost in self.sight.survey.unreadable:
-            yield self._unreadable(lost.path, lost.first, lost.last, flaw_text(lost.flaw))
-        for file in self.sight.survey.scan.files:
-            for block in file.candidate.bad_blocks:
-                yield Finding(
-                    Severity.NOTE,
-                    "header-block",
-                    self._file(file.candidate.storage.path),
-                    f"header block {block + 1} of 2 is bad",
-                    "the other one is whole and is taken",
-                    next="The next start writes it again",
-                    position=block * BLOCK_SIZE,
-                )
-
-    def _unreadable(self, path: str, first: Op, last: Op | None, flaw: str) -> Finding:
-        file = self._file(path)
-        if last is not None and last <= self.covered:
-            meaning = f"the snapshot at op {self.covered:,} covers all its ops"
-            helps = "The next start moves it to quarantine"
-            return Finding(
-                Severity.NOTE,
-                "journal-header",
-                file,
-                flaw,
-                meaning,
-                next=helps,
-                position=0,
-                first_op=first,
-                last_op=last,
-            )
-        is_revived = any(one.path == path for one in self.sight.revived)
-        if is_revived:
-            lost = "nothing: its frames tell its id, and --salvage reads them by that"
-            rows: tuple[Rows, ...] = ()
-        else:
-            lost, rows = self.loss_of(first, last or OP_MAX)
-        return Finding(
-            Severity.DAMAGE,
-            "journal-header",
-            file,
-            f"neither header block can be read: {flaw}",
-            f"{_REFUSES}: the ops from {first:,} are out of its reach",
-            lost,
-            PUT_BACK_OR_SALVAGE,
-            position=0,
-            first_op=first,
-            last_op=last or OP_MAX,
-            rows=rows,
-        )
-
-    def _entries(self) -> Iterator[Finding]:
-        for run in _runs(self.sight.scan.faulty):
-            first, last = run[0], run[-1]
-            lost, rows = self.loss_of(first.op, last.op)
-            is_covered = last.op <= self.covered
-            meaning = f"an entry that was acknowledged cannot be read, and {_REFUSES}"
-            if is_covered:
-                meaning = f"the snapshot at op {self.covered:,} stands above it"
-                lost, rows = "nothing", ()
-            yield Finding(
-                Severity.NOTE if is_covered else Severity.DAMAGE,
-                "journal-entry",
-                self._file(first.path),
-                flaw_text(first.flaw),
-                meaning,
-                lost,
-                "" if is_covered else PUT_BACK_OR_SALVAGE,
-                first.position,
-                first.op,
-                last.op,
-                rows,
-            )
-
-    def _breaks_and_gaps(self) -> Iterator[Finding]:
-        for broken in self.sight.scan.breaks:
-            is_covered = broken.op <= self.covered
-            yield Finding(
-                Severity.NOTE if is_covered else Severity.DAMAGE,
-                "chain-broken",
-                self._file(broken.path),
-                f"the entry does not follow the one before it: its parent should be "
-                f"{broken.expected}, is {broken.found}",
-                "a snapshot stands above it"
-                if is_covered
-                else f"what is behind it belongs to another log, and {_REFUSES}",
-                "nothing" if is_covered else "what stood here before",
-                "" if is_covered else f"Find out who wrote here. {PUT_BACK_OR_SALVAGE}",
-                broken.position,
-                broken.op,
-            )
-        for gap in self.sight.scan.gaps:
-            yield self._gap(gap)
-        for short in self.sight.scan.shorts:
-            is_clean = self.sight.survey.is_clean
-            yield Finding(
-                Severity.NOTE if is_clean else Severity.DAMAGE,
-                "journal-short",
-                self._file(short.path),
-                f"{short.found:,} bytes, where its header says {short.expected:,}",
-                "the stop was clean, so the part that is gone was empty"
-                if is_clean
-                else f"no crash cuts a file short, and {_REFUSES}",
-                "nothing" if is_clean else "not known: nothing tells what was in the rest",
-                "The next start gives its empty part back" if is_clean else PUT_BACK_OR_SALVAGE,
-                short.found,
-            )
-
-    def _gap(self, gap: Gap) -> Finding:
-        is_covered = gap.last is not None and gap.last <= self.covered
-        lost, rows = self.loss_of(gap.first, gap.last or OP_MAX)
-        what, path = "its end is gone", gap.path
-        if gap.is_file:
-            what = "the file is gone"
-            path = f"{self.sight.room.path}/{JOURNAL}/{file_name(gap.first)}"
-        return Finding(
-            Severity.NOTE if is_covered else Severity.DAMAGE,
-            "journal-missing" if gap.is_file else "journal-end",
-            self._file(path),
-            what,
-            f"the snapshot at op {self.covered:,} covers its ops"
-            if is_covered
-            else f"ops that were acknowledged are nowhere, and {_REFUSES}",
-            "nothing" if is_covered else lost,
-            "" if is_covered else PUT_BACK_OR_SALVAGE,
-            first_op=gap.first,
-            last_op=gap.last or OP_MAX,
-            rows=() if is_covered else rows,
-        )
-
-    def _rubble(self) -> Iterator[Finding]:
-        for one in self.sight.scan.rubble:
-            yield Finding(
-                Severity.NOTE,
-                "rubble",
-                self._file(one.path),
-                flaw_text(one.flaw),
-                "an end frame is bad or absent"
-                if one.is_end
-                else "bad bytes where no entry is: a mark, or the empty part of the file",
-                next="The next start writes it again" if one.is_end else "",
-                position=one.position,
-            )
-
-    def _tail(self) -> Iterator[Finding]:
-        tail = self.sight.scan.ending
-        if not isinstance(tail, TornTail):
-            return
-        path = self.sight.scan.files[tail.file].candidate.storage.path
-        yield Finding(
-            Severity.NOTE,
-            "torn-tail",
-            self._file(path),
-            "an unfinished append at the end of the journal",
-            "a process died while it was writing; nothing says that it was ever acknowledged",
-            "nothing that was acknowledged",
-            "The next start cuts it off",
-            tail.position,
-            tail.first,
-            tail.last,
         )
 
     def _refusal(self, error: HeadraceError) -> Finding:
@@ -333,16 +196,15 @@ class GroupWords:
         if isinstance(error, TooFewSlots):
             what = f"{count(error.live, 'op')} must stay reachable; node.toml has {error.slots}"
             helps = "Start with at least that many in journal.slots"
-            return Finding(Severity.NOTE, "slots", self.where, what, _REFUSES, next=helps)
-        return Finding(
-            Severity.DAMAGE,
+            return Finding(Severity.NOTE, "slots", self.where, what, REFUSES, next=helps)
+        return damage(
             "refused",
             self._file(path),
             cause_text(error),
-            _REFUSES,
-            "not known",
+            REFUSES,
+            Loss("not known", is_counted=False),
             PUT_BACK_OR_SALVAGE,
-            position,
+            position=position,
         )
 
 
@@ -357,15 +219,3 @@ def _read_superblock(sight: GroupSight, name: str) -> Superblock | Flaw:
         return Flaw(str(error))
     finally:
         file.close()
-
-
-def _runs(faulty: Sequence[Faulty]) -> Iterator[list[Faulty]]:
-    """Join ops that were lost together: only the first of them has a place."""
-    run: list[Faulty] = []
-    for one in faulty:
-        if run and not (one.position is None and one.op == run[-1].op + 1):
-            yield run
-            run = []
-        run.append(one)
-    if run:
-        yield run

@@ -60,6 +60,11 @@ class Replayed:
     unknown_count: int = 0  # lost ops that nothing has told anything about yet
     refused: list[tuple[Op, str]] = field(default_factory=list)  # behind a hole, and why
 
+    @property
+    def reached(self) -> Op:
+        """The newest op of which it is known whether it is there or lost."""
+        return max(Op(self.expected - 1), *(hole.last for hole in self.holes), Op(0))
+
     def pieces(self) -> dict[Op, tuple[Partition, Piece]]:
         """Return the rows of each entry that no file of its own holds, by op."""
         return {

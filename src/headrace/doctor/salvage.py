@@ -20,7 +20,8 @@ import msgspec
 
 from headrace.doctor.account import Account
 from headrace.doctor.deep import Task, check_all, size_of
-from headrace.doctor.examine import LogSight, Tell, look_at_log, say_nothing, segment_tasks
+from headrace.doctor.examine import Tell, look_at_log, say_nothing, segment_tasks
+from headrace.doctor.log_words import LogSight
 from headrace.doctor.new_log import make
 from headrace.doctor.rooms import REPORT_NAME
 from headrace.doctor.segments import SegmentState

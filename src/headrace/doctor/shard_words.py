@@ -7,6 +7,7 @@ from headrace.doctor.deep import CarryState
 from headrace.doctor.finding import (
     PUT_BACK_OR_SALVAGE,
     Finding,
+    Loss,
     Rows,
     Severity,
     count,
@@ -60,11 +61,12 @@ class ShardWords:
     carry_states: Mapping[str, CarryState] = field(default_factory=dict)
     told: set[Op] = field(default_factory=set)  # ops whose loss some finding explains
 
-    def loss_of(self, first: Op, last: Op) -> tuple[str, tuple[Rows, ...]]:
+    def loss_of(self, first: Op, last: Op) -> Loss:
         """Say what is lost with some ops of the journal."""
         replayed = self.shard.replayed
         if replayed is None:
-            return f"not known: no snapshot tells what {ops(first, last)} did", ()
+            words = f"not known: no snapshot tells what {ops(first, last)} did"
+            return Loss(words, is_counted=False)
         rows = tuple(
             self._rows(partition, piece)
             for op, (partition, piece) in sorted(replayed.pieces().items())
@@ -72,15 +74,17 @@ class ShardWords:
         )
         self.told.update(op for op in replayed.pieces() if first <= op <= last)
         said = [in_words(rows)] if rows else []
-        for hole in replayed.holes:
-            if hole.last < first or hole.first > last:
-                continue
+        holes = [one for one in replayed.holes if one.last >= first and one.first <= last]
+        for hole in holes:
             if hole.header is not None and hole.header.operation in _KINDS:
                 said.append(f"op {hole.first:,}, {_KINDS[hole.header.operation]}")
             elif hole.header is None:
                 start, end = max(hole.first, first), min(hole.last, last)
                 said.append(f"{ops(start, end)}: what was there is not known{self._hints()}")
-        return "; ".join(said) or "nothing: a carry file has a copy", rows
+        if last > replayed.reached:
+            said.append(f"what followed op {replayed.reached:,} is not known")
+        is_counted = not holes and last <= replayed.reached
+        return Loss("; ".join(said) or "nothing: a carry file has a copy", rows, is_counted)
 
     def _hints(self) -> str:
         """Say which partitions miss rows by their writers' counts."""
@@ -382,6 +386,7 @@ class ShardWords:
                         str(rows),
                         PUT_BACK_OR_SALVAGE,
                         rows=(rows,),
+                        is_counted=False,
                     )
 
     def _states(self) -> Iterator[Finding]:
@@ -395,6 +400,7 @@ class ShardWords:
                 "not known",
                 PUT_BACK_OR_SALVAGE,
                 first_op=op,
+                is_counted=False,
             )
 
     def _carry(self, name: str) -> str:

@@ -6,7 +6,7 @@ such a topic goes into the stream `salvaged`, under its number.
 
 from dataclasses import dataclass, field
 
-from headrace.doctor.examine import LogSight
+from headrace.doctor.log_words import LogSight
 from headrace.doctor.names import LOST_STREAM, Names
 from headrace.doctor.shard import ShardSight
 from headrace.metadata.state import FOREVER, Retention
@@ -41,6 +41,7 @@ class Plans:
 
     topics: list[TopicPlan] = field(default_factory=list)
     streams: list[tuple[str, int]] = field(default_factory=list)  # with their times
+    lost: list[str] = field(default_factory=list)  # beside rows
     words: list[str] = field(default_factory=list)  # what a person should know
 
 
@@ -108,7 +109,7 @@ def _add_unnamed(
             plans.words.append(f"{name} was deleted, and its rows are left where they are")
             continue
         plans.topics.append(_unnamed(log.names, number, shard, topic, partitions))
-        plans.words.append(
+        plans.lost.append(
             f"the name, the retention and the key of a topic are lost: its rows are in {name}"
         )
 
@@ -132,12 +133,12 @@ def _unnamed(
 def _tell_metadata(log: LogSight, plans: Plans) -> None:
     metadata = log.metadata
     if metadata is None:
-        plans.words.append("nothing of the metadata can be read: no topic has its name")
+        plans.lost.append("nothing of the metadata can be read: no topic has its name")
         return
     if metadata.hole is None and metadata.broken_at is None:
         return
     first = metadata.hole.first if metadata.hole is not None else metadata.broken_at
-    plans.words.append(f"changes of topics from op {first:,} of the metadata on are lost")
+    plans.lost.append(f"changes of topics from op {first:,} of the metadata on are lost")
     if metadata.names_behind:
         names = ", ".join(metadata.names_behind)
         plans.words.append(f"topics were made behind that, named {names}")

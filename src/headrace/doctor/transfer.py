@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headrace.doctor.account import Account, CursorMoved, PartitionAccount, Tally
-from headrace.doctor.examine import LogSight, Tell
-from headrace.doctor.finding import ops
+from headrace.doctor.examine import Tell
+from headrace.doctor.finding import Finding, ops
+from headrace.doctor.log_words import LogSight, log_findings, uncounted
 from headrace.doctor.new_log import NewLog
+from headrace.doctor.replay import Hole
 from headrace.doctor.segments import SegmentState, SegmentTask
 from headrace.doctor.shard import ShardSight
 from headrace.doctor.sources import Missing, Salvaged, Source
@@ -24,6 +26,7 @@ from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import Namespace
 from headrace.model.schema import upgrade
+from headrace.node.identity import GROUPS, group_name
 from headrace.partition.operations import (
     APPEND,
     OpenPartition,
@@ -81,7 +84,7 @@ class Transfer:
             self.log.who.cluster.identity.cluster.hex(),
             self.new.cluster.identity.cluster.hex(),
             accounts,
-            list(_lost(self.log)),
+            [*self.plans.lost, *_lost(self.log)],
             self.plans.words,
         )
 
@@ -272,18 +275,20 @@ def _unsure_from(shard: ShardSight, partition: Partition) -> int | None:
 
 
 def _lost(log: LogSight) -> Iterator[str]:
-    """Say what is lost and cannot be named as rows."""
+    """Say what is lost and cannot be counted in rows: what is found, then what replay met."""
+    findings = log_findings(log, {})
+    yield from uncounted(findings)
     for number, shard in log.shards.items():
-        if shard.replayed is None:
-            if not shard.group.is_empty:
-                yield f"shard {number}: no snapshot can be used, and its log begins later"
-            continue
-        for hole in shard.replayed.holes:
-            if hole.header is None:
+        where = f"{GROUPS}/{group_name(number)}/"
+        own = [one for one in findings if one.file.startswith(where)]
+        for hole in shard.replayed.holes if shard.replayed is not None else ():
+            if not any(_is_told(hole, one) for one in own):
                 said = ops(hole.first, hole.last)
-                yield f"shard {number}, {said}: what was there is not known"
-            elif hole.header.operation != APPEND:
-                yield f"shard {number}, op {hole.first:,}: a change other than an append"
-        if shard.replayed.broken_at is not None:
-            first = shard.replayed.broken_at
-            yield f"shard {number}: entries from op {first:,} on belong to another log"
+                yield f"{where.rstrip('/')}, {said}: what was there is not known"
+
+
+def _is_told(hole: Hole, one: Finding) -> bool:
+    if one.is_counted or one.first_op is None:
+        return False
+    last = one.first_op if one.last_op is None else one.last_op
+    return one.first_op <= hole.first and hole.last <= last

@@ -1,0 +1,129 @@
+"""What was found in a whole log, in words: its metadata, then its shards."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headrace.doctor.deep import CarryState, State
+from headrace.doctor.finding import (
+    PUT_BACK_OR_SALVAGE,
+    Finding,
+    Loss,
+    Severity,
+    count,
+    damage,
+    ops,
+)
+from headrace.doctor.group import GroupSight
+from headrace.doctor.group_words import GroupWords
+from headrace.doctor.names import Names
+from headrace.doctor.replay import MetadataReplayed
+from headrace.doctor.segments import SegmentState
+from headrace.doctor.shard import ShardSight
+from headrace.doctor.shard_words import ShardWords
+from headrace.doctor.who import Who
+from headrace.metadata.state import Topic
+from headrace.model.ids import GroupId, Op
+from headrace.node.identity import GROUPS, METADATA, group_name
+
+States = Mapping[tuple[GroupId, str], State]  # of a deep look
+
+
+@dataclass(slots=True)
+class LogSight:
+    """Everything that is known of a log, in memory. Close it."""
+
+    who: Who
+    metadata_group: GroupSight
+    metadata: MetadataReplayed | None
+    names: Names
+    shards: dict[GroupId, ShardSight] = field(default_factory=dict)
+
+    def close(self) -> None:
+        self.metadata_group.close()
+        for shard in self.shards.values():
+            shard.close()
+
+
+def log_findings(log: LogSight, states: States) -> list[Finding]:
+    """Return everything that is found in a log's groups."""
+    found = metadata_findings(log)
+    for number, shard in log.shards.items():
+        found += _shard_findings(log, number, shard, states)
+    return found
+
+
+def uncounted(findings: list[Finding]) -> Iterator[str]:
+    """Say of each damage what is lost and cannot be counted in rows that are known."""
+    for one in findings:
+        if one.severity is Severity.DAMAGE and not one.is_counted:
+            yield f"{one.where}: {one.lost}"
+
+
+def metadata_findings(log: LogSight) -> list[Finding]:
+    """Return what is found in group 0."""
+    group, done = log.metadata_group, log.metadata
+    where = f"{GROUPS}/{group_name(METADATA)}"
+    if group.is_empty and any(not shard.group.is_empty for shard in log.shards.values()):
+        lost = "which topics there are: names, schemas, retention"
+        return [_gone(where, Loss(lost, is_counted=False))]
+
+    def loss_of(first: Op, last: Op) -> Loss:
+        behind = (
+            ""
+            if done is None or not done.names_behind
+            else (f"; topics made behind it: {', '.join(done.names_behind)}")
+        )
+        words = f"changes of topics: what {ops(first, last)} did is not known{behind}"
+        return Loss(words, is_counted=False)
+
+    covered = group.plan.base if group.plan else newest_snapshot(group)
+    return GroupWords(group, where, covered, loss_of).findings()
+
+
+def newest_snapshot(group: GroupSight) -> Op:
+    """Return the op of the newest whole snapshot, 0 if there is none."""
+    return group.snapshots[0].op if group.snapshots else Op(0)
+
+
+def _gone(where: str, loss: Loss) -> Finding:
+    return damage(
+        "group-gone",
+        where,
+        "the group's files are gone",
+        "a start refuses this group, and makes no empty one in its place",
+        loss,
+        f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
+    )
+
+
+def _shard_findings(
+    log: LogSight,
+    number: GroupId,
+    shard: ShardSight,
+    states: States,
+) -> list[Finding]:
+    where = f"{GROUPS}/{group_name(number)}"
+    if shard.group.is_empty:
+        return _gone_shard(where, _topics_in(log, number))
+    own = {name: one for (group, name), one in states.items() if group == number}
+    segments = {name: one for name, one in own.items() if isinstance(one, SegmentState)}
+    carries = {name: one for name, one in own.items() if isinstance(one, CarryState)}
+    words = ShardWords(shard, where, log.names, segments, carries)
+    plan = shard.group.plan
+    covered = plan.base if plan else shard.snapshot_op
+    found = GroupWords(shard.group, where, covered, words.loss_of).findings()
+    return [*found, *words.findings()]
+
+
+def _topics_in(log: LogSight, number: GroupId) -> list[Topic]:
+    state = log.names.metadata
+    return (
+        [] if state is None else [one for one in state.topics.values() if one.shard == number]
+    )
+
+
+def _gone_shard(where: str, topics: list[Topic]) -> list[Finding]:
+    if not topics:
+        return []
+    lost = f"every row of {count(len(topics), 'topic')}"
+    return [_gone(where, Loss(lost, is_counted=False))]
