@@ -245,6 +245,18 @@ def test_a_null_where_none_may_be_is_told_with_its_line():
         ("id,at\n1,2026-11-15T10:00:00\n", "line 2: column 'at': expected timestamp as ISO"),
         ("id,price\n1,1.234\n", "line 2: column 'price': expected decimal(10, 2)"),
         ("id,yes\n1,maybe\n", "line 2: column 'yes': expected bool, found 'maybe'"),
+        ("id\n1\n0x10\n", "line 3: column 'id': expected int64, found '0x10'"),
+        ("amount\n1\n9007199254740993\n", "expected float64, found '9007199254740993'"),
+        (
+            "small\n0.1\n16777217\n",
+            "line 3: column 'small': expected float32, found '16777217'",
+        ),
+        ("small\n-16777217\n", "line 2: column 'small': expected float32"),
+        ('id,name\n1,"x"\n2,"a"b\n', "line 3: letters follow a closing quote: '2,\"a\"b'"),
+        ('id,name\n3,"a" \n', "line 2: letters follow a closing quote"),
+        ('id,name\n3,""a\n', "line 2: letters follow a closing quote"),
+        ('id,name\n3,"a""""b"c"\n"\n', "line 2: letters follow a closing quote"),
+        ('"na"me,id\nx,3\n', "line 1: letters follow a closing quote"),
         ("id,tags\n1,[1\n", "line 2: column 'tags': expected list<string> as JSON, found '[1'"),
         ("id,blob\n1,***\n", "line 2: column 'blob': expected binary as base64"),
         ("id,name\n1,x\n1,2,3\n", "line 3: expected 2 fields, found 3: '1,2,3'"),
@@ -263,6 +275,27 @@ def test_a_record_that_does_not_fit_is_told_with_its_line(text, said):
     ):
         list(rows.batches(ALL))
     assert said in str(caught.value)
+
+
+def test_whole_numbers_that_a_float_has_are_taken_however_large():
+    schema = schema_of({"small": "float32", "amount": "float64"})
+    data = b"small,amount\n16777216,9007199254740994\n-33554432,-1180591620717411303424\n"
+    assert read(data, Format.CSV, schema).to_pylist() == [
+        {"small": 2.0**24, "amount": 2.0**53 + 2},
+        {"small": -(2.0**25), "amount": -(2.0**70)},
+    ]
+
+
+def test_quotes_within_a_field_that_does_not_begin_with_one_are_letters():
+    schema = schema_of({"id": "int64", "name": "string"})
+    data = b'id,name\n1,5" by 6"\n"2","a ""b"", ""\n\xc3\xa9"\n3,""\n'
+    names = [row["name"] for row in read(data, Format.CSV, schema).to_pylist()]
+    assert names == ['5" by 6"', 'a "b", "\n\u00e9', ""]
+
+
+def test_a_number_that_no_float_has_makes_a_column_of_text():
+    schema = guessed(b"a\n0.1\n9007199254740993\n", Format.CSV)
+    assert schema.equals(schema_of({"a": "string"}))
 
 
 def test_csv_that_is_not_utf8_is_told_with_its_line():

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
 from headrace.cli.formats import Source
+from headrace.cli.formats_fields import field_of
 from headrace.cli.formats_lines import (
     LINE_SIZE_MAX,
     BadLine,
@@ -27,12 +27,11 @@ from headrace.cli.formats_lines import (
     whole_lines,
 )
 from headrace.cli.formats_ndjson import conformed, text_of, unknown_column
-from headrace.cli.formats_values import column_of
-from headrace.cli.topic_schema import type_word
 from headrace.model.values import required_of
 
 _QUOTE: Final = b'"'
-_INFINITE: Final = ("inf", "infinity", "+inf", "+infinity", "-inf", "-infinity")
+# Fields, each up to a comma or the end of its line: all in quotes, or not beginning with one.
+_WELL_QUOTED: Final = r'(?s)\A(?:(?:"(?:[^"]|"")*"|[^",\n][^,\n]*|)[,\n])*\z'
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +85,12 @@ def converter(columns: list[str], schema: pa.Schema) -> Callable[[list[bytes]], 
 
 def text_columns(columns: list[str], records: list[bytes]) -> dict[str, pa.Array]:
     """Return the fields of records, as text or null."""
+    data = b"\n".join([*records, b""])
+    _check_quotes(data, records[0])
     names = [str(place) for place in range(len(columns))]
     try:
         table = pyarrow.csv.read_csv(
-            io.BytesIO(b"\n".join(records) + b"\n"),
+            io.BytesIO(data),
             pyarrow.csv.ReadOptions(
                 column_names=names, use_threads=False, block_size=LINE_SIZE_MAX * 2
             ),
@@ -109,43 +110,14 @@ def text_columns(columns: list[str], records: list[bytes]) -> dict[str, pa.Array
     return dict(zip(columns, found, strict=True))
 
 
-def field_of(texts: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """Return text as a column of `kind`, exactly or not at all."""
-    if pa.types.is_string(kind):
-        return texts
-    if pa.types.is_binary(kind):
-        return column_of(texts.to_pylist(), kind, path)
-    if pa.types.is_nested(kind):
-        return column_of([_json(each, kind, path) for each in texts.to_pylist()], kind, path)
-    try:
-        found = texts.cast(kind)
-    except pa.ArrowInvalid:
-        found = None
-    if found is None or (pa.types.is_floating(kind) and _overflows(found, texts)):
-        value = texts[0].as_py() if len(texts) else None
-        word = type_word(kind)
-        if pa.types.is_timestamp(kind):
-            word = "timestamp as ISO 8601 with its zone, to microseconds"
-        raise Unfit.value(path, word, value)
-    return found
-
-
-def _json(text: str | None, kind: pa.DataType, path: str) -> object:
-    if text is None:
-        return None
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        raise Unfit.value(path, f"{type_word(kind)} as JSON", text) from None
-
-
-def _overflows(found: pa.Array, texts: pa.Array) -> bool:
-    """Say whether a number became infinite that was not."""
-    infinite = pc.is_inf(found)
-    if not pc.any(infinite).as_py():
-        return False
-    words = pc.utf8_lower(texts.filter(infinite))
-    return not pc.all(pc.is_in(words, pa.array(_INFINITE))).as_py()
+def _check_quotes(data: bytes, first: bytes) -> None:
+    """Refuse letters behind a closing quote, which Arrow would add to what is in quotes."""
+    if _QUOTE not in data:
+        return
+    whole = pa.array([data], pa.binary())
+    if not pc.match_substring_regex(whole, pattern=_WELL_QUOTED)[0].as_py():
+        flaw = f"letters follow a closing quote: {shown(text_of(first))}"
+        raise Unfit(flaw, hint='A quote within a field is ""')
 
 
 def _no_record(columns: list[str], records: list[bytes]) -> Unfit:
@@ -159,6 +131,10 @@ def _no_record(columns: list[str], records: list[bytes]) -> Unfit:
 
 
 def _head(name: str, record: bytes, line: int) -> list[str]:
+    try:
+        _check_quotes(record + b"\n", record)
+    except Unfit as flaw:
+        raise BadLine(name, line, flaw, hint=flaw.hint) from None
     try:
         table = pyarrow.csv.read_csv(
             io.BytesIO(record + b"\n"),

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.cli.formats_csv import field_of, text_columns
+from headrace.cli.formats_csv import text_columns
+from headrace.cli.formats_fields import field_of
 from headrace.cli.formats_lines import Unfit
 from headrace.cli.formats_ndjson import decoded
 from headrace.cli.formats_values import column_of
