@@ -9,18 +9,9 @@ SCHEMA = {"id": "int64", "name": "string"}
 
 
 @pytest.fixture(scope="session")
-def spark():
-    from headrace.spark.session import session
-
-    found = session(
-        "headrace-tests",
-        "local[2]",
-        spark__driver__memory="1g",
-        spark__sql__shuffle__partitions=2,
-        spark__sql__streaming__minBatchesToRetain=2,
-    )
-    yield found
-    found.stop()
+def spark(headrace_spark):
+    headrace_spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
+    return headrace_spark
 
 
 @pytest.fixture

@@ -71,6 +71,23 @@ def test_a_second_driver_loses_the_race_and_goes_on(spark, tmp_path, topic):
     assert ids(tmp_path) == list(range(50))
 
 
+def test_rows_are_held_before_the_first_of_them_is_read(spark, tmp_path, topic):
+    topic.append(rows(0, 50), partition=0)
+
+    def die(step):
+        raise KeyboardInterrupt(step)
+
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+        pipeline.on_step = die
+        with pytest.raises(KeyboardInterrupt, match="before files"):
+            pipeline.round()
+    held = topic.cursors("pipeline.orders")
+    assert [(each.partition, each.next, each.hold) for each in held] == [
+        (0, 0, True),
+        (1, 0, True),
+    ]
+
+
 @pytest.mark.parametrize("step", ["before files", "after files", "after commit"])
 def test_a_driver_that_is_killed_leaves_nothing_twice(spark, tmp_path, node, step):
     import headrace

@@ -3,6 +3,7 @@
 One round, and what is there after a crash behind each step:
 
     look       the table's record: where each partition goes on
+    hold       the rows from there on, before the first round: no retention takes them
     choose     a range: limits, and no schema version crossed
     write      files by executors, synced          files that are in no commit: cleaned up later
     commit     files and new ends, or neither      the rows are there, once; the round is over
@@ -72,6 +73,7 @@ class Pipeline:
     desk: Desk
     transform: Transform
     lost: int = 0  # races at the commit
+    is_held: bool = False  # the rows that are not in the table, by the pipeline's group
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
 
     @property
@@ -85,6 +87,8 @@ class Pipeline:
         self.desk.topic.refresh()
         record = self._look()
         starts, ends = self._choose(record)
+        if not self.is_held:
+            self.is_held = self._tell(starts)
         if starts == ends:
             return None
         self.on_step("before files")
@@ -196,12 +200,16 @@ class Pipeline:
             DataFile(row.path, row.size, row.row_count, row.stats) for row in written.collect()
         ]
 
-    def _tell(self, ends: Mapping[int, int]) -> None:
-        """Store where the pipeline is, for people. The table is the truth, so this may fail."""
+    def _tell(self, places: Mapping[int, int]) -> bool:
+        """Store where the pipeline is, and hold the rows from there on.
+
+        The table is the truth about the place, so this may fail, and is done again.
+        """
         try:
-            self.desk.topic.store_cursors(self.group, ends, hold=True)
+            self.desk.topic.store_cursors(self.group, places, hold=True)
         except HeadraceError:
-            return
+            return False
+        return True
 
     @property
     def group(self) -> str:

@@ -1,0 +1,59 @@
+"""Count orders per minute of the event's own time, as they come, and print each count once.
+
+A watermark needs a time that the event brings: `_timestamp` is when the log took the row.
+
+    python examples/windowed_counts.py
+"""
+
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, window
+
+import headrace
+from headrace.spark.session import session
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def counts(orders: DataFrame) -> DataFrame:
+    """Return how many orders each minute had, once no more are expected for it."""
+    minute = window("at", "1 minute")
+    return (
+        orders.withWatermark("at", "30 seconds")
+        .groupBy(minute)
+        .count()
+        .select(col("window.start").alias("minute"), "count")
+    )
+
+
+def run(spark: SparkSession, directory: Path) -> list[tuple[datetime, int]]:
+    """Make orders, count them, and return what was counted."""
+    with headrace.open(directory / "data") as log:
+        topic = log.create_topic("shop/orders", {"id": "int64", "at": "timestamp"})
+        topic.append([{"id": n, "at": BEGIN + timedelta(seconds=7 * n)} for n in range(100)])
+        orders = (
+            spark.readStream.format("headrace")
+            .option("topic", "shop/orders")
+            .option("path", str(directory / "data"))
+            .load()
+        )
+        query = (
+            counts(orders)
+            .writeStream.format("memory")
+            .queryName("minutes")
+            .option("checkpointLocation", str(directory / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        found = spark.table("minutes").orderBy("minute").collect()
+    return [(row["minute"], row["count"]) for row in found]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as directory:
+        for minute, count in run(session("windowed-counts"), Path(directory)):
+            print(f"{minute:%H:%M}  {count}")
