@@ -105,3 +105,14 @@ def test_a_topic_without_its_name_is_a_loss(killed, tmp_path):
     metadata_is_cut_in_its_header(killed)
     account: Account = salvage(str(killed), str(tmp_path / "new"))
     assert any("the name, the retention and the key" in said for said in account.lost)
+
+
+def test_a_segment_whose_rows_still_prove_themselves_ends_no_salvage(stopped, tmp_path, counts):
+    """Its one row group is whole, and its file is not: all rows come over."""
+    path = min((stopped / FIRST / "segments").iterdir())
+    harm.flip(path, path.read_bytes().rindex(b"parquet-cpp-arrow"), 1)
+    (one,) = examine(str(stopped), deep=True).damage
+    assert one.what.endswith("every row group can still be proven")
+    account = salvage(str(stopped), str(tmp_path / "new"))
+    assert account.is_whole
+    assert ids(tmp_path / "new") == {key: list(range(count)) for key, count in counts.items()}

@@ -53,7 +53,7 @@ def test_whatever_byte_rots_no_wrong_row_is_taken(tmp_path):
         state = check_segment(task)
         assert not state.is_whole
         storage = Sight(str(tmp_path)).open(task.name)
-        for rows in rows_in(storage, task, state.readable) if state.readable else ():
+        for rows in rows_in(storage, task, state) if state.readable else ():
             start = rows.column("_offset")[0].as_py()
             assert rows.equals(whole.slice(start, rows.num_rows))
             partly += 1

@@ -212,17 +212,17 @@ def extent(chunk: Any) -> tuple[int, int]:  # noqa: ANN401 - a pq.ColumnChunkMet
 
 
 def rows_in(
-    storage: Storage, task: SegmentTask, ranges: tuple[tuple[int, int], ...]
+    storage: Storage, task: SegmentTask, state: SegmentState
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of `ranges`, which a check found readable, proven once more."""
-    if ranges == ((task.info.first, task.info.end),):
+    """Give the rows that a check found readable, proven once more."""
+    if state.is_whole:
         whole = open_segment(storage, task.info, task.digests)
         yield from whole.read(task.info.first, task.info.end)
         return
     schema = decode_schema(task.schema)
     ruin = open_ruin(storage, task.info, task.digests.rows, schema)
     for number in range(ruin.group_count):
-        if (ruin.bounds[number], ruin.bounds[number + 1]) in ranges:
+        if (ruin.bounds[number], ruin.bounds[number + 1]) in state.readable:
             yield ruin.prove(number)
 
 

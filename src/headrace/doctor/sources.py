@@ -108,7 +108,10 @@ class Source:
             schema_id = found.header.schema_id
             try:
                 rows = rows_of(found, self.schemas, schema_id, f"op {piece.op}")
-            except (Corrupt, KeyError):
+            except KeyError:
+                why = f"op {piece.op:,} is whole, and its schema is not known"
+                continue
+            except Corrupt:
                 continue
             yield from _salvaged(rows, piece.first, version, piece.timestamp, schema_id)
             return
@@ -117,18 +120,16 @@ class Source:
     def _segment(self, segment: Segment) -> Iterator[Step]:
         name = info_of(segment, self.shard.group.identity).name
         task, state = self.states[name]
-        offset = segment.first
-        if state.readable:
-            storage = Sight(task.directory).open(task.name)
-            try:
-                for rows in rows_in(storage, task, state.readable):
-                    start = Offset(rows.column(OFFSET)[0].as_py())
-                    yield from self._older(segment, offset, start, state.flaw)
-                    yield from _by_time(rows, start, segment.version)
-                    offset = Offset(start + rows.num_rows)
-            finally:
-                storage.close()
-        yield from self._older(segment, offset, segment.end, state.flaw)
+        offset, why = segment.first, state.flaw
+        try:
+            for rows in _proven_rows(task, state):
+                start = Offset(rows.column(OFFSET)[0].as_py())
+                yield from self._older(segment, offset, start, why)
+                yield from _by_time(rows, start, segment.version)
+                offset = Offset(start + rows.num_rows)
+        except (Corrupt, OSError) as error:  # it went bad since it was checked
+            why = str(error)
+        yield from self._older(segment, offset, segment.end, why)
 
     def _older(self, segment: Segment, start: int, end: int, why: str) -> Iterator[Step]:
         """Give rows of a lost part of a segment from the entries that it was made of."""
@@ -173,6 +174,16 @@ def _elsewhere(shard: ShardSight, task: SegmentTask) -> Iterator[SegmentTask]:
                 continue
             if digest_of(room.path, name) == task.digests.file:
                 yield replace(task, directory=room.path, name=name)
+
+
+def _proven_rows(task: SegmentTask, state: SegmentState) -> Iterator[pa.RecordBatch]:
+    if not state.readable:
+        return
+    storage = Sight(task.directory).open(task.name)
+    try:
+        yield from rows_in(storage, task, state)
+    finally:
+        storage.close()
 
 
 def _places(partition: Partition) -> list[Run | Segment]:
