@@ -12,13 +12,13 @@ counts as damage only if it is found each time.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.doctor.deep import CarryTask, State, Task, check_all, size_of
 from headrace.doctor.entries import Entries
 from headrace.doctor.finding import Finding, Severity
 from headrace.doctor.group import GroupSight, look_at_group
-from headrace.doctor.log_words import LogSight, log_findings, newest_snapshot
+from headrace.doctor.log_words import LogSight, behind, log_findings, newest_snapshot
 from headrace.doctor.names import Names
 from headrace.doctor.replay import MetadataReplayed, replay_metadata
 from headrace.doctor.rooms import strangers
@@ -127,22 +127,32 @@ def _look(path: str, deep: bool, tell: Tell) -> Examination:
 def look_at_log(root: Sight, who: Who, tell: Tell) -> LogSight:
     """Bring all groups of a log into memory."""
     assert who.cluster is not None
-    identity, home = who.cluster.identity, root.within(GROUPS)
+    home = root.within(GROUPS)
     total = who.cluster.shard_count + 1
     tell("reading journals", 0, total)
-    room = home.within(group_name(METADATA))
-    group = look_at_group(room, identity, who.config.journal.metadata_slots)
-    metadata = _replayed_metadata(group)
-    state = metadata.machine.state if metadata is not None else None
-    names = Names(NamespaceLayout(*identity.namespace_bits), state)
-    found = LogSight(who, group, metadata, names)
+    found = _with_metadata(home, who)
     for number in who.cluster.shards:
         tell("reading journals", number, total)
         room = home.within(group_name(number))
         own = look_at_group(room, who.cluster.of(number), who.config.journal.slots)
-        found.shards[number] = look_at_shard(own, state)
+        found.shards[number] = look_at_shard(own, found.names.metadata)
+    if who.holder.is_held and behind(found):  # it moved while the shards were looked at
+        found.metadata_group.close()
+        found = replace(_with_metadata(home, who), shards=found.shards)
     tell("reading journals", total, total)
     return found
+
+
+def _with_metadata(home: Sight, who: Who) -> LogSight:
+    assert who.cluster is not None
+    identity = who.cluster.identity
+    room = home.within(group_name(METADATA))
+    group = look_at_group(room, identity, who.config.journal.metadata_slots)
+    metadata = _replayed_metadata(group)
+    state = metadata.machine.state if metadata is not None else None
+    return LogSight(
+        who, group, metadata, Names(NamespaceLayout(*identity.namespace_bits), state)
+    )
 
 
 def _replayed_metadata(group: GroupSight) -> MetadataReplayed | None:

@@ -77,7 +77,43 @@ def metadata_findings(log: LogSight) -> list[Finding]:
         return Loss(words, is_counted=False)
 
     covered = group.plan.base if group.plan else newest_snapshot(group)
-    return GroupWords(group, where, covered, loss_of).findings()
+    found = GroupWords(group, where, covered, loss_of).findings()
+    return found if any(uncounted(found)) else [*found, *_behind(log, where)]
+
+
+def _behind(log: LogSight, where: str) -> Iterator[Finding]:
+    what = behind(log)
+    if what:
+        yield damage(
+            "metadata-behind",
+            where,
+            what,
+            "a shard follows a change only once the metadata has it: changes are gone from "
+            "here, and a node gives no row of what they made",
+            Loss("changes of topics: names, schemas, retention", is_counted=False),
+            f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
+        )
+
+
+def behind(log: LogSight) -> str:
+    """Say what a shard has of a topic that metadata does not have yet; empty if nothing."""
+    state = log.names.metadata
+    for number, shard in log.shards.items() if state is not None else ():
+        if shard.replayed is None:
+            continue
+        assert state is not None
+        own = shard.replayed.machine.state
+        newest = max([own.revision, *(one.created for one in shard.partitions)])
+        if newest > state.revision:
+            known = f"its newest change has revision {state.revision}"
+            return f"{known}, and group {number} has followed revision {newest}"
+        for topic in own.topics.values():
+            found = log.names.topic(topic.number << own.partition_bits)
+            is_same = found is not None and found.created == topic.created
+            if found is not None and is_same and topic.newest > len(found.schemas):
+                known = f"it has {len(found.schemas)} schema versions of {found.name}"
+                return f"{known}, and group {number} has {topic.newest}"
+    return ""
 
 
 def newest_snapshot(group: GroupSight) -> Op:

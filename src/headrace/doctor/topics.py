@@ -6,7 +6,7 @@ such a topic goes into the stream `salvaged`, under its number.
 
 from dataclasses import dataclass, field
 
-from headrace.doctor.log_words import LogSight
+from headrace.doctor.log_words import LogSight, metadata_findings, uncounted
 from headrace.doctor.names import LOST_STREAM, Names
 from headrace.doctor.shard import ShardSight
 from headrace.metadata.state import FOREVER, Retention
@@ -48,15 +48,16 @@ class Plans:
 def plan_topics(log: LogSight) -> Plans:
     """Decide which topics to make."""
     plans = Plans()
-    _add_named(log, plans)
+    is_complete = log.metadata is not None and not any(uncounted(metadata_findings(log)))
+    _add_named(log, plans, is_complete)
     known = {id(one) for each in plans.topics for _, one in each.sources.values()}
     for number, shard in log.shards.items():
-        _add_unnamed(log, number, shard, known, plans)
+        _add_unnamed(log, number, shard, known, plans, is_complete)
     _tell_metadata(log, plans)
     return plans
 
 
-def _add_named(log: LogSight, plans: Plans) -> None:
+def _add_named(log: LogSight, plans: Plans, is_complete: bool) -> None:
     state = log.names.metadata
     if state is None:
         return
@@ -75,6 +76,8 @@ def _add_named(log: LogSight, plans: Plans) -> None:
         shard = log.shards.get(topic.shard)
         if shard is not None:
             _find_partitions(log.names, topic, shard, plan)
+        if shard is not None and not is_complete:
+            _add_forgotten(log.names, topic, shard, plan)
         plans.topics.append(plan)
 
 
@@ -91,26 +94,50 @@ def _find_partitions(
             plan.sources[each.id] = (shard, found)
 
 
+def _add_forgotten(
+    names: Names, topic: MetadataTopic, shard: ShardSight, plan: TopicPlan
+) -> None:
+    """Take schemas and partitions of a topic that metadata has lost and its shard has not."""
+    if shard.replayed is None:
+        return
+    state = shard.replayed.machine.state
+    first = names.layout.pack(topic.stream_id, topic.id, topic.partitions[0].id)
+    known = state.topics.get(state.topic_number(first))
+    if known is None or known.created != topic.created:
+        return
+    if known.newest > len(plan.schemas):
+        plan.schemas = tuple(each.schema for each in known.schemas)
+    for one in state.partitions_of(known):
+        number = names.layout.unpack(one.namespace).partition_id
+        if number >= len(topic.partitions):
+            plan.sources[number] = (shard, one)
+            plan.partition_count = max(plan.partition_count, number + 1)
+
+
 def _add_unnamed(
-    log: LogSight, number: GroupId, shard: ShardSight, known: set[int], plans: Plans
+    log: LogSight,
+    number: GroupId,
+    shard: ShardSight,
+    known: set[int],
+    plans: Plans,
+    is_complete: bool,
 ) -> None:
     """Take topics that only the shard knows, unless metadata is whole and deleted them."""
     if shard.replayed is None:
         return
     state = shard.replayed.machine.state
-    metadata = log.metadata
-    is_complete = metadata is not None and metadata.hole is None and metadata.broken_at is None
     for topic in state.topics.values():
         partitions = [one for one in state.partitions_of(topic) if id(one) not in known]
         if not partitions:
             continue
-        name = log.names.name(partitions[0].namespace, topic.created)
         if is_complete:
+            name = log.names.name(partitions[0].namespace, topic.created)
             plans.words.append(f"{name} was deleted, and its rows are left where they are")
             continue
-        plans.topics.append(_unnamed(log.names, number, shard, topic, partitions))
+        plan = _unnamed(log.names, number, shard, topic, partitions)
+        plans.topics.append(plan)
         plans.lost.append(
-            f"the name, the retention and the key of a topic are lost: its rows are in {name}"
+            f"the name, the retention and the key of a topic: its rows are in {plan.full_name}"
         )
 
 

@@ -1,0 +1,84 @@
+"""Metadata that knows less than its shards have followed is damage, and costs no row."""
+
+import shutil
+
+import pytest
+from tests.doctor import two_shards
+from tests.doctor.two_shards import METADATA, NOTES, ROWS, SECOND, SETTINGS, ids
+
+import headrace
+from headrace.doctor.examine import examine
+from headrace.doctor.salvage import salvage
+from headrace.metadata.commands import AddSchema, CreateTopic
+
+
+@pytest.fixture
+def grown(stopped):
+    """A log that was changed once more, and the metadata that it had before."""
+    before = stopped.parent / "before"
+    shutil.copytree(stopped / METADATA, before)
+    with headrace.open(stopped, **SETTINGS) as log:
+        log.topic(ROWS).add_partitions(3)
+        log.topic(ROWS).append([{"id": n, "text": "p"} for n in range(7)], partition=2)
+    return stopped, before
+
+
+def forget_from(log, operation):
+    """Zero group 0's journal from the last command of a kind on, as a lost write would."""
+    hit = two_shards.frame(log / METADATA, operation)
+    data = bytearray(hit.file.read_bytes())
+    data[hit.position :] = bytes(len(data) - hit.position)
+    hit.file.write_bytes(data)
+
+
+def test_a_topic_that_metadata_forgot_is_brought_over_without_its_name(
+    killed, tmp_path, counts
+):
+    forget_from(killed, CreateTopic.operation)
+    (one,) = examine(str(killed)).damage
+    assert (one.kind, one.file) == ("metadata-behind", METADATA)
+    account = salvage(str(killed), str(tmp_path / "new"))
+    assert not account.is_whole
+    assert not any("deleted" in said for said in account.words)
+    found = ids(tmp_path / "new")
+    (late,) = [rows for (topic, _), rows in found.items() if topic.startswith("salvaged/")]
+    assert late == list(range(counts[two_shards.LATE, 0]))
+
+
+def test_a_schema_that_metadata_forgot_is_taken_from_the_shard(killed, tmp_path, counts):
+    forget_from(killed, AddSchema.operation)
+    kinds = [one.kind for one in examine(str(killed)).damage]
+    assert kinds == ["metadata-behind"]
+    account = salvage(str(killed), str(tmp_path / "new"))
+    assert account.missing_count == 0
+    assert not account.is_whole
+    assert ids(tmp_path / "new")[NOTES, 0] == list(range(counts[NOTES, 0]))
+
+
+def test_an_older_copy_of_the_metadata_is_found_out(grown, tmp_path, counts):
+    log, before = grown
+    shutil.rmtree(log / METADATA)
+    shutil.copytree(before, log / METADATA)
+    (one,) = examine(str(log)).damage
+    assert one.kind == "metadata-behind"
+    assert "group 1" in one.what
+    salvage(str(log), str(tmp_path / "new"))
+    found = ids(tmp_path / "new")
+    assert found[ROWS, 2] == list(range(7))
+    assert found[ROWS, 0] == list(range(counts[ROWS, 0]))
+
+
+def test_a_topic_that_was_deleted_is_left_behind_without_a_loss(stopped, tmp_path):
+    before = tmp_path / "before"
+    shutil.copytree(stopped / SECOND, before)
+    with headrace.open(stopped, **SETTINGS) as log:
+        log.delete_topic(NOTES)
+    # As a kill right behind the delete leaves it: the shard has not followed yet.
+    shutil.rmtree(stopped / SECOND)
+    shutil.copytree(before, stopped / SECOND)
+    assert examine(str(stopped)).damage == []
+    account = salvage(str(stopped), str(tmp_path / "new"))
+    assert account.is_whole
+    assert [said.endswith("its rows are left where they are") for said in account.words] == [
+        True
+    ]
