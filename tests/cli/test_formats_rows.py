@@ -225,6 +225,58 @@ def test_a_line_that_is_no_object_is_told(line, said):
     assert len(str(caught.value)) < 500
 
 
+TWICE = [
+    b'{"id": 1, "id": 2}',
+    b'{"id" :1,"name":"x","id":2}',
+    b'{"id":1,"name":"x","id"\t: 2}',
+    b'{"id":1,"\\u0069d":2}',
+    b'{"name":"a\\":\\":","id":1,"id":2}',
+    b'{"place":{"city":"x","city":"y"}}',
+    b'{"tags":["x"],"sizes":{"id":1,"id":2}}',
+]
+
+
+@pytest.mark.parametrize("line", TWICE)
+@pytest.mark.parametrize("before", [b"", b'{"id": 7, "name": "a\\": 1"}\n' * 3])
+def test_a_name_that_is_there_twice_is_told_with_its_line(line, before):
+    count = before.count(b"\n")
+    found, error = taken(before + line + b"\n", Format.NDJSON, ALL)
+    name = "city" if b"city" in line else "id"
+    assert str(error).startswith(f"rows line {count + 1}: the name '{name}' is there twice")
+    assert len(found) == count
+    with pytest.raises(BadLine, match=f"line {count + 1}: the name '{name}' is there twice"):
+        guessed(before + line + b"\n", Format.NDJSON)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"name": "a\\":1,\\"b\\" :2", "id": 1}',
+        b'{"name": "\\\\", "id" : 1}',
+        b'{"place": {"city": "\\": \\":"}, "tags": ["\\":"], "id": 1}',
+        b'{"sizes": {"id": 1, "place": 2}, "id": 1}',
+    ],
+)
+def test_names_within_text_and_within_values_are_no_second_ones(line):
+    (row,) = read(line + b"\n", Format.NDJSON, ALL).to_pylist()
+    assert row["id"] == 1
+
+
+@pytest.mark.parametrize("depth", [500, 900, 950, 980, 990, 1_000, 5_000])
+def test_lists_within_lists_are_told_however_deep(depth):
+    nested = b"[" * depth + b"]" * depth
+    with pytest.raises(BadLine, match="line 1"):
+        read(b'{"tags": ' + nested + b"}\n", Format.NDJSON, ALL)
+    with pytest.raises(BadLine, match="line 2"):
+        read(b"tags\n" + nested + b"\n", Format.CSV, ALL)
+
+
+def test_a_name_that_is_twice_in_a_field_of_csv_is_told():
+    data = b'id,sizes\n1,"{""a"":1}"\n2,"{""a"":1,""a"":2}"\n'
+    with pytest.raises(BadLine, match="line 3: column 'sizes': the name 'a' is there twice"):
+        read(data, Format.CSV, ALL)
+
+
 def test_a_null_where_none_may_be_is_told_with_its_line():
     schema = schema_of({"id": "int64 not null", "name": "string"})
     with pytest.raises(BadLine, match=r"line 2: column 'id': expected a value, found null"):
@@ -291,6 +343,12 @@ def test_quotes_within_a_field_that_does_not_begin_with_one_are_letters():
     data = b'id,name\n1,5" by 6"\n"2","a ""b"", ""\n\xc3\xa9"\n3,""\n'
     names = [row["name"] for row in read(data, Format.CSV, schema).to_pylist()]
     assert names == ['5" by 6"', 'a "b", "\n\u00e9', ""]
+
+
+def test_a_mark_of_utf8_is_left_out_at_the_beginning_only():
+    schema = schema_of({"id": "int64", "name": "string"})
+    data = "\ufeffname,id\n\ufeffann,1\n".encode()
+    assert read(data, Format.CSV, schema).to_pylist() == [{"id": 1, "name": "\ufeffann"}]
 
 
 def test_a_number_that_no_float_has_makes_a_column_of_text():

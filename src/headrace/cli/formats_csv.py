@@ -18,6 +18,7 @@ import pyarrow.csv
 from headrace.cli.formats import Source
 from headrace.cli.formats_fields import field_of
 from headrace.cli.formats_lines import (
+    BOM,
     LINE_SIZE_MAX,
     BadLine,
     Chunk,
@@ -90,7 +91,7 @@ def text_columns(columns: list[str], records: list[bytes]) -> dict[str, pa.Array
     names = [str(place) for place in range(len(columns))]
     try:
         table = pyarrow.csv.read_csv(
-            io.BytesIO(data),
+            io.BytesIO(BOM + data),  # it takes one away
             pyarrow.csv.ReadOptions(
                 column_names=names, use_threads=False, block_size=LINE_SIZE_MAX * 2
             ),
@@ -137,7 +138,7 @@ def _head(name: str, record: bytes, line: int) -> list[str]:
         raise BadLine(name, line, flaw, hint=flaw.hint) from None
     try:
         table = pyarrow.csv.read_csv(
-            io.BytesIO(record + b"\n"),
+            io.BytesIO(BOM + record + b"\n"),
             pyarrow.csv.ReadOptions(use_threads=False, block_size=LINE_SIZE_MAX * 2),
             pyarrow.csv.ParseOptions(newlines_in_values=True),
         )

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.cli.formats_lines import Unfit
+from headrace.cli.formats_names import name_twice
 from headrace.cli.formats_values import column_of
 from headrace.cli.topic_schema import type_word
+from headrace.model.types import said
 
 _INFINITE: Final = ("inf", "infinity", "+inf", "+infinity", "-inf", "-infinity")
 _WHOLE: Final = "^-?[0-9]+$"
@@ -26,7 +28,7 @@ def field_of(texts: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     if pa.types.is_binary(kind):
         return column_of(texts.to_pylist(), kind, path)
     if pa.types.is_nested(kind):
-        return column_of([_json(each, kind, path) for each in texts.to_pylist()], kind, path)
+        return column_of(_decoded(texts.to_pylist(), kind, path), kind, path)
     try:
         found = texts.cast(kind)
     except pa.ArrowInvalid:
@@ -38,6 +40,14 @@ def field_of(texts: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
             word = "timestamp as ISO 8601 with its zone, to microseconds"
         raise Unfit.value(path, word, value)
     return found
+
+
+def _decoded(texts: list[str | None], kind: pa.DataType, path: str) -> list[object]:
+    values = [_json(each, kind, path) for each in texts]
+    name = name_twice([(each or "null").encode() for each in texts], values)
+    if name is not None:
+        raise Unfit(f"the name {said(name)!r} is there twice", column=path)
+    return values
 
 
 def _json(text: str | None, kind: pa.DataType, path: str) -> object:

@@ -19,7 +19,7 @@ CHUNK_SIZE: Final = 1024 * 1024
 LINE_SIZE_MAX: Final = BODY_SIZE_MAX  # a row must fit one body, and text is about as long
 SHOWN_MAX: Final = 80  # characters of a value that a message repeats
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 
 
 class Unfit(HeadraceError):
@@ -57,7 +57,10 @@ Convert = Callable[[list[bytes]], pa.RecordBatch]
 
 def shown(value: object) -> str:
     """Return a value as a message repeats it, on one line: text in quotes, else as JSON."""
-    text = repr(value) if isinstance(value, str) else _ENCODER.encode(value).decode()
+    try:
+        text = repr(value) if isinstance(value, str) else _ENCODER.encode(value).decode()
+    except RecursionError:
+        return "lists within lists, too deep to show"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
@@ -98,7 +101,7 @@ def whole_lines(source: Source) -> Iterator[list[bytes]]:
     held_size, count, is_first = 0, 0, True
     while data := source.file.read1(CHUNK_SIZE):
         if is_first:
-            data, is_first = data.removeprefix(_BOM), False
+            data, is_first = data.removeprefix(BOM), False
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = b"".join([*held, lines[0]])

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.cli.formats import Source
 from headrace.cli.formats_lines import Chunk, Unfit, fitted, line_chunks, shown
+from headrace.cli.formats_names import name_twice
 from headrace.cli.formats_values import column_of, has_decimals
 from headrace.errors import BadBatch
 from headrace.model.schema import RESERVED, conform
@@ -48,18 +49,22 @@ def converter(schema: pa.Schema) -> Callable[[list[bytes]], pa.RecordBatch]:
 
 
 def decoded(lines: list[bytes], decoder: msgspec.json.Decoder[Any] = _ANY) -> list[Any]:
-    """Return lines as JSON objects."""
+    """Return lines as JSON objects. None of them has a name twice."""
     try:
         rows = decoder.decode_lines(b"\n".join(lines))
+        for row in rows:
+            if not isinstance(row, dict):
+                hint = 'Write {"name": value}'
+                raise Unfit(f"expected an object, found {shown(row)}", hint=hint)
+        if len(rows) != len(lines):
+            raise Unfit("it is more than one JSON value", hint="Write one object on each line")
+        name = name_twice(lines, rows)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         if len(lines) == 1:
             raise Unfit(f"it is no JSON: {error}, in {shown(text_of(lines[0]))}") from None
         raise Unfit(f"it is no JSON: {error}") from None
-    for row in rows:
-        if not isinstance(row, dict):
-            raise Unfit(f"expected an object, found {shown(row)}", hint='Write {"name": value}')
-    if len(rows) != len(lines):
-        raise Unfit("it is more than one JSON value", hint="Write one object on each line")
+    if name is not None:
+        raise Unfit(f"the name {said(name)!r} is there twice", hint="Give each value its own")
     return rows
 
 
