@@ -1,5 +1,6 @@
 """What the doctor finds, as values: where it is, what it is, what it means, what helps."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -129,3 +130,16 @@ def in_words(rows: tuple[Rows, ...]) -> str:
 
 
 _SHOWN_MAX = 8  # ranges in one sentence; --json has them all
+
+
+def joined(found: Iterable[Rows]) -> tuple[Rows, ...]:
+    """Join ranges that follow one another, for people."""
+    ranges: list[Rows] = []
+    for one in sorted(found, key=lambda each: (each.topic, each.partition, each.start)):
+        last = ranges[-1] if ranges else None
+        place = (one.topic, one.partition, one.start)
+        if last is not None and (last.topic, last.partition, last.end) == place:
+            ranges[-1] = Rows(last.topic, last.partition, last.start, one.end)
+        else:
+            ranges.append(one)
+    return tuple(ranges)

@@ -6,7 +6,7 @@ from headrace.doctor.finding import Rows
 from headrace.metadata.state import MetadataState, Topic
 from headrace.model.names import TopicName
 from headrace.model.namespace import Namespace, NamespaceLayout
-from headrace.partition.state import Partition
+from headrace.partition.state import Partition, Piece
 
 LOST_STREAM = "salvaged"  # where topics go whose names are lost
 
@@ -33,6 +33,11 @@ class Names:
             return f"{LOST_STREAM}/topic-{stream_id}-{topic_id}-{topic_created}"
         assert self.metadata is not None
         return str(TopicName(self.metadata.streams[stream_id].name, topic.name))
+
+    def piece(self, partition: Partition, piece: Piece) -> Rows:
+        """Name the rows of a piece that are still retained."""
+        start, end = max(piece.first, partition.first), min(piece.end, partition.end)
+        return self.rows(partition, start, end)
 
     def rows(self, partition: Partition, start: int, end: int) -> Rows:
         """Name rows of a partition."""

@@ -73,9 +73,20 @@ class ShardSight:
         """Return the carry files that any whole snapshot names."""
         return {one.op: one for local in reversed(self.kept) for one in local.carried}
 
-    def piece_is_there(self, partition: Partition, piece: Piece) -> bool:
-        """Say whether some file says that it holds the entry of `piece`."""
-        return self.entries.holds(piece.op)
+    @property
+    def drained(self) -> Op:
+        """The newest op that a start does not keep in its journal."""
+        block, plan = self.group.survey.superblock, self.group.plan
+        if plan is not None:
+            return plan.watermark
+        return Op(max(0, block.previous_op - 1)) if block is not None else Op(0)
+
+    def is_served(self, op: Op, *, but_for: str = "") -> bool:
+        """Say whether a node finds the entry, if that in the carry file `but_for` is bad."""
+        if op > self.drained and op in self.entries.journal:
+            return True
+        newest = next((name for name, one in self.entries.carries.items() if op in one), None)
+        return newest is not None and newest != but_for
 
     def older_pieces(self, segment: Segment) -> Iterator[Piece]:
         """Give the pieces that hold rows of a segment, as an older snapshot knew them."""

@@ -1,8 +1,9 @@
 """What was found of a shard's carry files, segments and rows, in words."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from headrace.doctor.carry_words import CarryWords
 from headrace.doctor.deep import CarryState
 from headrace.doctor.finding import (
     PUT_BACK_OR_SALVAGE,
@@ -12,24 +13,22 @@ from headrace.doctor.finding import (
     Severity,
     count,
     in_words,
+    joined,
     offsets,
     ops,
 )
-from headrace.doctor.group import cause_text, flaw_text
 from headrace.doctor.names import Names
 from headrace.doctor.segments import SegmentState, footer_bytes
 from headrace.doctor.shard import ShardSight, hidden, placed
-from headrace.errors import ForeignFile
 from headrace.model.ids import Op
 from headrace.partition import operations
 from headrace.partition.carry import carry_name
 from headrace.partition.keeper import info_of
 from headrace.partition.operations import APPEND, STAGE
 from headrace.partition.segment import parse_name
-from headrace.partition.state import Partition, Piece, Placed, Segment, Unplaced
+from headrace.partition.state import Partition, Placed, Segment, Unplaced
 from headrace.partition.store import CARRY, SEGMENTS
 
-_UNREADABLE = "a node says so to whoever reads these rows, and serves all others"
 _KINDS = {
     APPEND: "an append",
     STAGE: "rows of a transaction, which is then not published",
@@ -68,9 +67,9 @@ class ShardWords:
             words = f"not known: no snapshot tells what {ops(first, last)} did"
             return Loss(words, is_counted=False)
         rows = tuple(
-            self._rows(partition, piece)
+            self.names.piece(partition, piece)
             for op, (partition, piece) in sorted(replayed.pieces().items())
-            if first <= op <= last and not self._is_served(op)
+            if first <= op <= last and not self.shard.is_served(op)
         )
         self.told.update(op for op in replayed.pieces() if first <= op <= last)
         said = [in_words(rows)] if rows else []
@@ -98,112 +97,9 @@ class ShardWords:
 
     def findings(self) -> list[Finding]:
         """Return what is wrong with files, then with rows that no file has."""
-        found = [*self._carries(), *self._segments(), *self._unnamed(), *self._nowhere()]
+        carries = CarryWords(self.shard, self.where, self.names, self.carry_states, self.told)
+        found = [*carries.findings(), *self._segments(), *self._unnamed(), *self._nowhere()]
         return [*found, *self._cursors(), *self._states()]
-
-    def _rows(self, partition: Partition, piece: Piece) -> Rows:
-        start, end = hidden(partition, piece.first, piece.end)
-        return self.names.rows(partition, start, end)
-
-    def _is_served(self, op: Op) -> bool:
-        """Say whether a node would find the entry."""
-        entries = self.shard.entries
-        return op in entries.journal or any(op in one for one in entries.carries.values())
-
-    def _carries(self) -> Iterator[Finding]:
-        entries, named = self.shard.entries, self.shard.named_carries()
-        for name, error in entries.misfits.items():
-            what = cause_text(error)
-            if isinstance(error, ForeignFile):
-                what = f"its {error.field} should be {error.expected}, is {error.found}"
-            yield Finding(
-                Severity.DAMAGE,
-                "foreign-file",
-                self._carry(name),
-                what,
-                "it belongs to another log, and a start of this group refuses while it is here",
-                self._carry_loss(self._rows_of_carry(name, named)),
-                "Move it to where it belongs, and put this log's own file back",
-                rows=self._rows_of_carry(name, named),
-            )
-        for op in sorted(named):
-            name = carry_name(op)
-            if name in entries.ruins:
-                yield self._bad_carry(name, flaw_text(entries.ruins[name].flaw), "carry-bad")
-            elif name not in entries.carries and name not in entries.misfits:
-                yield self._bad_carry(name, "the file is gone", "carry-gone")
-            elif name in entries.carries and (
-                entries.carries[name].checksum != named[op].checksum
-            ):
-                yield self._bad_carry(name, "it is another carry file of that op", "carry-bad")
-        for state in self.carry_states.values():
-            yield from self._bad_entries(state)
-
-    def _bad_carry(self, name: str, what: str, kind: str) -> Finding:
-        rows = self._rows_of_carry(name, self.shard.named_carries())
-        return Finding(
-            Severity.DAMAGE,
-            kind,
-            self._carry(name),
-            what,
-            "entries that are in no segment yet were kept here; " + _UNREADABLE,
-            self._carry_loss(rows, name),
-            PUT_BACK_OR_SALVAGE,
-            None if kind == "carry-gone" else 0,
-            rows=rows,
-        )
-
-    def _rows_of_carry(self, name: str, named: Iterable[Op]) -> tuple[Rows, ...]:
-        """Return the live rows that only this file had: the first that was made above them."""
-        replayed = self.shard.replayed
-        if replayed is None:
-            return ()
-        found = []
-        for op, (partition, piece) in sorted(replayed.pieces().items()):
-            home = min((one for one in named if one >= op), default=None)
-            if not self._is_served(op) and home is not None and carry_name(home) == name:
-                self.told.add(op)
-                found.append(self._rows(partition, piece))
-        return _joined(found)
-
-    def _carry_loss(self, rows: tuple[Rows, ...], name: str = "") -> str:
-        if not rows:
-            return "nothing: the journal has all its entries, or no row needs them any more"
-        ruin = self.shard.entries.ruins.get(name)
-        found = len(ruin.places) if ruin is not None else 0
-        more = f"; --salvage finds {count(found, 'whole entry', 'whole entries')} in it"
-        return in_words(rows) + (more if found else "")
-
-    def _bad_entries(self, state: CarryState) -> Iterator[Finding]:
-        replayed = self.shard.replayed
-        live = replayed.pieces() if replayed is not None else {}
-        for bad in state.bad:
-            others = [
-                one
-                for name, one in self.shard.entries.carries.items()
-                if name != state.name and bad.op in one
-            ]
-            has_copy = bad.op in self.shard.entries.journal or bool(others)
-            rows: tuple[Rows, ...] = ()
-            lost = "nothing: no row needs this entry any more"
-            if bad.op in live and has_copy:
-                lost = "nothing yet: the journal or a newer carry file has a copy"
-            elif bad.op in live:
-                rows = (self._rows(*live[bad.op]),)
-                lost = in_words(rows)
-            self.told.add(bad.op)
-            yield Finding(
-                Severity.DAMAGE if bad.op in live else Severity.NOTE,
-                "carry-entry",
-                self._carry(state.name),
-                bad.flaw,
-                "an entry that is in no segment yet is rotten here; " + _UNREADABLE,
-                lost,
-                PUT_BACK_OR_SALVAGE if bad.op in live else "",
-                bad.position,
-                bad.op,
-                rows=rows,
-            )
 
     def _segments(self) -> Iterator[Finding]:
         there = set(self.shard.segments.names())
@@ -356,9 +252,11 @@ class ShardWords:
         """Find rows whose entries are in no file, where nothing above has said so."""
         replayed = self.shard.replayed
         live = replayed.pieces() if replayed is not None else {}
-        gone = [op for op in sorted(live) if not self._is_served(op) and op not in self.told]
+        gone = [
+            op for op in sorted(live) if not self.shard.is_served(op) and op not in self.told
+        ]
         if gone:
-            rows = _joined([self._rows(*live[op]) for op in gone])
+            rows = joined([self.names.piece(*live[op]) for op in gone])
             yield Finding(
                 Severity.DAMAGE,
                 "rows-nowhere",
@@ -402,25 +300,6 @@ class ShardWords:
                 first_op=op,
                 is_counted=False,
             )
-
-    def _carry(self, name: str) -> str:
-        return f"{self.where}/{CARRY}/{name}"
-
-
-def _joined(found: Iterable[Rows]) -> tuple[Rows, ...]:
-    """Join ranges that follow one another, for people."""
-    joined: list[Rows] = []
-    for one in sorted(found, key=lambda each: (each.topic, each.partition, each.start)):
-        last = joined[-1] if joined else None
-        if last and (last.topic, last.partition, last.end) == (
-            one.topic,
-            one.partition,
-            one.start,
-        ):
-            joined[-1] = Rows(last.topic, last.partition, last.start, one.end)
-        else:
-            joined.append(one)
-    return tuple(joined)
 
 
 def _bare(flaw: str) -> str:

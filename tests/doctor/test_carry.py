@@ -1,0 +1,64 @@
+"""What a damaged carry file costs: the very rows that a node does not give any more."""
+
+import pytest
+from tests.doctor import harm
+from tests.doctor.two_shards import FIRST, ROWS, SETTINGS
+
+import headrace
+from headrace.doctor.examine import examine
+from headrace.doctor.salvage import salvage
+from headrace.errors import Corrupt
+from headrace.partition.carry import CarryFile, load_carry
+from headrace.storage.file import FileDirectory
+
+BATCH = 10  # rows of an append
+
+
+def unread(log, counts) -> set[tuple[int, int]]:
+    """Return what a node does not give: partition and first row of each batch."""
+    found = set()
+    with headrace.open(log, **SETTINGS) as opened:
+        topic = opened.topic(ROWS)
+        for partition in (0, 1):
+            for start in range(0, counts[ROWS, partition] - BATCH, BATCH):
+                try:
+                    list(topic.read(partition, start=start, end=start + BATCH))
+                except Corrupt:
+                    found.add((partition, start))
+    return found
+
+
+def named(examination) -> set[tuple[int, int]]:
+    return {
+        (rows.partition, start)
+        for one in examination.damage
+        for rows in one.rows
+        for start in range(rows.start, rows.end, BATCH)
+    }
+
+
+def emptied(path) -> None:
+    path.write_bytes(b"")
+
+
+def rotten(path) -> None:
+    """Flip a bit in the newest entry of a carry file."""
+    room = FileDirectory.open_root(str(path.parent), create=False)
+    with room.open(path.name) as file:
+        carry = load_carry(file, None, None)
+        assert isinstance(carry, CarryFile)
+        position, size = carry.place(max(carry.ops))
+    harm.flip(path, position + size // 2)
+
+
+@pytest.mark.parametrize("do", [emptied, rotten], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("number", [5, -1], ids=["drained", "not drained"])
+def test_rows_that_a_node_cannot_give_are_named(stopped, tmp_path, counts, do, number):
+    """The journal file still has their bytes. A node lets them go at the checkpoint above."""
+    do(sorted((stopped / FIRST / "carry").iterdir())[number])
+    examination = examine(str(stopped), deep=True)
+    (one,) = examination.damage
+    assert ("--salvage finds them" in one.lost) == bool(one.rows)
+    assert salvage(str(stopped), str(tmp_path / "new")).is_whole
+    assert named(examination) == unread(stopped, counts)
+    assert bool(one.rows) == (number == 5)
