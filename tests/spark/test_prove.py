@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +12,11 @@ from deltalake import DeltaTable, write_deltalake
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
-from headrace.spark.pipeline import OFFSET, PARTITION
+from headrace.spark.definition import load
+from headrace.spark.pipeline import OFFSET, PARTITION, opened
+from headrace.spark.prove import Grade, Kind
+from headrace.spark.recompute import recompute
+from headrace.spark.record import look
 
 
 @pytest.fixture
@@ -135,3 +140,72 @@ def test_a_flipped_byte_in_a_data_file_is_noticed(tmp_path, filled):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 6
     assert path.name in done.stdout + done.stderr
+
+
+FILTERED = "select id, name from source where id % 3 = 0"
+
+
+@pytest.fixture
+def filtered(spark, tmp_path, topic):
+    """A table of a pipeline that leaves rows out, and keeps no lineage."""
+    topic.append(rows(0, 300), partition=0)
+    topic.append(rows(0, 30), partition=1)  # equal rows are counted, not only found
+    given = {"name": "orders", "topic": "shop/orders", "path": "data", "table": "table"}
+    given = {key: f'"{value}"' for key, value in {**given, "sql": FILTERED}.items()}
+    file = tmp_path / "orders.toml"
+    lines = [f"{key} = {value}" for key, value in {**given, "lineage": "false"}.items()]
+    file.write_text("\n".join(lines))
+    run(spark, load(file))
+    return file
+
+
+def recomputed(spark, file, sql=None):
+    definition = load(file)
+    if sql is not None:
+        definition = replace(definition, sql=sql)
+    with opened(spark, definition) as pipeline:
+        record = look(definition.table, pipeline.source)
+        return recompute(pipeline, record)
+
+
+def test_a_transform_that_leaves_rows_out_is_proven_by_running_it_again(tmp_path, filtered):
+    code, found = prove(tmp_path, "--recompute", str(filtered))
+    assert code == 0
+    assert (found["grade"], found["in_log"], found["in_table"]) == ("recompute", 330, 110)
+
+
+def test_a_changed_row_is_seen_by_running_the_transform_again(spark, tmp_path, filtered):
+    assert recomputed(spark, filtered).holds
+    DeltaTable(str(tmp_path / "table")).update({"name": "'x'"}, predicate="id = 3")
+    found = recomputed(spark, filtered)
+    assert not found.holds
+    assert found.counts == {**dict.fromkeys(Kind, 0), Kind.MISSING: 2, Kind.FOREIGN: 2}
+
+
+def test_a_row_that_is_there_once_too_often_is_seen(spark, tmp_path, filtered):
+    once_more = pa.table({"id": pa.array([3], pa.int64()), "name": ["n3"]})
+    write_deltalake(str(tmp_path / "table"), once_more, mode="append")
+    assert recomputed(spark, filtered).counts[Kind.FOREIGN] == 1
+
+
+def test_a_transform_that_makes_other_rows_each_time_proves_nothing(spark, filtered):
+    sql = "select id, cast(rand() as string) as name from source where id % 3 = 0"
+    assert recomputed(spark, filtered, sql).grade == Grade.NOT_PROVABLE
+
+
+def test_trimmed_rows_leave_nothing_to_compare_with(spark, tmp_path, log, topic, filtered):
+    topic.delete_cursors("pipeline.orders")
+    topic.trim(10, partition=0)
+    found = recomputed(spark, filtered)
+    assert (found.grade, found.not_compared) == (Grade.NOT_PROVABLE, 10)
+
+
+def test_the_file_of_another_pipeline_is_refused(tmp_path, filtered):
+    other = tmp_path / "other.toml"
+    other.write_text(filtered.read_text().replace('name = "orders"', 'name = "others"'))
+    command = [sys.executable, "-m", "headrace", "prove", "shop/orders"]
+    command += ["--table", str(tmp_path / "table"), "--data", str(tmp_path / "data")]
+    command += ["--recompute", str(other)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "is of pipeline 'others'" in done.stderr

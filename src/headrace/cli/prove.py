@@ -12,9 +12,11 @@ from headrace.cli.exits import Exit, NotFound
 from headrace.cli.output import Json, Shape, print_json, say, words
 from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
 from headrace.errors import BadRequest
+from headrace.model.names import parse_topic
 
 if TYPE_CHECKING:
     from headrace.spark.prove import Proof
+    from headrace.spark.record import Record
 
 
 class ProofFinding(Shape, frozen=True, kw_only=True):
@@ -64,6 +66,13 @@ def prove(
         list[Path] | None,
         typer.Option(help="What a producer wrote down as acknowledged; may be repeated."),
     ] = None,
+    recompute: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The pipeline's file: run its transform again, on Spark, and compare rows.",
+        ),
+    ] = None,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
@@ -71,7 +80,8 @@ def prove(
 ) -> None:
     """Show that log and table agree: each row once, nothing changed, nothing foreign.
 
-    Exits with 0 if that holds, with 6 if it does not, and with 7 if it cannot be shown.
+    Exits with 0 if that holds, with 6 if it does not, and with 7 if it cannot be shown. A table
+    whose transform leaves rows out, or keeps no lineage, is proven with --recompute.
 
     Examples:
 
@@ -80,17 +90,16 @@ def prove(
         headrace prove shop/orders --table ./tables/orders --address 127.0.0.1:7654 --json
 
         headrace prove shop/orders --table ./tables/orders --data ./data --ledger orders.ledger
+
+        headrace prove shop/orders --table ./tables/orders --recompute orders.toml
     """
-    from headrace.spark.prove import prove as compare
     from headrace.spark.record import Source, look
 
     with opened(data, address, timeout) as log:
         found = log.topic(topic)
         source = Source(_pipeline(table, pipeline), found.name, found.created)
         record = look(str(table.absolute()), source)
-        with words().status("comparing …") as status:
-            for proof in compare(found, record):
-                status.update(f"comparing: {proof.compared:,} rows")
+        proof = _compared(found, record, recompute)
         lines = list(_lines(ledger or [], found.name))
         lost = _lost(lines, found)
     answer = _answer(proof, found.name, table, lines if ledger else None, lost)
@@ -99,6 +108,38 @@ def prove(
     else:
         _tell(answer)
     raise typer.Exit(_exit(answer))
+
+
+def _compared(topic: "headrace.Topic", record: "Record", recompute: Path | None) -> "Proof":
+    from headrace.spark.prove import prove as compare
+
+    if recompute is not None:
+        return _recomputed(record, recompute)
+    with words().status("comparing …") as status:
+        for proof in compare(topic, record):
+            status.update(f"comparing: {proof.compared:,} rows")
+    return proof
+
+
+def _recomputed(record: "Record", file: Path) -> "Proof":
+    from headrace.spark.definition import load
+    from headrace.spark.pipeline import opened as pipeline_of
+    from headrace.spark.recompute import recompute
+    from headrace.spark.session import session
+
+    definition = load(file)
+    expected = (record.source.pipeline, record.source.topic)
+    if (definition.name, str(parse_topic(definition.topic))) != expected:
+        raise BadRequest(
+            f"{file} is of pipeline {definition.name!r} and topic {definition.topic!r}, "
+            f"the table of {expected[0]!r} and {expected[1]!r}",
+            hint="Name the file that the table was filled by",
+        )
+    with words().status("starting Spark …") as status:
+        spark = session("headrace prove")
+        status.update("running the transform again …")
+        with pipeline_of(spark, definition) as pipeline:
+            return recompute(pipeline, record)
 
 
 def _exit(answer: ProofAnswer) -> Exit:
@@ -181,9 +222,17 @@ def _answer(
     )
 
 
+def _why(answer: ProofAnswer) -> str:
+    if answer.not_compared:
+        return f"{answer.not_compared:,} rows were trimmed from the log"
+    if answer.columns:
+        return "the transform makes other rows each time"
+    return "the table's rows do not say where they come from (no lineage); try --recompute"
+
+
 def _tell(answer: ProofAnswer) -> None:
     if answer.grade == "not provable":
-        say("not provable: the table's rows do not say where they come from (no lineage)")
+        say(f"not provable: {_why(answer)}")
         return
     told = [] if answer.acknowledged is None else [f"{answer.acknowledged:,} acknowledged"]
     told += [f"{answer.in_log:,} in the log", f"{answer.in_table:,} in the table"]

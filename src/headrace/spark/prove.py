@@ -7,6 +7,7 @@ log has trimmed are counted as not compared.
 
     identity       every column of the table is one of the topic's: rows are compared whole
     lineage        some columns are computed: their values are not judged, places and others are
+    recompute      the transform is run again (`recompute.py`)
     not provable   no places in the table: nothing is claimed
 """
 
@@ -38,6 +39,7 @@ class Grade(StrEnum):
 
     IDENTITY = "identity"
     LINEAGE = "lineage"
+    RECOMPUTE = "recompute"
     NOT_PROVABLE = "not provable"
 
 
@@ -117,6 +119,13 @@ def prove(topic: "headrace.Topic", record: Record) -> Iterator[Proof]:
     yield proof
 
 
+def files_of(table: DeltaTable) -> list[str]:
+    """Return the paths of the data files that the table names."""
+    root = Path(table.table_uri.removeprefix("file://"))
+    paths = [uri.removeprefix("file://") for uri in table.file_uris()]
+    return [path if Path(path).is_absolute() else str(root / path) for path in paths]
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
     root: str
@@ -126,8 +135,7 @@ class _Table:
     @classmethod
     def of(cls, table: DeltaTable) -> "_Table":
         root = Path(table.table_uri.removeprefix("file://"))
-        paths = [uri.removeprefix("file://") for uri in table.file_uris()]
-        paths = [path if Path(path).is_absolute() else str(root / path) for path in paths]
+        paths = files_of(table)
         schema = pa.schema(table.schema().to_arrow())
         checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         how = ds.ParquetFileFormat(default_fragment_scan_options=checked)

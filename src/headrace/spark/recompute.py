@@ -1,0 +1,75 @@
+"""Does the table hold what its transform makes of the log? The transform is run once more.
+
+The rows that it makes of the recorded ranges and the rows of the table are compared as
+multisets, both ways. A transform that makes other rows each time proves nothing, and is told
+from a table that is wrong: it is run again, and compared with itself.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.functions import array_sort, map_entries
+from pyspark.sql.types import MapType
+
+from headrace.spark.pipeline import Pipeline
+from headrace.spark.prove import Grade, Kind, Proof, files_of
+from headrace.spark.record import Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NOTE = "rows that the transform makes and the table does not have, or the other way round"
+
+
+def recompute(pipeline: Pipeline, record: Record) -> Proof:
+    """Run the transform over the recorded ranges, and compare."""
+    proof = Proof(Grade.RECOMPUTE, record.table.version())
+    bounds = pipeline.desk.bounds()
+    for number, end in record.ends.items():
+        first = record.firsts[number]
+        retained = bounds[number].first if number in bounds else end
+        proof.not_compared += max(0, min(retained, end) - first)
+    proof.in_log = sum(end - record.firsts[number] for number, end in record.ends.items())
+    proof.in_log -= proof.not_compared
+    found = _table(pipeline, record)
+    proof.in_table = found.count()
+    if proof.not_compared:  # which rows of the table they made, nobody can tell
+        proof.grade = Grade.NOT_PROVABLE
+        return proof
+    wanted = _made(pipeline, record)
+    proof.columns = tuple(wanted.columns)
+    found = found.select(*wanted.columns)
+    proof.counts[Kind.MISSING] = _left(wanted, found)
+    proof.counts[Kind.FOREIGN] = _left(found, wanted)
+    proof.compared = proof.in_log
+    if not proof.holds and _left(wanted, _made(pipeline, record)):
+        proof.grade = Grade.NOT_PROVABLE  # it makes other rows each time
+    return proof
+
+
+def _made(pipeline: Pipeline, record: Record) -> "DataFrame":
+    return pipeline.rows(record.firsts, record.ends)
+
+
+def _table(pipeline: Pipeline, record: Record) -> "DataFrame":
+    """Read the table by its file list, not by the code that wrote it."""
+    schema = pipeline.rows(record.ends, record.ends).schema
+    reader = pipeline.spark.read.schema(schema)
+    files = files_of(record.table)
+    return reader.parquet(*files) if files else pipeline.spark.createDataFrame([], schema)
+
+
+def _left(rows: "DataFrame", others: "DataFrame") -> int:
+    """Count the rows that are not among the others, each as often as it is there more."""
+    return _comparable(rows).exceptAll(_comparable(others)).count()
+
+
+def _comparable(rows: "DataFrame") -> "DataFrame":
+    """Turn maps, which Spark compares by nothing, into their entries in order."""
+    return rows.select(
+        *(
+            array_sort(map_entries(field.name)).alias(field.name)
+            if isinstance(field.dataType, MapType)
+            else rows[field.name]
+            for field in rows.schema
+        )
+    )
