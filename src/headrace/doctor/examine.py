@@ -18,7 +18,13 @@ from headrace.doctor.deep import CarryTask, State, Task, check_all, size_of
 from headrace.doctor.entries import Entries
 from headrace.doctor.finding import Finding, Severity
 from headrace.doctor.group import GroupSight, look_at_group
-from headrace.doctor.log_words import LogSight, behind, log_findings, newest_snapshot
+from headrace.doctor.log_words import (
+    LogSight,
+    behind,
+    is_refused,
+    log_findings,
+    newest_snapshot,
+)
 from headrace.doctor.names import Names
 from headrace.doctor.replay import MetadataReplayed, replay_metadata
 from headrace.doctor.rooms import strangers
@@ -26,7 +32,7 @@ from headrace.doctor.segments import SegmentTask
 from headrace.doctor.shard import ShardSight, look_at_shard, placed
 from headrace.doctor.sight import Sight
 from headrace.doctor.who import Who, who_is
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, MissingFile
 from headrace.journal.entry import root as root_of
 from headrace.journal.snapshot import Snapshot
 from headrace.metadata.machine import MetadataMachine
@@ -108,17 +114,17 @@ def examine(path: str, *, deep: bool = False, tell: Tell = say_nothing) -> Exami
 def _look(path: str, deep: bool, tell: Tell) -> Examination:
     root = Sight.of(path)
     who = who_is(root)
-    found = Examination(path, who, deep, list(who.findings))
+    found = Examination(path, who, deep, who.findings)
     if who.cluster is None:
         return found
-    found.findings += strangers(root, [METADATA, *who.cluster.shards])
     log = look_at_log(root, who, tell)
     try:
+        found.findings += strangers(root, [METADATA, *who.cluster.shards])
         states = _deep(log, found, tell) if deep else {}
         found.findings += log_findings(log, states)
         found.groups.append(_metadata_summary(log))
         for number, shard in log.shards.items():
-            found.groups.append(_shard_summary(number, shard))
+            found.groups.append(_shard_summary(log, number, shard))
     finally:
         log.close()
     return found
@@ -128,9 +134,8 @@ def look_at_log(root: Sight, who: Who, tell: Tell) -> LogSight:
     """Bring all groups of a log into memory."""
     assert who.cluster is not None
     home = root.within(GROUPS)
-    total = who.cluster.shard_count + 1
-    tell("reading journals", 0, total)
     found = _with_metadata(home, who)
+    total = who.cluster.shard_count + 1
     for number in who.cluster.shards:
         tell("reading journals", number, total)
         room = home.within(group_name(number))
@@ -150,6 +155,8 @@ def _with_metadata(home: Sight, who: Who) -> LogSight:
     group = look_at_group(room, identity, who.config.journal.metadata_slots)
     metadata = _replayed_metadata(group)
     state = metadata.machine.state if metadata is not None else None
+    highest = max((one.shard for one in state.topics.values()), default=0) if state else 0
+    who.require_shards(highest, f"the metadata has a topic in shard {highest}")
     return LogSight(
         who, group, metadata, Names(NamespaceLayout(*identity.namespace_bits), state)
     )
@@ -220,7 +227,9 @@ def carry_tasks(shard: ShardSight) -> list[CarryTask]:
     ]
 
 
-def _start(group: GroupSight) -> str:
+def _start(log: LogSight, group: GroupSight) -> str:
+    if group.is_empty and is_refused(log, group):
+        return f"refuses: {MissingFile.__name__}"
     if group.is_empty:
         return "makes a new group"
     if group.refusal is not None:
@@ -242,11 +251,11 @@ def _metadata_summary(log: LogSight) -> GroupSummary:
         0,
         0,
         0,
-        _start(group),
+        _start(log, group),
     )
 
 
-def _shard_summary(number: GroupId, shard: ShardSight) -> GroupSummary:
+def _shard_summary(log: LogSight, number: GroupId, shard: ShardSight) -> GroupSummary:
     partitions = shard.partitions
     return GroupSummary(
         number,
@@ -257,5 +266,5 @@ def _shard_summary(number: GroupId, shard: ShardSight) -> GroupSummary:
         sum(one.end - one.first for one in partitions),
         sum(len(one.segments) for one in partitions),
         len(shard.entries.carries),
-        _start(shard.group),
+        _start(log, shard.group),
     )

@@ -21,9 +21,9 @@ from headrace.doctor.segments import SegmentState
 from headrace.doctor.shard import ShardSight
 from headrace.doctor.shard_words import ShardWords
 from headrace.doctor.who import Who
-from headrace.metadata.state import Topic
 from headrace.model.ids import GroupId, Op
 from headrace.node.identity import GROUPS, METADATA, group_name
+from headrace.node.identity import NAME as CLUSTER_NAME
 
 States = Mapping[tuple[GroupId, str], State]  # of a deep look
 
@@ -46,10 +46,43 @@ class LogSight:
 
 def log_findings(log: LogSight, states: States) -> list[Finding]:
     """Return everything that is found in a log's groups."""
+    if _are_all_gone(log):
+        return [_all_gone()]
     found = metadata_findings(log)
+    is_complete = log.metadata is not None and not any(uncounted(found))
     for number, shard in log.shards.items():
-        found += _shard_findings(log, number, shard, states)
+        if shard.group.is_empty:
+            found += _gone_shard(log, shard.group, is_complete)
+        else:
+            found += _shard_findings(log, number, shard, states)
     return found
+
+
+def is_refused(log: LogSight, group: GroupSight) -> bool:
+    """Say whether a start refuses to make this group, which has no files, anew."""
+    metadata = log.metadata_group
+    if group.identity.group == METADATA:
+        return not _are_all_gone(log)
+    if metadata.is_empty:
+        return is_refused(log, metadata)
+    return metadata.refusal is not None or metadata.scan.head > 0
+
+
+def _are_all_gone(log: LogSight) -> bool:
+    groups = [log.metadata_group, *(shard.group for shard in log.shards.values())]
+    return all(one.is_empty for one in groups)
+
+
+def _all_gone() -> Finding:
+    return damage(
+        "group-gone",
+        GROUPS,
+        "no group has any file",
+        f"{CLUSTER_NAME} shows that a node began here: the files are gone, or its first start "
+        "was killed before it made any; the next start makes an empty log",
+        Loss("everything, if anything was ever written here: that is not known", (), False),
+        "If rows were here, do not start a node, and put the directory back from a copy",
+    )
 
 
 def uncounted(findings: list[Finding]) -> Iterator[str]:
@@ -63,7 +96,7 @@ def metadata_findings(log: LogSight) -> list[Finding]:
     """Return what is found in group 0."""
     group, done = log.metadata_group, log.metadata
     where = f"{GROUPS}/{group_name(METADATA)}"
-    if group.is_empty and any(not shard.group.is_empty for shard in log.shards.values()):
+    if group.is_empty:
         lost = "which topics there are: names, schemas, retention"
         return [_gone(where, Loss(lost, is_counted=False))]
 
@@ -121,11 +154,11 @@ def newest_snapshot(group: GroupSight) -> Op:
     return group.snapshots[0].op if group.snapshots else Op(0)
 
 
-def _gone(where: str, loss: Loss) -> Finding:
+def _gone(where: str, loss: Loss, what: str = "the group's files are gone") -> Finding:
     return damage(
         "group-gone",
         where,
-        "the group's files are gone",
+        what,
         "a start refuses this group, and makes no empty one in its place",
         loss,
         f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
@@ -139,8 +172,6 @@ def _shard_findings(
     states: States,
 ) -> list[Finding]:
     where = f"{GROUPS}/{group_name(number)}"
-    if shard.group.is_empty:
-        return _gone_shard(where, _topics_in(log, number))
     own = {name: one for (group, name), one in states.items() if group == number}
     segments = {name: one for name, one in own.items() if isinstance(one, SegmentState)}
     carries = {name: one for name, one in own.items() if isinstance(one, CarryState)}
@@ -151,15 +182,17 @@ def _shard_findings(
     return [*found, *words.findings()]
 
 
-def _topics_in(log: LogSight, number: GroupId) -> list[Topic]:
-    state = log.names.metadata
-    return (
-        [] if state is None else [one for one in state.topics.values() if one.shard == number]
-    )
-
-
-def _gone_shard(where: str, topics: list[Topic]) -> list[Finding]:
-    if not topics:
-        return []
-    lost = f"every row of {count(len(topics), 'topic')}"
-    return [_gone(where, Loss(lost, is_counted=False))]
+def _gone_shard(log: LogSight, group: GroupSight, is_complete: bool) -> Iterator[Finding]:
+    if not is_refused(log, group):
+        return  # a first start that was killed: nothing was ever written
+    number, state = group.identity.group, log.names.metadata
+    topics = state.topics.values() if state is not None else ()
+    own = sum(one.shard == number for one in topics)
+    where = f"{GROUPS}/{group_name(number)}"
+    if own:
+        yield _gone(where, Loss(f"every row of {count(own, 'topic')}", is_counted=False))
+    elif is_complete:
+        what = f"the group's files are gone, or {CLUSTER_NAME} counts a shard too many"
+        yield _gone(where, Loss("nothing: no topic is in it"), what)
+    else:
+        yield _gone(where, Loss("not known: nothing tells what was in it", is_counted=False))

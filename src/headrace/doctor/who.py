@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headrace.doctor.finding import PUT_BACK, Finding, Severity
+from headrace.doctor.finding import PUT_BACK, Finding, Severity, count
 from headrace.doctor.group import JOURNAL, cause_text
 from headrace.doctor.sight import Holder, Sight, holder
 from headrace.errors import BadConfig, HeadraceError
 from headrace.journal.file import BLOCK_SIZE, FileHeader, decode_block, first_op_of
 from headrace.journal.superblock import NAMES, Superblock, decode
-from headrace.model.ids import Identity, ReplicaId
+from headrace.model.ids import GroupId, Identity, ReplicaId
 from headrace.node.bootstrap import CONFIG_NAME
 from headrace.node.config import load
-from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, look
+from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name, look
 from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.node.settings import Config
 
@@ -27,6 +27,26 @@ class Who:
     config: Config
     cluster: ClusterIdentity | None  # None: no log was ever made here
     findings: list[Finding] = field(default_factory=list)
+
+    def require_shards(self, number: int, why: str) -> None:
+        """Count at least `number` shards: `why` says that there are so many."""
+        if self.cluster is None or number <= self.cluster.shard_count:
+            return
+        said = f"it counts {count(self.cluster.shard_count, 'shard')}, and {why}"
+        self.cluster = replace(self.cluster, shard_count=number)
+        self.findings.append(
+            Finding(
+                Severity.DAMAGE,
+                "identity-file",
+                CLUSTER_NAME,
+                said,
+                "a node serves no topic of a shard that it does not count",
+                next=_OWN_FILE,
+            )
+        )
+
+
+_OWN_FILE = "Put this log's own file back: a start makes it again if there is none"
 
 
 def who_is(root: Sight) -> Who:
@@ -44,7 +64,21 @@ def who_is(root: Sight) -> Who:
             raise
         found.findings.append(_identity(Severity.DAMAGE, cause_text(error)))
     _outvote(root, found)
+    _count_groups(root, found)
     return found
+
+
+def _count_groups(root: Sight, found: Who) -> None:
+    """Hold the number of shards against the directories that are shards of this log."""
+    home = root.within(GROUPS)
+    for name in home.rooms() if found.cluster is not None else ():
+        assert found.cluster is not None
+        number = int(name) if name.isdecimal() else 0
+        if name != group_name(GroupId(number)):
+            continue
+        identity = found.cluster.of(GroupId(number))
+        if identity in _identities(home.within(name)):
+            found.require_shards(number, f"{GROUPS}/{name} is one of this log")
 
 
 def _identity(severity: Severity, flaw: str) -> Finding:
@@ -82,30 +116,33 @@ def _config(root: Sight, findings: list[Finding]) -> Config:
         return Config()
 
 
-def _superblocks(root: Sight) -> Iterator[Superblock]:
-    groups = root.within(GROUPS)
-    for name in groups.rooms():
-        room = groups.within(name)
-        for copy in NAMES:
-            try:
-                file = room.open(copy)
-            except OSError:
-                continue
-            try:
-                found = decode(file.read(0, file.size()), file.path)
-            except (OSError, HeadraceError):
-                continue
-            finally:
-                file.close()
-            if isinstance(found, Superblock):
-                yield found
+def _identities(room: Sight) -> Iterator[Identity]:
+    """Give what each superblock of a group says that it is."""
+    for copy in NAMES:
+        try:
+            file = room.open(copy)
+        except OSError:
+            continue
+        try:
+            found = decode(file.read(0, file.size()), file.path)
+        except (OSError, HeadraceError):
+            continue
+        finally:
+            file.close()
+        if isinstance(found, Superblock):
+            yield found.identity
 
 
 def _outvote(root: Sight, found: Who) -> None:
     """If all superblocks agree on another cluster, it is the one file that is foreign."""
     if found.cluster is None:
         return
-    identities = Counter(replace(one.identity, group=METADATA) for one in _superblocks(root))
+    groups = root.within(GROUPS)
+    identities = Counter(
+        replace(one, group=METADATA)
+        for name in groups.rooms()
+        for one in _identities(groups.within(name))
+    )
     said = found.cluster.identity
     if not identities or said in identities:
         return
@@ -116,11 +153,24 @@ def _outvote(root: Sight, found: Who) -> None:
             Severity.DAMAGE,
             "foreign-file",
             CLUSTER_NAME,
-            f"it names cluster {said.cluster.hex()}, and all superblocks {best.cluster.hex()}",
+            _difference(said, best),
             "it belongs to another log, and a start refuses every group while it is here",
-            next="Put this log's own file back: a start makes it again if there is none",
+            next=_OWN_FILE,
         )
     )
+
+
+def _difference(said: Identity, best: Identity) -> str:
+    """Name the first field in which cluster.toml and the superblocks differ."""
+    if said.cluster != best.cluster:
+        known = best.cluster.hex()
+        return f"it names cluster {said.cluster.hex()}, and all superblocks {known}"
+    for name in ("replica", "replica_count", "namespace_bits"):
+        found, known = getattr(said, name), getattr(best, name)
+        if found != known:
+            word = name.replace("_", " ")
+            return f"its {word} should be {known}, as in all superblocks, and is {found}"
+    raise AssertionError("they do not differ")
 
 
 def _from_journals(root: Sight, config: Config) -> ClusterIdentity | None:

@@ -1,0 +1,85 @@
+"""Identity and groups that do not fit each other: what is said, and what is saved."""
+
+import shutil
+
+import pytest
+from tests.doctor.two_shards import METADATA, SECOND, SETTINGS, ids
+
+import headrace
+from headrace.doctor.examine import examine
+from headrace.doctor.salvage import salvage
+from headrace.errors import MissingFile
+
+
+def count_shards(log, number) -> None:
+    path = log / "cluster.toml"
+    path.write_text(path.read_text().replace("shards = 2", f"shards = {number}"))
+
+
+def kinds(found) -> list[tuple[str, str]]:
+    return [(one.kind, one.file) for one in found.damage]
+
+
+def test_a_shard_too_few_is_damage_and_no_row_is_left_behind(stopped, tmp_path, counts):
+    count_shards(stopped, 1)
+    found = examine(str(stopped))
+    assert kinds(found) == [("identity-file", "cluster.toml")]
+    assert found.notes == []
+    assert SECOND in found.damage[0].what
+    assert [one.number for one in found.groups] == [0, 1, 2]
+    assert salvage(str(stopped), str(tmp_path / "new")).is_whole
+    assert ids(tmp_path / "new") == {key: list(range(count)) for key, count in counts.items()}
+
+
+def test_a_shard_that_only_metadata_names_is_not_forgotten(stopped, tmp_path):
+    count_shards(stopped, 1)
+    for one in ("superblock.a", "superblock.b"):
+        (stopped / SECOND / one).unlink()
+    found = examine(str(stopped))
+    assert ("identity-file", "cluster.toml") in kinds(found)
+    assert [one.number for one in found.groups] == [0, 1, 2]
+    assert salvage(str(stopped), str(tmp_path / "new")).row_count
+
+
+def test_a_shard_too_many_is_damage_and_loses_nothing(stopped, tmp_path):
+    count_shards(stopped, 3)
+    found = examine(str(stopped))
+    (one,) = found.damage
+    assert (one.kind, one.file) == ("group-gone", "groups/00003")
+    assert "cluster.toml" in one.what
+    assert one.lost.startswith("nothing")
+    assert found.groups[3].start == "refuses: MissingFile"
+    assert salvage(str(stopped), str(tmp_path / "new")).is_whole
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_without_metadata_the_directories_tell_how_many_there_are(stopped, tmp_path, number):
+    count_shards(stopped, number)
+    for one in (stopped / METADATA / "journal").glob("*.wal"):
+        one.write_bytes(b"")
+    account = salvage(str(stopped), str(tmp_path / "new"))
+    assert not account.is_whole
+    assert len(account.partitions) == 4
+
+
+def test_groups_that_are_all_gone_are_no_new_log(stopped, tmp_path):
+    shutil.rmtree(stopped / "groups")
+    (one,) = examine(str(stopped)).damage
+    assert (one.kind, one.file) == ("group-gone", "groups")
+    assert "not known" in one.lost
+    assert not salvage(str(stopped), str(tmp_path / "new")).is_whole
+
+
+def test_a_gone_group_is_said_to_be_refused_as_the_node_does(stopped):
+    shutil.rmtree(stopped / SECOND)
+    found = examine(str(stopped))
+    assert found.groups[2].start == "refuses: MissingFile"
+    with pytest.raises(MissingFile, match="the files of group 2 are gone"):
+        headrace.open(stopped, **SETTINGS)
+
+
+def test_other_widths_of_ids_are_named(stopped):
+    path = stopped / "cluster.toml"
+    path.write_text(path.read_text().replace("16, 24, 24", "16, 20, 28"))
+    (one,) = examine(str(stopped)).damage
+    assert one.what.startswith("its namespace bits should be (")
