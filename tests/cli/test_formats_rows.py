@@ -317,7 +317,22 @@ def test_a_null_where_none_may_be_is_told_with_its_line():
         ("id,nam\n1,x\n", "line 1: column 'nam': the schema has no such column. Is it 'name'?"),
         ("id,id\n1,x\n", "line 1: 'id' is there twice"),
         ("id,\n1,x\n", "line 1: a column has no name"),
-        ("id;name\n1;x\n", "line 1: column 'id;name': the schema has no such column"),
+        (
+            "id;name\n1;x\n",
+            "line 1: it has ';' between names and no comma: 'id;name'. Add --de",
+        ),
+        ('"id";"name"\n1;x\n', "line 1: it has ';' between names and no comma"),
+        ("id\tname\n1\tx\n", "line 1: it has tab between names and no comma"),
+        ("id|name\n1|x\n", "no comma: 'id|name'. Add --delimiter '|'; or --delimiter , if"),
+        (
+            "id,name\r1,x\r2,y\r",
+            "a.csv line 1: its lines end in CR alone. tr '\\r' '\\n' makes",
+        ),
+        ("id\r1\r", "a.csv line 1: its lines end in CR alone"),
+        (
+            "id,name\n1,x\n2,y\rz\n",
+            "a.csv line 3: it has a CR within: '2,y\\rz'. Put that field into quotes",
+        ),
     ],
 )
 def test_a_record_that_does_not_fit_is_told_with_its_line(text, said):
@@ -354,6 +369,48 @@ def test_a_mark_of_utf8_is_left_out_at_the_beginning_only():
 def test_a_number_that_no_float_has_makes_a_column_of_text():
     schema = guessed(b"a\n0.1\n9007199254740993\n", Format.CSV)
     assert schema.equals(schema_of({"a": "string"}))
+
+
+@pytest.mark.parametrize(
+    ("typed", "sign"), [(";", ";"), ("tab", "\t"), (r"\t", "\t"), ("|", "|")]
+)
+def test_fields_are_separated_by_what_was_said(typed, sign):
+    data = 'id,name,x\n1,"a, ""b"" CC D",1.5\n2,,\n,,\n\n3,"",\n'
+    data = data.replace(",", sign).replace("CC", ",").encode()
+    with incoming(a_source(data), Format.CSV, typed) as rows:
+        schema = rows.schema()
+        found = pa.Table.from_batches(rows.batches(schema)).to_pylist()
+    assert schema.equals(schema_of({"id": "int64", "name": "string", "x": "float64"}))
+    assert found == [
+        {"id": 1, "name": f'a{sign} "b" , D', "x": 1.5},
+        {"id": 2, "name": None, "x": None},
+        {"id": None, "name": None, "x": None},
+        {"id": 3, "name": "", "x": None},
+    ]
+
+
+def test_letters_behind_a_quote_are_told_whatever_separates_fields():
+    with (
+        pytest.raises(BadLine, match="line 2: letters follow a closing quote"),
+        incoming(a_source(b'id;name\n1;"a",b\n'), Format.CSV, ";") as rows,
+    ):
+        list(rows.batches(ALL))
+
+
+def test_one_column_may_have_any_name_if_it_is_said_or_in_quotes():
+    schema = schema_of({"a;b": "int64"})
+    for data, typed in ((b"a;b\n1\n", ","), (b'"a;b"\n1\n', None)):
+        with incoming(a_source(data), Format.CSV, typed) as rows:
+            assert rows.schema().equals(schema)
+
+
+@pytest.mark.parametrize("typed", ["", ";;", '"', "\n", "\u00e9", "\x00"])
+def test_a_delimiter_is_one_character(typed):
+    with (
+        pytest.raises(BadRequest, match=r"--delimiter: .* is no ASCII character"),
+        incoming(a_source(b"a\n"), Format.CSV, typed),
+    ):
+        pass
 
 
 def test_csv_that_is_not_utf8_is_told_with_its_line():

@@ -215,6 +215,21 @@ def test_what_is_no_file_of_rows_is_told(data, given, options, said):
     assert ids(data) == []
 
 
+def test_a_csv_with_another_delimiter_is_taken_if_it_is_said(data):
+    given = b"id;name\n1;x\n"
+    refused = headrace_here("produce", "orders", *data, given=given)
+    assert (refused.code, ids(data)) == (Exit.USAGE, [])
+    assert "Add --delimiter ';'" in refused.err
+    ended = headrace_here("produce", "orders", "--delimiter", ";", *data, given=given)
+    assert (ended.code, ids(data)) == (0, [1])
+
+
+def test_a_delimiter_is_for_csv_only(data):
+    ended = headrace_here("produce", "orders", "--delimiter", ";", *data, given=lines(0, 3))
+    assert (ended.code, ids(data)) == (Exit.USAGE, [])
+    assert "--delimiter is for CSV, and standard input is taken for ndjson" in ended.err
+
+
 def test_a_file_that_is_not_there_is_not_found(data, tmp_path):
     ended = headrace_here("produce", "orders", tmp_path / "nope.csv", *data)
     assert (ended.code, ended.out) == (Exit.NOT_FOUND, "")

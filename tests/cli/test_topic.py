@@ -119,6 +119,21 @@ class TestCreate:
             "list<string>",
         ]
 
+    def test_a_topic_is_made_like_a_csv_with_another_delimiter(self, data, tmp_path):
+        (tmp_path / "rows.csv").write_text("id;name\n1;x\n")
+        arguments = (
+            "topic",
+            "create",
+            "rows",
+            "--like",
+            tmp_path / "rows.csv",
+            *data,
+            "--json",
+        )
+        assert "Add --delimiter ';'" in headrace_here(*arguments).err
+        made = headrace_here(*arguments, "--delimiter", ";").json
+        assert [column["name"] for column in made["columns"]] == ["id", "name"]
+
     def test_a_topic_is_made_like_a_file(self, data, tmp_path):
         pq.write_table(pa.table({"id": [1], "name": ["x"]}), tmp_path / "a.parquet")
         (tmp_path / "b.csv").write_text("id,name\n1,x\n")
@@ -148,6 +163,7 @@ class TestCreate:
         [
             ([], "a schema must be given once"),
             (["--schema", "id:int64", "--like", "x.csv"], "a schema must be given once"),
+            (["--schema", "id:int64", "--delimiter", ";"], "--delimiter is for a CSV"),
             (["--schema", "id"], "'id' is no name:type"),
             (["--schema", "id:int65"], "column 'id': 'int65' is no type"),
             (["--schema", "id:int64,id:string"], "column 'id': it is there twice"),

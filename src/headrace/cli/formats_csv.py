@@ -4,21 +4,16 @@ A field without quotes and without letters is null; `""` is empty text. Lists, m
 are JSON in a field, binaries are base64.
 """
 
-import csv
-import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 
 from headrace.cli.formats import Source
+from headrace.cli.formats_csv_text import COMMA, QUOTE, names_in_head, text_columns
 from headrace.cli.formats_fields import field_of
 from headrace.cli.formats_lines import (
-    BOM,
     LINE_SIZE_MAX,
     BadLine,
     Chunk,
@@ -30,10 +25,6 @@ from headrace.cli.formats_lines import (
 from headrace.cli.formats_ndjson import conformed, text_of, unknown_column
 from headrace.model.values import required_of
 
-_QUOTE: Final = b'"'
-# Fields, each up to a comma or the end of its line: all in quotes, or not beginning with one.
-_WELL_QUOTED: Final = r'(?s)\A(?:(?:"(?:[^"]|"")*"|[^",\n][^,\n]*|)[,\n])*\z'
-
 
 @dataclass(frozen=True, slots=True)
 class Csv:
@@ -42,19 +33,23 @@ class Csv:
     name: str
     columns: list[str]
     chunks: Iterator[Chunk]
+    delimiter: str = COMMA
 
 
-def open_csv(source: Source) -> Csv:
+def open_csv(source: Source, delimiter: str | None = None) -> Csv:
     """Read the head. An empty file has no columns."""
+    between = delimiter or COMMA
     chunks = _records(source)
     for chunk in chunks:
-        places = [n for n, record in enumerate(chunk.records) if record.strip()]
+        places = [n for n, record in enumerate(chunk.records) if not _is_blank(record, between)]
         if places:
             head = places[0]
-            columns = _head(source.name, chunk.records[head], chunk.lines[head])
+            columns = _head(source.name, chunk.records[head], chunk.lines[head], delimiter)
             rest = Chunk(chunk.records[head + 1 :], chunk.lines[head + 1 :])
-            rows = _rows(chain([rest], chunks), keeps_blank=len(columns) == 1)
-            return Csv(source.name, columns, rows)
+            rows: Iterator[Chunk] = chain([rest], chunks)
+            if len(columns) > 1:
+                rows = _without_blank(rows, between)
+            return Csv(source.name, columns, rows, between)
     return Csv(source.name, [], iter(()))
 
 
@@ -64,15 +59,15 @@ def csv_batches(opened: Csv, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if name not in schema.names:
             flaw = unknown_column(name, schema.names)
             raise BadLine(opened.name, 1, flaw, hint=flaw.hint)
-    yield from fitted(opened.name, opened.chunks, converter(opened.columns, schema))
+    yield from fitted(opened.name, opened.chunks, converter(opened, schema))
 
 
-def converter(columns: list[str], schema: pa.Schema) -> Callable[[list[bytes]], pa.RecordBatch]:
+def converter(opened: Csv, schema: pa.Schema) -> Callable[[list[bytes]], pa.RecordBatch]:
     """Return what makes records rows of `schema`."""
     required = required_of(schema)
 
     def convert(records: list[bytes]) -> pa.RecordBatch:
-        texts = text_columns(columns, records)
+        texts = text_columns(opened.columns, records, opened.delimiter)
         made = [
             field_of(texts[field.name], field.type, field.name)
             if field.name in texts
@@ -84,68 +79,11 @@ def converter(columns: list[str], schema: pa.Schema) -> Callable[[list[bytes]], 
     return convert
 
 
-def text_columns(columns: list[str], records: list[bytes]) -> dict[str, pa.Array]:
-    """Return the fields of records, as text or null."""
-    data = b"\n".join([*records, b""])
-    _check_quotes(data, records[0])
-    names = [str(place) for place in range(len(columns))]
+def _head(name: str, record: bytes, line: int, delimiter: str | None) -> list[str]:
     try:
-        table = pyarrow.csv.read_csv(
-            io.BytesIO(BOM + data),  # it takes one away
-            pyarrow.csv.ReadOptions(
-                column_names=names, use_threads=False, block_size=LINE_SIZE_MAX * 2
-            ),
-            pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-            pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                null_values=[""],
-            ),
-        )
-    except pa.ArrowInvalid:
-        raise _no_record(columns, records) from None
-    if table.num_rows != len(records):
-        raise Unfit("its quotes are not those of one row", hint='A quote within is ""')
-    found = [each.combine_chunks() for each in table.columns]
-    return dict(zip(columns, found, strict=True))
-
-
-def _check_quotes(data: bytes, first: bytes) -> None:
-    """Refuse letters behind a closing quote, which Arrow would add to what is in quotes."""
-    if _QUOTE not in data:
-        return
-    whole = pa.array([data], pa.binary())
-    if not pc.match_substring_regex(whole, pattern=_WELL_QUOTED)[0].as_py():
-        flaw = f"letters follow a closing quote: {shown(text_of(first))}"
-        raise Unfit(flaw, hint='A quote within a field is ""')
-
-
-def _no_record(columns: list[str], records: list[bytes]) -> Unfit:
-    text = text_of(records[0])
-    try:
-        records[0].decode()
-    except UnicodeDecodeError:
-        return Unfit(f"it is not UTF-8: {shown(text)}")
-    found = len(next(csv.reader(io.StringIO(records[0].decode(), newline="")), []))
-    return Unfit(f"expected {len(columns)} fields, found {found}: {shown(text)}")
-
-
-def _head(name: str, record: bytes, line: int) -> list[str]:
-    try:
-        _check_quotes(record + b"\n", record)
+        columns = names_in_head(record, delimiter)
     except Unfit as flaw:
         raise BadLine(name, line, flaw, hint=flaw.hint) from None
-    try:
-        table = pyarrow.csv.read_csv(
-            io.BytesIO(BOM + record + b"\n"),
-            pyarrow.csv.ReadOptions(use_threads=False, block_size=LINE_SIZE_MAX * 2),
-            pyarrow.csv.ParseOptions(newlines_in_values=True),
-        )
-        columns = [str(each).strip() for each in table.column_names]
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        flaw = Unfit(f"it is no line of names: {shown(text_of(record))}")
-        raise BadLine(name, line, flaw) from None
     for column in columns:
         if not column or columns.count(column) > 1:
             what = "a column has no name" if not column else f"{column!r} is there twice"
@@ -153,14 +91,16 @@ def _head(name: str, record: bytes, line: int) -> list[str]:
     return columns
 
 
-def _rows(chunks: Iterator[Chunk], *, keeps_blank: bool) -> Iterator[Chunk]:
-    """Leave out blank lines, unless one is a row: of one column, and null."""
+def _without_blank(chunks: Iterator[Chunk], delimiter: str) -> Iterator[Chunk]:
+    """Leave out blank lines. Of one column, a blank line is a row, which is null."""
     for chunk in chunks:
-        if keeps_blank:
-            yield chunk
-            continue
-        kept = [n for n, record in enumerate(chunk.records) if record.strip()]
-        yield Chunk([chunk.records[n] for n in kept], [chunk.lines[n] for n in kept])
+        records = chunk.records
+        kept = [n for n, record in enumerate(records) if not _is_blank(record, delimiter)]
+        yield Chunk([records[n] for n in kept], [chunk.lines[n] for n in kept])
+
+
+def _is_blank(record: bytes, delimiter: str) -> bool:
+    return not record.strip() and delimiter.encode() not in record
 
 
 def _records(source: Source) -> Iterator[Chunk]:
@@ -171,14 +111,14 @@ def _records(source: Source) -> Iterator[Chunk]:
         chunk = Chunk()
         for line in lines:
             number += 1
-            if not held and line.count(_QUOTE) % 2 == 0:
+            if not held and line.count(QUOTE) % 2 == 0:
                 chunk.records.append(line.removesuffix(b"\r"))
                 chunk.lines.append(number)
                 continue
             start = start if held else number
             held.append(line)
             size += len(line)
-            if len(held) > 1 and line.count(_QUOTE) % 2 == 1:
+            if len(held) > 1 and line.count(QUOTE) % 2 == 1:
                 chunk.records.append(b"\n".join(held).removesuffix(b"\r"))
                 chunk.lines.append(start)
                 held, size = [], 0

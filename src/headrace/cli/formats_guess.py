@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.cli.formats_csv import text_columns
+from headrace.cli.formats_csv import Csv
+from headrace.cli.formats_csv_text import text_columns
 from headrace.cli.formats_fields import field_of
 from headrace.cli.formats_lines import Unfit
 from headrace.cli.formats_ndjson import decoded
@@ -38,10 +39,10 @@ def names_in(lines: Sequence[bytes]) -> list[str]:
     return list(dict.fromkeys(name for row in decoded(list(lines)) for name in row))
 
 
-def guess_csv(columns: list[str], records: Sequence[bytes]) -> pa.Schema:
+def guess_csv(csv: Csv, records: Sequence[bytes]) -> pa.Schema:
     """Return a schema that these records have."""
-    texts = text_columns(columns, list(records)) if records else {}
-    return _kept([pa.field(name, _text_kind(texts.get(name), name)) for name in columns])
+    texts = text_columns(csv.columns, list(records), csv.delimiter) if records else {}
+    return _kept([pa.field(name, _text_kind(texts.get(name), name)) for name in csv.columns])
 
 
 def _kept(fields: list[pa.Field]) -> pa.Schema:

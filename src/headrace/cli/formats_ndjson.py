@@ -64,7 +64,9 @@ def decoded(lines: list[bytes], decoder: msgspec.json.Decoder[Any] = _ANY) -> li
             raise Unfit(f"it is no JSON: {error}, in {shown(text_of(lines[0]))}") from None
         raise Unfit(f"it is no JSON: {error}") from None
     if name is not None:
-        raise Unfit(f"the name {said(name)!r} is there twice", hint="Give each value its own")
+        raise Unfit(
+            f"the name {said(name)!r} is there twice", hint="Give each value a name of its own"
+        )
     return rows
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -10,6 +10,7 @@ import pyarrow as pa
 from headrace.cli.formats import Format, Source
 from headrace.cli.formats_arrow import arrow_batches, arrow_file
 from headrace.cli.formats_csv import Csv, csv_batches, open_csv
+from headrace.cli.formats_csv_text import delimiter_of
 from headrace.cli.formats_guess import guess_csv, guess_ndjson, names_in
 from headrace.cli.formats_lines import CHUNK_SIZE, BadLine, Chunk, Unfit, line_chunks
 from headrace.cli.formats_ndjson import ndjson_batches
@@ -37,7 +38,7 @@ class Incoming:
         try:
             if self.csv is not None:
                 _check_names(self.source, self.csv.columns)
-                return guess_csv(self.csv.columns, sample.records)
+                return guess_csv(self.csv, sample.records)
             _check_names(self.source, names_in(sample.records))
             return guess_ndjson(sample.records)
         except Unfit:
@@ -48,8 +49,7 @@ class Incoming:
         if self.arrow is not None:
             return arrow_batches(self.source.name, self.arrow[1], schema)
         if self.csv is not None:
-            columns = Csv(self.csv.name, self.csv.columns, self.chunks)
-            return csv_batches(columns, schema)
+            return csv_batches(replace(self.csv, chunks=self.chunks), schema)
         return ndjson_batches(self.source, schema, self.chunks)
 
     def _sample(self) -> Chunk:
@@ -67,22 +67,25 @@ class Incoming:
 
 
 @contextmanager
-def incoming(source: Source, kind: Format) -> Iterator[Incoming]:
-    """Open what rows come from."""
+def incoming(source: Source, kind: Format, delimiter: str | None = None) -> Iterator[Incoming]:
+    """Open what rows come from. A delimiter is what was typed, and for CSV only."""
+    if delimiter is not None and kind is not Format.CSV:
+        flaw = f"--delimiter is for CSV, and {source.name} is taken for {kind}"
+        raise BadRequest(flaw, hint="Add --format csv, or leave out --delimiter")
     match kind:
         case Format.NDJSON:
             yield Incoming(source, kind, line_chunks(source))
         case Format.CSV:
-            csv = open_csv(source)
+            csv = open_csv(source, None if delimiter is None else delimiter_of(delimiter))
             yield Incoming(source, kind, csv.chunks, csv=csv)
         case Format.ARROW | Format.PARQUET:
             with arrow_file(source, kind) as arrow:
                 yield Incoming(source, kind, iter(()), arrow=arrow)
 
 
-def schema_in(source: Source, kind: Format) -> pa.Schema:
+def schema_in(source: Source, kind: Format, delimiter: str | None = None) -> pa.Schema:
     """Return the schema of a file's rows."""
-    with incoming(source, kind) as found:
+    with incoming(source, kind, delimiter) as found:
         return found.schema()
 
 
@@ -101,7 +104,7 @@ def _first_flaw(source: Source, csv: Csv | None, sample: Chunk) -> BadLine:
             if csv is None:
                 guess_ndjson([record])
             else:
-                guess_csv(csv.columns, [record])
+                guess_csv(csv, [record])
         except Unfit as flaw:
             return BadLine(source.name, line, flaw, hint=flaw.hint)
         except HeadraceError:

@@ -49,6 +49,7 @@ def produce(
     topic: options.Topic,
     file: options.File = STDIN,
     kind: options.How = None,
+    delimiter: options.Delimiter = None,
     create: options.Create = False,
     partitions: options.Partitions = None,
     key: options.Key = None,
@@ -81,7 +82,7 @@ def produce(
         say("Reading rows from the terminal: one a line; Ctrl-D ends.")
     with (
         reading(file) as source,
-        incoming(source, format_of(source, kind)) as rows,
+        incoming(source, format_of(source, kind), delimiter) as rows,
         opened(data, address, timeout, create=create) as log,
     ):
         target = _target(log, topic, rows, create=create, partitions=partitions, key=key)

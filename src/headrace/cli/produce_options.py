@@ -15,6 +15,10 @@ How = Annotated[
         "--format", help="How rows are written; told from the bytes or the name if not said."
     ),
 ]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(metavar="CHAR", help="Of CSV: what separates fields; a comma, if not said."),
+]
 Create = Annotated[bool, typer.Option("--create", help="Create the topic, if it is not there.")]
 Partitions = Annotated[
     int | None, typer.Option(min=1, help="With --create: how many partitions it has.")

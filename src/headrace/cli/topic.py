@@ -7,7 +7,7 @@ import pyarrow as pa
 import typer
 
 import headrace
-from headrace.cli.formats import Format, format_of, reading
+from headrace.cli.formats import format_of, reading
 from headrace.cli.formats_open import schema_in
 from headrace.cli.output import Json, Shape, Yes, confirm_name, print_json, say
 from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
@@ -82,6 +82,10 @@ def create(
             metavar="FILE", help="Rows to take the schema from: Parquet, CSV, NDJSON, Arrow."
         ),
     ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(metavar="CHAR", help="With --like: what separates the fields of a CSV."),
+    ] = None,
     partitions: Annotated[int, typer.Option(help="How many ordered parts it has.")] = 1,
     key: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Whose value chooses a partition.")
@@ -108,7 +112,7 @@ def create(
 
         headrace topic create visits --schema-file visits.json --retention 7d,10GiB
     """
-    wanted = _schema(schema, schema_file, like)
+    wanted = _schema(schema, schema_file, like, delimiter)
     kept = kept_of(retention or [])
     with opened(data, address, timeout, create=True) as log:
         known = _created(log, name) if if_not_exists else None
@@ -256,20 +260,23 @@ def delete(
             say(f"Topic {topic.name} is deleted, with {rows:,} rows.")
 
 
-def _schema(words: str | None, file: Path | None, like: str | None) -> pa.Schema:
+def _schema(
+    words: str | None, file: Path | None, like: str | None, delimiter: str | None
+) -> pa.Schema:
     if sum(each is not None for each in (words, file, like)) != 1:
         raise BadRequest(
             "a schema must be given once",
             hint="Use one of --schema id:int64,…, --schema-file FILE and --like FILE",
         )
+    if delimiter is not None and like is None:
+        raise BadRequest("--delimiter is for a CSV that is named with --like")
     if words is not None:
         return schema_from_words(words)
     if file is not None:
         return schema_from_file(file)
     assert like is not None
     with reading(like) as source:
-        kind: Format = format_of(source, None)
-        return schema_in(source, kind)
+        return schema_in(source, format_of(source, None), delimiter)
 
 
 def _created(log: headrace.Log, name: str) -> int | None:
