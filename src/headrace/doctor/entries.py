@@ -1,5 +1,7 @@
 """Where the entries of a group can be read, each copy checked: journal, carry files, ruins.
 
+In the journal an entry counts also where only the prefix of its frame is bad: it proves itself.
+
 A carry file whose header or index is bad is searched for whole entries: each begins at a
 multiple of 64 and proves itself by its checksums.
 """
@@ -44,6 +46,7 @@ class Entries:
     journal: dict[Op, Found] = field(default_factory=dict)
     carries: dict[str, CarryFile] = field(default_factory=dict)  # by name, newest first
     ruins: dict[str, Ruin] = field(default_factory=dict)
+    strays: dict[Op, tuple[Storage, int, int]] = field(default_factory=dict)  # position, size
     misfits: dict[str, HeadraceError] = field(default_factory=dict)  # carries of others
 
     @classmethod
@@ -52,6 +55,7 @@ class Entries:
         found = cls(scan)
         for one in scan.entries:
             found.journal.setdefault(one.op, one)
+        found._find_strays(identity)
         named = [(op_of(name), name) for name in (carry.names() if carry else [])]
         for op, name in sorted(((op, name) for op, name in named if op), reverse=True):
             assert carry is not None
@@ -63,6 +67,7 @@ class Entries:
         known = {op for op in self.journal if op > above}
         for carry in self.carries.values():
             known.update(op for op in carry.ops if op > above)
+        known.update(op for op in self.strays if op > above)
         for ruin in self.ruins.values():
             known.update(op for op in ruin.places if op > above)
         return sorted(known)
@@ -71,6 +76,7 @@ class Entries:
         """Say whether some file says that it has this entry."""
         return (
             op in self.journal
+            or op in self.strays
             or any(op in carry for carry in self.carries.values())
             or any(op in ruin.places for ruin in self.ruins.values())
         )
@@ -94,6 +100,8 @@ class Entries:
         if found is not None:
             storage = self.scan.files[found.file].candidate.storage
             yield _read(storage, found.position + PREFIX_SIZE, found.size - PREFIX_SIZE)
+        if op in self.strays:
+            yield _read(*self.strays[op])
         for carry in self.carries.values():
             if op in carry:
                 yield carry.read(op)
@@ -105,13 +113,27 @@ class Entries:
         """Return the header of a bad frame, if only what is behind it is bad."""
         if faulty.position is None:
             return None
-        file = next(one for one in self.scan.files if one.candidate.storage.path == faulty.path)
-        with suppress(OSError):
-            data = file.candidate.storage.read(faulty.position + PREFIX_SIZE, HEADER_SIZE)
-            header = decode_header(data)
-            if isinstance(header, Header) and header.op == faulty.op:
-                return header if faulty.checksum in (None, header.checksum) else None
-        return None
+        return _header_at(self._file_of(faulty), faulty.position, faulty)
+
+    def _file_of(self, faulty: Faulty) -> Storage:
+        files = (one.candidate.storage for one in self.scan.files)
+        return next(file for file in files if file.path == faulty.path)
+
+    def _find_strays(self, identity: Identity) -> None:
+        """Find entries that are whole behind a bad prefix, one after the other."""
+        after: int | None = None  # where the frame behind the last stray begins
+        for faulty in self.scan.faulty:
+            file = self._file_of(faulty)
+            position = after if faulty.position is None else faulty.position
+            after = None
+            header = None if position is None else _header_at(file, position, faulty)
+            if header is None or header.group != identity.group:
+                continue
+            assert position is not None
+            place = (file, position + PREFIX_SIZE, HEADER_SIZE + header.body_size)
+            if header.cluster == identity.cluster and isinstance(_read(*place), Entry):
+                self.strays[faulty.op] = place
+                after = position + aligned(PREFIX_SIZE + place[2])
 
     def close(self) -> None:
         for carry in self.carries.values():
@@ -139,6 +161,15 @@ class Entries:
             self.carries[name] = found
         else:
             self.ruins[name] = Ruin(name, found, file, _search(file, identity))
+
+
+def _header_at(file: Storage, position: int, faulty: Faulty) -> Header | None:
+    """Return the header in the frame at `position`, if it is that of the bad op."""
+    with suppress(OSError):
+        header = decode_header(file.read(position + PREFIX_SIZE, HEADER_SIZE))
+        if isinstance(header, Header) and header.op == faulty.op:
+            return header if faulty.checksum in (None, header.checksum) else None
+    return None
 
 
 def _read(storage: Storage, position: int, size: int) -> Entry | Flaw:

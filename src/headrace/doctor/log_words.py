@@ -101,6 +101,8 @@ def metadata_findings(log: LogSight) -> list[Finding]:
         return [_gone(where, Loss(lost, is_counted=False))]
 
     def loss_of(first: Op, last: Op) -> Loss:
+        if done is not None and last < done.expected:
+            return Loss("nothing: the entry itself is whole, and --salvage reads it")
         behind = (
             ""
             if done is None or not done.names_behind

@@ -58,7 +58,8 @@ class Replayed:
     unsure: dict[Namespace, Offset] = field(default_factory=dict)  # from there on, at least
     ends: dict[Namespace, Offset] = field(default_factory=dict)  # at the first unknown hole
     unknown_count: int = 0  # lost ops that nothing has told anything about yet
-    refused: list[tuple[Op, str]] = field(default_factory=list)  # behind a hole, and why
+    lost_lives: set[Namespace] = field(default_factory=set)  # whose opening or close is lost
+    placeless_count: int = 0  # rows behind a hole that the machine refused
 
     @property
     def reached(self) -> Op:
@@ -141,7 +142,8 @@ class ShardReplay:
         self._smooth(entry.header)
         result = self.done.machine.apply(entry)
         if isinstance(result, Refused) and self.done.holes:
-            self.done.refused.append((op, str(result.code)))
+            if entry.header.operation == APPEND:
+                self.done.placeless_count += entry.header.row_count
             if entry.header.operation == Publish.operation:
                 self._doubt_topic(entry.header)
         return True
@@ -157,10 +159,19 @@ class ShardReplay:
 
     def _hole(self, hole: Hole) -> None:
         self.done.holes.append(hole)
+        if hole.header is not None:
+            self._lose_known(hole.header)
         if hole.unknown_count:
             for namespace, one in self.done.machine.state.partitions.items():
                 self.done.ends.setdefault(namespace, one.end)
         self.done.unknown_count += hole.unknown_count
+
+    def _lose_known(self, header: Header) -> None:
+        """Take from the header of a lost command what it must have changed."""
+        if header.operation in (OpenPartition.operation, ClosePartition.operation):
+            self.done.lost_lives.add(Namespace(header.namespace))
+        if header.operation == Publish.operation:  # its rows had offsets: later ones shift
+            self._doubt_topic(header)
 
     def _smooth(self, header: Header) -> None:
         """Do what a lost op must have done for this one to have been taken."""
@@ -180,14 +191,20 @@ class ShardReplay:
         if known is not None and known.created == header.created:
             return known
         target = self._target(namespace)
-        if target is None or target.created != header.created or not self.done.unknown_count:
+        is_lost = namespace in self.done.lost_lives
+        if target is None or target.created != header.created:
+            return None
+        if not is_lost and not self.done.unknown_count:
             return None
         if known is not None:
             close = ClosePartition(state.revision)
             self._apply(close, header, namespace, known.created)
         opening = OpenPartition(state.revision, target.topic_created, _schemas(target))
         self._apply(opening, header, namespace, target.created)
-        self.done.unknown_count = max(0, self.done.unknown_count - 1)
+        if is_lost:
+            self.done.lost_lives.discard(namespace)
+        else:
+            self.done.unknown_count -= 1
         return state.partitions.get(namespace)
 
     def _advance_schema(self, partition: Partition, header: Header) -> None:

@@ -88,6 +88,10 @@ class ShardSight:
         newest = next((name for name, one in self.entries.carries.items() if op in one), None)
         return newest is not None and newest != but_for
 
+    def is_readable(self, op: Op) -> bool:
+        """Say whether a node finds the entry, or finds it once its journal is mended."""
+        return op in self.entries.strays or self.is_served(op)
+
     def older_pieces(self, segment: Segment) -> Iterator[Piece]:
         """Give the pieces that hold rows of a segment, as an older snapshot knew them."""
         pieces = self.older.get((segment.namespace, segment.created), [])

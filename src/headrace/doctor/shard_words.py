@@ -69,7 +69,7 @@ class ShardWords:
         rows = tuple(
             self.names.piece(partition, piece)
             for op, (partition, piece) in sorted(replayed.pieces().items())
-            if first <= op <= last and not self.shard.is_served(op)
+            if first <= op <= last and not self.shard.is_readable(op)
         )
         self.told.update(op for op in replayed.pieces() if first <= op <= last)
         said = [in_words(rows)] if rows else []
@@ -83,7 +83,10 @@ class ShardWords:
         if last > replayed.reached:
             said.append(f"what followed op {replayed.reached:,} is not known")
         is_counted = not holes and last <= replayed.reached
-        return Loss("; ".join(said) or "nothing: a carry file has a copy", rows, is_counted)
+        copy = "nothing: a carry file has a copy"
+        if first in self.shard.entries.strays:
+            copy = "nothing: the entry itself is whole, and --salvage reads it"
+        return Loss("; ".join(said) or copy, rows, is_counted)
 
     def _hints(self) -> str:
         """Say which partitions miss rows by their writers' counts."""

@@ -160,12 +160,12 @@ def _unnamed(
 def _tell_metadata(log: LogSight, plans: Plans) -> None:
     metadata = log.metadata
     if metadata is None:
-        plans.lost.append("nothing of the metadata can be read: no topic has its name")
+        plans.lost.append("the names of all topics: nothing of the metadata can be read")
         return
     if metadata.hole is None and metadata.broken_at is None:
         return
     first = metadata.hole.first if metadata.hole is not None else metadata.broken_at
-    plans.lost.append(f"changes of topics from op {first:,} of the metadata on are lost")
+    plans.lost.append(f"changes of topics from op {first:,} of the metadata on")
     if metadata.names_behind:
         names = ", ".join(metadata.names_behind)
         plans.words.append(f"topics were made behind that, named {names}")

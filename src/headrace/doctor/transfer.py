@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.doctor.account import Account, CursorMoved, PartitionAccount, Tally
 from headrace.doctor.examine import Tell
-from headrace.doctor.finding import Finding, ops
+from headrace.doctor.finding import Finding, count, ops
 from headrace.doctor.log_words import LogSight, log_findings, uncounted
 from headrace.doctor.new_log import NewLog
 from headrace.doctor.replay import Hole
@@ -281,10 +281,15 @@ def _lost(log: LogSight) -> Iterator[str]:
     for number, shard in log.shards.items():
         where = f"{GROUPS}/{group_name(number)}/"
         own = [one for one in findings if one.file.startswith(where)]
-        for hole in shard.replayed.holes if shard.replayed is not None else ():
+        if shard.replayed is None:
+            continue
+        for hole in shard.replayed.holes:
             if not any(_is_told(hole, one) for one in own):
                 said = ops(hole.first, hole.last)
                 yield f"{where.rstrip('/')}, {said}: what was there is not known"
+        if shard.replayed.placeless_count:
+            rows = count(shard.replayed.placeless_count, "row")
+            yield f"{where.rstrip('/')}: {rows} whose partition or writer nothing tells"
 
 
 def _is_told(hole: Hole, one: Finding) -> bool:
