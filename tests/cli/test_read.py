@@ -2,11 +2,12 @@
 
 import io
 import os
+import re
 import shlex
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import duckdb
 import pyarrow as pa
@@ -116,8 +117,9 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
         (["--json", "--format", "csv"], Exit.USAGE, "--json is --format ndjson"),
         (["--from", "soon"], Exit.USAGE, "--from: 'soon' is no time. Give an offset"),
         (["--to", "2026-11-15T10:00"], Exit.USAGE, "--to: '2026-11-15T10:00' has no time zone"),
-        (["--from", "5", "--to", "3"], Exit.USAGE, "the start 5 is behind the end 3"),
-        (["--from", "99"], Exit.UNAVAILABLE, "committed up to 10"),
+        (["--from", "5", "--to", "3"], Exit.USAGE, "--from 5 is after --to 3"),
+        (["--from", "99"], Exit.USAGE, "--from 99 is past the end of every partition"),
+        (["--to", "11"], Exit.USAGE, "--to 11 is past the end of every partition"),
         (["--partition", "7"], Exit.USAGE, "has no partition 7"),
         (["--columns", "nam"], Exit.USAGE, "Is it 'name'?"),
         (["--columns", "id,id"], Exit.USAGE, "twice"),
@@ -151,6 +153,67 @@ def test_rows_that_retention_took_are_told_and_not_skipped(tmp_path):
     assert ended.code == Exit.USAGE
     assert "offset 0 is gone, the first retained is 5" in ended.err
     assert ids(headrace_here(*options, "--from", "earliest")) == [*range(5, 10), *range(15, 20)]
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory):
+    """Options that name a log: partition 0 ends at 4, 1 at 5, and 2 has no rows."""
+    path = tmp_path_factory.mktemp("uneven")
+    with headrace.open(path) as log:
+        topic = log.create_topic("orders", {"id": "int64"}, partitions=3)
+        topic.append({"id": list(range(4))}, partition=0)
+        topic.append({"id": list(range(10, 15))}, partition=1)
+    return ["--data", str(path)]
+
+
+class TestPartitionsOfDifferentLength:
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            (["--from", "3"], [3, 13, 14]),
+            (["--from", "4"], [14]),
+            (["--from", "5"], []),
+            (["--from", "4", "--to", "5"], [14]),
+            (["--from", "5", "--to", "5"], []),
+            (["--to", "5"], [0, 1, 2, 3, 10, 11, 12, 13, 14]),
+            (["--from", "3", "--to", "4"], [3, 13]),
+            (["--from", "4", "--partition", "0"], []),
+            (["--from", "4", "--to", "now"], [14]),
+            (["--from", "4", "--to", "-1h"], []),
+            (["--from", "-1h", "--to", "1"], [0, 10]),
+            (["--from", "now", "--to", "1"], []),
+            (["--from", "earliest", "--to", "5"], [0, 1, 2, 3, 10, 11, 12, 13, 14]),
+            (["--from", "4", "--to", "latest"], [14]),
+        ],
+    )
+    def test_a_shorter_one_gives_what_it_has(self, uneven, options, expected):
+        assert ids(headrace_here("read", "orders", *options, *uneven)) == expected
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (["--from", "6"], "--from 6 is past the end of every partition"),
+            (["--from", "1700000000"], "The longest is partition 1, which ends at 5"),
+            (
+                ["--from", "5", "--partition", "0"],
+                "The longest is partition 0, which ends at 4",
+            ),
+            (["--to", "6"], "--to 6 is past the end of every partition"),
+            (["--from", "4", "--to", "3"], "--from 4 is after --to 3"),
+            (["--from", "latest", "--to", "earliest"], "--from latest is after --to earliest"),
+        ],
+    )
+    def test_a_place_that_none_reaches_is_told_with_the_bounds(self, uneven, options, said):
+        ended = headrace_here("read", "orders", *options, *uneven)
+        assert (ended.code, ended.out) == (Exit.USAGE, "")
+        assert said in ended.err
+
+    def test_two_times_the_wrong_way_round_are_named(self, uneven):
+        ended = headrace_here("read", "orders", "--from", "-10m", "--to", "-20m", *uneven)
+        assert ended.code == Exit.USAGE
+        found = re.search(r"--from -10m \((\S+)\) is after --to -20m \((\S+)\)", ended.err)
+        first, last = map(datetime.fromisoformat, found.groups())
+        assert timedelta(minutes=9) < first - last < timedelta(minutes=11)
 
 
 class TestFormats:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 import headrace
+from headrace.cli.read_span import span_of
 from headrace.cli.read_where import Where, parse_where
 from headrace.cli.times import place_of
 from headrace.client.spans import LATEST
@@ -103,13 +104,17 @@ def _batches(
     topic: headrace.Topic, wish: Wish, columns: list[str] | None
 ) -> tuple[int | None, Generator[pa.RecordBatch, None, None]]:
     partitions: Any = list(wish.partitions) or None
-    start = None if wish.start is None else place_of(wish.start, "--from")
     if wish.follow:
+        start = None if wish.start is None else place_of(wish.start, "--from")
         begin = _last(topic, wish) if wish.tail is not None else start
         where = LATEST if begin is None else begin
         return None, topic.follow(partitions, start=where, columns=columns)
-    end = None if wish.end is None else place_of(wish.end, "--to")
-    rows = topic.read(partitions, start=start, end=end, last=wish.tail, columns=columns)
+    starts = ends = None
+    if wish.start is not None or wish.end is not None:
+        span = span_of(topic, wish.partitions, wish.start, wish.end)
+        partitions = partitions or list(span.ends)  # those that a topic gets now are not among
+        starts, ends = None if wish.tail is not None else span.starts, span.ends
+    rows = topic.read(partitions, start=starts, end=ends, last=wish.tail, columns=columns)
     return rows.row_count, (batch for batch in rows)
 
 
