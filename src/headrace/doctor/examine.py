@@ -134,7 +134,7 @@ def look_at_log(root: Sight, who: Who, tell: Tell) -> LogSight:
     """Bring all groups of a log into memory."""
     assert who.cluster is not None
     home = root.within(GROUPS)
-    found = _with_metadata(home, who)
+    found = _with_metadata(root, who)
     total = who.cluster.shard_count + 1
     for number in who.cluster.shards:
         tell("reading journals", number, total)
@@ -143,22 +143,22 @@ def look_at_log(root: Sight, who: Who, tell: Tell) -> LogSight:
         found.shards[number] = look_at_shard(own, found.names.metadata)
     if who.holder.is_held and behind(found):  # it moved while the shards were looked at
         found.metadata_group.close()
-        found = replace(_with_metadata(home, who), shards=found.shards)
+        found = replace(_with_metadata(root, who), shards=found.shards)
     tell("reading journals", total, total)
     return found
 
 
-def _with_metadata(home: Sight, who: Who) -> LogSight:
+def _with_metadata(root: Sight, who: Who) -> LogSight:
     assert who.cluster is not None
     identity = who.cluster.identity
-    room = home.within(group_name(METADATA))
+    room = root.within(GROUPS).within(group_name(METADATA))
     group = look_at_group(room, identity, who.config.journal.metadata_slots)
     metadata = _replayed_metadata(group)
     state = metadata.machine.state if metadata is not None else None
     highest = max((one.shard for one in state.topics.values()), default=0) if state else 0
     who.require_shards(highest, f"the metadata has a topic in shard {highest}")
     return LogSight(
-        who, group, metadata, Names(NamespaceLayout(*identity.namespace_bits), state)
+        root, who, group, metadata, Names(NamespaceLayout(*identity.namespace_bits), state)
     )
 
 

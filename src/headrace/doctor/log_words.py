@@ -20,6 +20,7 @@ from headrace.doctor.replay import MetadataReplayed
 from headrace.doctor.segments import SegmentState
 from headrace.doctor.shard import ShardSight
 from headrace.doctor.shard_words import ShardWords
+from headrace.doctor.sight import Sight
 from headrace.doctor.who import Who
 from headrace.model.ids import GroupId, Op
 from headrace.node.identity import GROUPS, METADATA, group_name
@@ -32,6 +33,7 @@ States = Mapping[tuple[GroupId, str], State]  # of a deep look
 class LogSight:
     """Everything that is known of a log, in memory. Close it."""
 
+    root: Sight
     who: Who
     metadata_group: GroupSight
     metadata: MetadataReplayed | None
@@ -46,6 +48,38 @@ class LogSight:
 
 def log_findings(log: LogSight, states: States) -> list[Finding]:
     """Return everything that is found in a log's groups."""
+    found = _group_findings(log, states)
+    barred = _barred(log.root)
+    told = [one for one in found if not any(_is_in(one.file, path) for path in barred)]
+    return [*(_unlistable(path, why) for path, why in barred.items()), *told]
+
+
+def _barred(root: Sight) -> dict[str, str]:
+    """Return what cannot be listed, without what lies in such a place."""
+    found: dict[str, str] = {}
+    for path, why in sorted(root.barred.items()):
+        name = path.removeprefix(f"{root.path}/")
+        if not any(_is_in(name, above) for above in found):
+            found[name] = why
+    return found
+
+
+def _is_in(file: str, path: str) -> bool:
+    return file == path or file.startswith(f"{path}/")
+
+
+def _unlistable(path: str, why: str) -> Finding:
+    return damage(
+        "unlistable",
+        path,
+        f"cannot be listed: {why}",
+        "a start needs to see what is in it, and fails",
+        Loss("not known: nothing in it could be looked at", is_counted=False),
+        "Look with the rights of the user whose log it is, and at the disk",
+    )
+
+
+def _group_findings(log: LogSight, states: States) -> list[Finding]:
     if _are_all_gone(log):
         return [_all_gone()]
     found = metadata_findings(log)

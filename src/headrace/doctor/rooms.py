@@ -33,7 +33,7 @@ Knows = Callable[[str], bool]
 
 def strangers(root: Sight, groups: list[GroupId]) -> Iterator[Finding]:
     """Find leftovers, files and directories that no part of Headrace made."""
-    yield from _names(root, "", _ROOT_NAMES.__contains__, {GROUPS})
+    yield from _names(root, "", _ROOT_NAMES.__contains__, {GROUPS, LOCK_NAME, CONFIG_NAME})
     home = root.within(GROUPS)
     yield from _names(home, GROUPS, lambda _: False, {group_name(one) for one in groups})
     for group in groups:

@@ -33,7 +33,7 @@ _KINDS = {
     APPEND: "an append",
     STAGE: "rows of a transaction, which is then not published",
     **{
-        command.operation: f"a {command.__name__}"
+        command.operation: f"a{'n' * command.__name__.startswith('O')} {command.__name__}"
         for command in (
             operations.OpenPartition,
             operations.SetSchema,

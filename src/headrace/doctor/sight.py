@@ -31,6 +31,7 @@ class Sight:
 
     path: str
     hidden: set[str] = field(default_factory=set)
+    barred: dict[str, str] = field(default_factory=dict)  # what cannot be listed, and why
 
     @classmethod
     def of(cls, path: str) -> "Sight":
@@ -60,17 +61,17 @@ class Sight:
     def child(self, name: str) -> "Sight":
         path = self._place(name)
         os.close(os.open(path, _ROOM))
-        return Sight(path)
+        return Sight(path, barred=self.barred)
 
     def within(self, name: str) -> "Sight":
         """Look at a directory that may be gone: it has no names then."""
-        return Sight(self._place(name))
+        return Sight(self._place(name), barred=self.barred)
 
     def size_of(self, name: str) -> int:
-        """Return the size of a file, 0 of one that is gone."""
+        """Return the size of a file, 0 of one that is gone or out of reach."""
         try:
             return Path(self._place(name)).lstat().st_size
-        except FileNotFoundError:
+        except OSError:
             return 0
 
     def create(self, name: str) -> FileStorage:
@@ -93,6 +94,9 @@ class Sight:
             with os.scandir(self.path) as entries:
                 found = [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
         except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self.barred[self.path] = error.strerror or str(error)
             return []
         return sorted(one for one in found if one[0] not in self.hidden)
 
@@ -127,6 +131,8 @@ def holder(root: Sight) -> Holder:
         if not content:
             return Holder(is_held=False, pid=None, has_file=True)
         return Holder(_is_locked(descriptor), _pid(content), has_file=True)
+    except OSError:  # no file: a start fails, and nobody holds it
+        return Holder(is_held=False, pid=None, has_file=False)
     finally:
         os.close(descriptor)
 

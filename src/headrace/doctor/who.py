@@ -17,6 +17,7 @@ from headrace.node.config import load
 from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name, look
 from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.node.settings import Config
+from headrace.storage.lock import LOCK_NAME
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ _OWN_FILE = "Put this log's own file back: a start makes it again if there is no
 def who_is(root: Sight) -> Who:
     """Find out whose directory `root` is, and change nothing."""
     found = Who(holder(root), Config(), None)
+    found.findings += _no_files(root)
     found.config = _config(root, found.findings)
     try:
         seen = look(root)
@@ -94,6 +96,20 @@ def _identity(severity: Severity, flaw: str) -> Finding:
         "the widths of ids are taken from node.toml; a start refuses",
         next="The next start writes it again" if is_note else PUT_BACK,
     )
+
+
+def _no_files(root: Sight) -> Iterator[Finding]:
+    """Find directories where a start opens a file."""
+    kinds = {LOCK_NAME: "lock", CONFIG_NAME: "config"}
+    for name in filter(kinds.__contains__, root.rooms()):
+        yield Finding(
+            Severity.DAMAGE,
+            kinds[name],
+            name,
+            "a directory, where a file should be",
+            "a start fails while it is here",
+            next="Move it elsewhere: a start makes the file",
+        )
 
 
 def _config(root: Sight, findings: list[Finding]) -> Config:
