@@ -11,9 +11,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.spark import session
 from headrace.spark.definition import define
 from headrace.spark.pipeline import opened
-from headrace.spark.session import session
 
 SQL = "select id, upper(name) as name, _hr_partition, _hr_offset from source"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.spark.session import session
+from headrace.spark import session
 
 
 def run(spark: SparkSession, directory: Path) -> int:

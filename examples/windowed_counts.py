@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, window
 
 import headrace
-from headrace.spark.session import session
+from headrace.spark import session
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

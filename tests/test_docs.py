@@ -221,7 +221,7 @@ class TestTheReader:
 
     def test_an_import_that_is_not_there_is_found(self, place, monkeypatch):
         text = (
-            "<!-- looked up -->\n```python\nfrom headrace.spark.session import nothing\n```\n"
+            "<!-- looked up -->\n```python\nfrom headrace.spark.launch import nothing\n```\n"
         )
         with pytest.raises(AssertionError, match="has no nothing"):
             self.read(text, monkeypatch)

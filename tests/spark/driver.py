@@ -5,9 +5,9 @@ import signal
 import sys
 from pathlib import Path
 
+from headrace.spark import session
 from headrace.spark.definition import load
 from headrace.spark.pipeline import opened
-from headrace.spark.session import session
 
 
 def main(file: str, step: str) -> None:

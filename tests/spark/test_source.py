@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from tests.spark.conftest import rows
 
-from headrace.spark.session import packed
+from headrace.spark.launch import packed
 
 
 def reading(spark, tmp_path, name="shop/orders", *, stream=False, **options):

@@ -11,7 +11,7 @@ from tests.spark.conftest import SCHEMA, rows
 import headrace
 from headrace.errors import ConnectionLost, Recreated, Unauthorized
 from headrace.model.schema import SYSTEM_FIELDS
-from headrace.spark.session import packed
+from headrace.spark.launch import packed
 from headrace.spark.worker.link import Link
 from headrace.spark.worker.read import ROWS, Span, Where, gathered, read
 from headrace.spark.worker.write import Deed, Target, stage_all

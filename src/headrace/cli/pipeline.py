@@ -232,7 +232,7 @@ def _look_up(definition: "Definition") -> None:
 
 
 def _spark(master: str) -> "SparkSession":
-    from headrace.spark.session import session
+    from headrace.spark import session
 
     with words().status("starting Spark …"):
         return session("headrace-pipeline", master)

@@ -122,10 +122,10 @@ def _compared(topic: "headrace.Topic", record: "Record", recompute: Path | None)
 
 
 def _recomputed(record: "Record", file: Path) -> "Proof":
+    from headrace.spark import session
     from headrace.spark.definition import load
     from headrace.spark.pipeline import opened as pipeline_of
     from headrace.spark.recompute import recompute
-    from headrace.spark.session import session
 
     definition = load(file)
     expected = (record.source.pipeline, record.source.topic)

