@@ -128,7 +128,19 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
         (["--format", "xml"], Exit.USAGE, "xml"),
         (["--limit", "-1"], Exit.USAGE, "-1"),
         (["--output", "rows.txt"], Exit.USAGE, "says no format"),
-        (["--output", "/nonexistent/rows.csv"], Exit.FAILURE, "No such file or directory"),
+        (
+            ["--output", "/nonexistent/rows.csv"],
+            Exit.NOT_FOUND,
+            "there is no directory /nonexistent. Make it first: mkdir -p /nonexistent",
+        ),
+        (["--output", "/tmp", "--format", "csv"], Exit.USAGE, "/tmp is a directory"),
+        (
+            ["--output", "rows.parquet", "--format", "csv"],
+            Exit.USAGE,
+            "rows.parquet is a name for parquet, and --format says csv",
+        ),
+        (["--output", "rows.csv", "--json"], Exit.USAGE, "rows.csv is a name for csv"),
+        (["--output", "rows.csv", "--format", "table"], Exit.USAGE, "rows.csv is a name for"),
     ],
 )
 def test_what_cannot_be_is_told_before_the_first_row(data, options, code, said):
@@ -261,6 +273,16 @@ class TestFormats:
                 rows = database.sql(f"select id from {how}('{file}')").fetchall()
             found = [row[0] for row in rows]
         assert found == list(range(20))
+
+    def test_one_row_is_one_row(self, data, tmp_path):
+        file = tmp_path / "a.csv"
+        ended = headrace_here("read", "orders", "--output", file, "--limit", 1, *data)
+        assert ended.err == f"1 row is in {file}\n"
+
+    def test_a_format_that_is_said_may_go_into_a_file_of_any_other_name(self, data, tmp_path):
+        for name, kind in (("rows.txt", "table"), ("rows.json", "ndjson"), ("rows", "csv")):
+            arguments = ("read", "orders", "-o", tmp_path / name, "--format", kind, *data)
+            assert headrace_here(*arguments).code == 0
 
     def test_parquet_of_nothing_has_a_schema(self, data, tmp_path):
         headrace_here("read", "empty", "--output", tmp_path / "a.parquet", *data)
@@ -395,11 +417,12 @@ class TestFollow:
             assert "newer schema" in process.stderr.read()
 
 
-def test_a_closed_pipe_ends_it_quietly(tmp_path):
+@pytest.mark.parametrize("kind", ["ndjson", "table", "csv", "arrow"])
+def test_a_closed_pipe_ends_it_quietly(tmp_path, kind):
     with headrace.open(tmp_path) as log:
         topic = log.create_topic("orders", {"id": "int64", "name": "string"})
         topic.append({"id": list(range(200_000)), "name": ["x" * 100] * 200_000})
-    reading = shlex.join(command("read", "orders", "--data", tmp_path))
+    reading = shlex.join(command("read", "orders", "--format", kind, "--data", tmp_path))
     done = subprocess.run(
         f"set -o pipefail; {reading} | head -n 1",
         shell=True,
@@ -409,7 +432,7 @@ def test_a_closed_pipe_ends_it_quietly(tmp_path):
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.count(b"\n") == 1
+    assert done.stdout.count(b"\n") == 1 or kind == "arrow"
 
 
 def test_a_read_that_is_interrupted_leaves_no_file(tmp_path):

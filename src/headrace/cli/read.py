@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from headrace.cli import read_options as options
 from headrace.cli.output import say, words
 from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
-from headrace.cli.read_output import PipeClosed, Shown, output_to, shown_as
+from headrace.cli.read_output import Shown, output_to, shown_as
 from headrace.cli.read_plan import Plan, Wish, plan_of
 
 
@@ -69,13 +69,8 @@ def read(
 
 
 def _run(plan: Plan, shown: Shown, output: Path | None) -> None:
-    try:
-        count = _print(plan, shown, output)
-    except PipeClosed:
-        return
-    if output is not None:
-        say(f"{count:,} rows are in {output}")
-    elif shown is Shown.TABLE and not count:
+    count = _print(plan, shown, output)
+    if output is None and shown is Shown.TABLE and not count:
         say("no rows")
 
 
@@ -97,9 +92,9 @@ def _print(plan: Plan, shown: Shown, output: Path | None) -> int:
             if not plan.wish.follow:
                 raise
             interrupt = error
+    if output is not None:
+        say(f"1 row is in {output}" if count == 1 else f"{count:,} rows are in {output}")
     if interrupt is not None:
-        if output is not None:
-            say(f"{count:,} rows are in {output}")
         raise interrupt
     return count
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,11 @@ from typing import BinaryIO, Final, Protocol
 import pyarrow as pa
 from rich.console import Console
 
-from headrace.cli.formats import Format, format_named
+from headrace.cli.exits import NotFound
+from headrace.cli.formats import SUFFIXES, Format, format_named
 from headrace.cli.formats_table import TableWriter
 from headrace.cli.formats_write import writing
-from headrace.cli.output import console
+from headrace.cli.output import PipeClosed, console
 from headrace.errors import BadRequest, StorageFailed
 
 UNFINISHED: Final = ".part"  # what a file is called until it is whole
@@ -38,25 +40,41 @@ class Sink(Protocol):
     def write(self, batch: pa.RecordBatch) -> None: ...
 
 
-class PipeClosed(Exception):
-    """Who read our output has read enough."""
-
-
 def shown_as(given: Shown | None, output: Path | None, *, as_json: bool) -> Shown:
     """Return how rows are written: as said, by the file's name, or by who reads them."""
     if as_json:
         if given not in (None, Shown.NDJSON):
             hint = "--json is --format ndjson: give one of them"
             raise BadRequest(f"--json and --format {given} say two things", hint=hint)
-        return Shown.NDJSON
-    if given is None and output is not None:
-        return Shown(format_named(output))
-    is_terminal = output is None and sys.stdout.isatty()
+        given = Shown.NDJSON
+    if output is not None:
+        _check_file(output)
+        return Shown(format_named(output)) if given is None else _fitting(given, output)
+    is_terminal = sys.stdout.isatty()
     if given is None:
         return Shown.TABLE if is_terminal else Shown.NDJSON
     if given in _BINARY and is_terminal:
         hint = f"Add --output FILE.{given}, or send it through a pipe"
         raise BadRequest(f"{given} is not for a terminal", hint=hint)
+    return given
+
+
+def _check_file(output: Path) -> None:
+    """Refuse a file that cannot be, before anything is read."""
+    if output.is_dir():
+        raise BadRequest(f"{output} is a directory", hint="Name a file within it")
+    if not output.parent.is_dir():
+        hint = f"Make it first: mkdir -p {shlex.quote(str(output.parent))}"
+        raise NotFound(f"there is no directory {output.parent}", hint=hint)
+
+
+def _fitting(given: Shown, output: Path) -> Shown:
+    named = SUFFIXES.get(output.suffix.lower(), given)
+    if named != given:
+        hint = "Leave out --format, or give the file another name"
+        raise BadRequest(
+            f"{output} is a name for {named}, and --format says {given}", hint=hint
+        )
     return given
 
 
@@ -69,7 +87,6 @@ def output_to(path: Path | None, kind: Shown, schema: pa.Schema) -> Iterator[Sin
             yield sink
     except OSError as error:
         if path is None and error.errno == errno.EPIPE:
-            _close_quietly()
             raise PipeClosed from None
         hint = "Look at the disk, or name another file"
         raise StorageFailed(name, "writing", error, hint=hint) from error
@@ -114,10 +131,3 @@ def _file(path: Path | None) -> Iterator[BinaryIO]:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-
-
-def _close_quietly() -> None:
-    """Leave nothing that Python would try to write at its end."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
-    os.close(nothing)
