@@ -31,12 +31,12 @@ def twins(tmp_path_factory):
 
 @pytest.fixture
 def stopped(twins, tmp_path):
-    return logs.copy_of(twins[0], tmp_path / "data")
+    return logs.copy_of(twins[0], tmp_path / "stopped")
 
 
 @pytest.fixture
 def killed(twins, tmp_path):
-    return logs.copy_of(twins[1], tmp_path / "data")
+    return logs.copy_of(twins[1], tmp_path / "killed")
 
 
 @pytest.fixture

@@ -116,3 +116,21 @@ def test_a_segment_whose_rows_still_prove_themselves_ends_no_salvage(stopped, tm
     account = salvage(str(stopped), str(tmp_path / "new"))
     assert account.is_whole
     assert ids(tmp_path / "new") == {key: list(range(count)) for key, count in counts.items()}
+
+
+def test_a_newest_journal_file_without_a_header_is_told_once(log):
+    harm.cut(newest_journal(log / harm.SHARD), 3_000)
+    assert [one.kind for one in examine(str(log)).damage] == ["journal-header"]
+
+
+def test_a_lost_segment_is_promised_only_if_entries_have_all_its_rows(stopped, tmp_path):
+    """The journal reaches back to some of its rows, and to others not."""
+    for path in (stopped / FIRST / "segments").iterdir():
+        path.unlink()
+    account = salvage(str(stopped), str(tmp_path / "new"))
+    missing = {(one.topic, one.partition) for one in account.partitions if one.missing}
+    for one in examine(str(stopped)).damage:
+        (rows,) = one.rows
+        is_missing = (rows.topic, rows.partition) in missing
+        assert ("--salvage finds" in one.lost) != is_missing
+    assert missing

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from tests.doctor.two_shards import METADATA, SECOND, SETTINGS, ids
+from tests.doctor.two_shards import FIRST, METADATA, SECOND, SETTINGS, ids
 
 import headrace
 from headrace.doctor.examine import examine
@@ -83,3 +83,17 @@ def test_other_widths_of_ids_are_named(stopped):
     path.write_text(path.read_text().replace("16, 24, 24", "16, 20, 28"))
     (one,) = examine(str(stopped)).damage
     assert one.what.startswith("its namespace bits should be (")
+
+
+def test_groups_that_were_swapped_are_told_as_one_finding_each(stopped, tmp_path):
+    aside = stopped / "aside"
+    for source, target in (
+        (FIRST, aside),
+        (SECOND, stopped / FIRST),
+        (aside, stopped / SECOND),
+    ):
+        (stopped / source).rename(target)
+    found = examine(str(stopped))
+    assert kinds(found) == [("foreign-file", FIRST), ("foreign-file", SECOND)]
+    assert found.damage[0].what.endswith("files: its group should be 1, is 2")
+    assert not salvage(str(stopped), str(tmp_path / "new")).is_whole

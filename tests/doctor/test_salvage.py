@@ -15,7 +15,7 @@ from tests.doctor.logs import CLICKS, ITEMS, ORDERS
 import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import UNFINISHED, salvage
-from headrace.errors import BadRequest
+from headrace.errors import BadRequest, DiskFull
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,6 +75,49 @@ def test_a_target_that_holds_anything_is_refused_and_untouched(log, tmp_path):
     with pytest.raises(BadRequest, match="is not empty"):
         salvage(str(log), str(tmp_path / "new"))
     assert (tmp_path / "new" / "mine.txt").read_text() == "keep"
+
+
+@pytest.mark.parametrize("name", ["groups/mine.txt", "groups/00001/superblock.a"])
+def test_what_somebody_else_put_beside_an_unfinished_salvage_stays(stopped, tmp_path, name):
+    new = tmp_path / "new"
+    (new / UNFINISHED).mkdir(parents=True)
+    (new / name).parent.mkdir(parents=True)
+    (new / name).write_text("keep")
+    with pytest.raises(BadRequest, match="is not empty"):
+        salvage(str(stopped), str(new))
+    assert (new / name).read_text() == "keep"
+
+
+def test_a_log_that_is_whole_is_never_begun_anew(stopped, killed, tmp_path):
+    """A kill right before the end leaves an empty directory beside a log that can be used."""
+    new = tmp_path / "new"
+    salvage(str(stopped), str(new))
+    (new / UNFINISHED).mkdir()
+    with pytest.raises(BadRequest, match="is not empty"):
+        salvage(str(killed), str(new))
+    assert examine(str(new)).damage == []
+
+
+def test_a_salvage_that_was_killed_while_it_moved_is_begun_again(stopped, tmp_path):
+    new = tmp_path / "new"
+    salvage(str(stopped), str(new))
+    (new / UNFINISHED).mkdir()
+    (new / "cluster.toml").rename(new / UNFINISHED / "cluster.toml")
+    assert salvage(str(stopped), str(new)).is_whole
+    assert not (new / UNFINISHED).exists()
+
+
+def test_a_full_disk_says_what_to_do_next(stopped, tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this user may not mount a small disk")
+    try:
+        with pytest.raises(DiskFull, match="Free some space, or name a directory elsewhere"):
+            salvage(str(stopped), str(small / "new"))
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
 
 
 def test_a_target_inside_the_damaged_log_is_refused(log):

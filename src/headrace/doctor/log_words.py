@@ -1,7 +1,8 @@
 """What was found in a whole log, in words: its metadata, then its shards."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.doctor.deep import CarryState, State
 from headrace.doctor.finding import (
@@ -11,10 +12,13 @@ from headrace.doctor.finding import (
     Severity,
     count,
     damage,
+    in_words,
+    joined,
     ops,
 )
 from headrace.doctor.group import GroupSight
 from headrace.doctor.group_words import GroupWords
+from headrace.doctor.journal_words import REFUSES
 from headrace.doctor.names import Names
 from headrace.doctor.replay import MetadataReplayed
 from headrace.doctor.segments import SegmentState
@@ -25,6 +29,8 @@ from headrace.doctor.who import Who
 from headrace.model.ids import GroupId, Op
 from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.node.identity import NAME as CLUSTER_NAME
+
+_MANY = 3  # foreign files of one origin are told as one
 
 States = Mapping[tuple[GroupId, str], State]  # of a deep look
 
@@ -88,8 +94,37 @@ def _group_findings(log: LogSight, states: States) -> list[Finding]:
         if shard.group.is_empty:
             found += _gone_shard(log, shard.group, is_complete)
         else:
-            found += _shard_findings(log, number, shard, states)
+            own = _shard_findings(log, number, shard, states)
+            found += _together(f"{GROUPS}/{group_name(number)}", own)
     return found
+
+
+def _together(where: str, findings: list[Finding]) -> Iterator[Finding]:
+    """Tell many files that came from one other place as one finding."""
+    alike = Counter(one.what for one in findings if one.kind == "foreign-file")
+    told: set[str] = set()
+    for one in findings:
+        if one.kind != "foreign-file" or alike[one.what] < _MANY:
+            yield one
+        elif one.what not in told:
+            told.add(one.what)
+            yield _joined(where, [each for each in findings if each.what == one.what])
+
+
+def _joined(where: str, findings: list[Finding]) -> Finding:
+    is_counted = all(one.is_counted for one in findings)
+    rows = joined([rows for one in findings for rows in one.rows])
+    lost = in_words(rows) if rows else "nothing"
+    return replace(
+        findings[0],
+        file=where,
+        what=f"of {len(findings)} files: {findings[0].what}",
+        meaning=f"they belong to another log or group, and {REFUSES} while they are here",
+        lost=lost if is_counted else "not known, unless this group's own files are elsewhere",
+        next="Move them to where they belong, and put this group's own files back",
+        rows=rows,
+        is_counted=is_counted,
+    )
 
 
 def is_refused(log: LogSight, group: GroupSight) -> bool:

@@ -1,7 +1,7 @@
 """Which names belong into a data directory, and what to say of all others."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from headrace.doctor.finding import Finding, Severity, count
@@ -31,9 +31,12 @@ _ROOT_NAMES: Final = frozenset({LOCK_NAME, CONFIG_NAME, CLUSTER_NAME, SOCKET_NAM
 Knows = Callable[[str], bool]
 
 
-def strangers(root: Sight, groups: list[GroupId]) -> Iterator[Finding]:
+def strangers(
+    root: Sight, groups: list[GroupId], known: Iterable[str] = ()
+) -> Iterator[Finding]:
     """Find leftovers, files and directories that no part of Headrace made."""
-    yield from _names(root, "", _ROOT_NAMES.__contains__, {GROUPS, LOCK_NAME, CONFIG_NAME})
+    rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, *known}
+    yield from _names(root, "", _ROOT_NAMES.__contains__, rooms)
     home = root.within(GROUPS)
     yield from _names(home, GROUPS, lambda _: False, {group_name(one) for one in groups})
     for group in groups:

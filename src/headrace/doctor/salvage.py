@@ -23,26 +23,26 @@ from headrace.doctor.deep import Task, check_all, size_of
 from headrace.doctor.examine import Tell, look_at_log, say_nothing, segment_tasks
 from headrace.doctor.log_words import LogSight
 from headrace.doctor.new_log import make
-from headrace.doctor.rooms import REPORT_NAME
+from headrace.doctor.rooms import REPORT_NAME, strangers
 from headrace.doctor.segments import SegmentState
 from headrace.doctor.sight import Sight, kept_still
 from headrace.doctor.sources import located
 from headrace.doctor.topics import plan_topics
 from headrace.doctor.transfer import States, Transfer
-from headrace.doctor.who import who_is
+from headrace.doctor.who import identities, who_is
 from headrace.errors import (
     BadRequest,
     DirectoryHeld,
     DiskFull,
+    HeadraceError,
     StorageFailed,
 )
 from headrace.model.ids import GroupId
-from headrace.node.identity import GROUPS
+from headrace.node.identity import GROUPS, METADATA, look
 from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.storage.full import is_full
 
 UNFINISHED: Final = "unfinished-salvage"
-_OURS: Final = frozenset({UNFINISHED, GROUPS, CLUSTER_NAME, REPORT_NAME})
 
 
 def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
@@ -60,14 +60,22 @@ def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
         try:
             states = _checked(log, tell)
             account = _written(log, states, place / UNFINISHED, tell)
+        except DiskFull as error:
+            raise _full(target) from error
         except OSError as error:
             if is_full(error):
-                raise DiskFull(target, "salvage") from error
+                raise _full(target) from error
             raise StorageFailed(str(error.filename or target), "salvage", error) from error
         finally:
             log.close()
         _move(place)
     return account
+
+
+def _full(target: str) -> DiskFull:
+    error = DiskFull(target, "salvage")
+    error.hint = "Free some space, or name a directory elsewhere, and run it again"
+    return error
 
 
 class _still:  # noqa: N801 - used as a function
@@ -98,15 +106,36 @@ def _prepared(source: str, target: str) -> Path:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = {one.name for one in place.iterdir()}
-        if UNFINISHED in names and names <= _OURS:
-            for name in sorted(names):
-                _remove(place / name)
-        elif names:
+        if names and not _is_unfinished(place, names):
             raise BadRequest(f"{target} is not empty", hint="Name a new or an empty directory")
+        for name in sorted(names):
+            _remove(place / name)
         (place / UNFINISHED).mkdir(mode=0o700)
     except OSError as error:
         raise StorageFailed(target, "make", error) from error
     return place
+
+
+def _is_unfinished(place: Path, names: set[str]) -> bool:
+    """Say whether all that is here is what an interrupted salvage left.
+
+    While it moves, the identity of the new log is still in the unfinished part: what is beside
+    it must be of that very cluster, and nobody else's.
+    """
+    if UNFINISHED not in names or not names <= {UNFINISHED, GROUPS, REPORT_NAME}:
+        return False
+    if names == {UNFINISHED}:
+        return True
+    try:
+        made = look(Sight.of(str(place / UNFINISHED))).cluster
+    except HeadraceError:
+        return False
+    root = Sight.of(str(place))
+    if made is None or any(strangers(root, [METADATA, *made.shards], {UNFINISHED})):
+        return False
+    home = root.within(GROUPS)
+    found = [one for name in home.rooms() for one in identities(home.within(name))]
+    return bool(found) and all(one.cluster == made.identity.cluster for one in found)
 
 
 def _remove(path: Path) -> None:

@@ -193,8 +193,7 @@ class ShardWords:
         position: int | None = None,
     ) -> Finding:
         lost = in_words(rows) if rows else "nothing: --salvage can prove every row"
-        pieces = list(self.shard.older_pieces(segment))
-        if rows and pieces and all(self.shard.entries.holds(one.op) for one in pieces):
+        if rows and self._is_in_entries(segment, rows[0]):
             lost += "; --salvage finds entries that had them in the journal or a carry file"
         return Finding(
             Severity.DAMAGE,
@@ -207,6 +206,17 @@ class ShardWords:
             position,
             rows=rows,
         )
+
+    def _is_in_entries(self, segment: Segment, rows: Rows) -> bool:
+        """Say whether entries that are still here have all of these rows."""
+        offset = rows.start
+        for piece in self.shard.older_pieces(segment):
+            if piece.end <= offset or offset >= rows.end:
+                continue
+            if piece.first > offset or not self.shard.entries.holds(piece.op):
+                return False
+            offset = piece.end
+        return offset >= rows.end
 
     def _unplaced(self, partition: Partition, segment: Segment) -> Iterator[Finding]:
         assert isinstance(segment.place, Unplaced)

@@ -79,7 +79,7 @@ def _count_groups(root: Sight, found: Who) -> None:
         if name != group_name(GroupId(number)):
             continue
         identity = found.cluster.of(GroupId(number))
-        if identity in _identities(home.within(name)):
+        if identity in identities(home.within(name)):
             found.require_shards(number, f"{GROUPS}/{name} is one of this log")
 
 
@@ -132,7 +132,7 @@ def _config(root: Sight, findings: list[Finding]) -> Config:
         return Config()
 
 
-def _identities(room: Sight) -> Iterator[Identity]:
+def identities(room: Sight) -> Iterator[Identity]:
     """Give what each superblock of a group says that it is."""
     for copy in NAMES:
         try:
@@ -154,15 +154,15 @@ def _outvote(root: Sight, found: Who) -> None:
     if found.cluster is None:
         return
     groups = root.within(GROUPS)
-    identities = Counter(
+    votes = Counter(
         replace(one, group=METADATA)
         for name in groups.rooms()
-        for one in _identities(groups.within(name))
+        for one in identities(groups.within(name))
     )
     said = found.cluster.identity
-    if not identities or said in identities:
+    if not votes or said in votes:
         return
-    (best, _), *_ = identities.most_common(1)
+    (best, _), *_ = votes.most_common(1)
     found.cluster = replace(found.cluster, identity=best)
     found.findings.append(
         Finding(
