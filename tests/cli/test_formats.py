@@ -62,9 +62,14 @@ class TestFormatOf:
     @pytest.mark.parametrize(
         ("data", "said"),
         [
-            (b"\x1f\x8b\x08", "is gzip. Unwrap it first: zcat"),
+            (b"\x1f\x8b\x08", "is gzip. Unwrap it first: … | zcat | headrace …"),
             (b"\x28\xb5\x2f\xfd", "is zstd"),
-            ("id".encode("utf-16"), "is UTF-16 text"),
+            (b"\xfd7zXZ\0\0", "is xz. Unwrap it first: … | xzcat | headrace …"),
+            (b"PK\x03\x04", "is zip. Unwrap it first: … | funzip | headrace …"),
+            (
+                "id".encode("utf-16"),
+                "is UTF-16 text. Unwrap it first: … | iconv -f UTF-16 -t UTF-8 | headrace …",
+            ),
             (b"[1, 2]", "jq -c '.[]'"),
             (b"\0\1\2\3", "no format can be told"),
         ],
@@ -73,6 +78,11 @@ class TestFormatOf:
         with pytest.raises(BadRequest) as caught:
             format_of(a_source(data), None)
         assert said in str(caught.value)
+
+    def test_a_file_is_named_in_a_command_that_can_be_run(self):
+        with pytest.raises(BadRequest) as caught:
+            format_of(a_source(b"\x1f\x8b\x08", "my rows.csv.gz"), None)
+        assert "zcat < 'my rows.csv.gz' | headrace … - --format …" in str(caught.value)
 
     def test_looking_takes_nothing(self):
         source = a_source(b'{"id": 1}\n')

@@ -122,7 +122,16 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
         (["--to", "11"], Exit.USAGE, "--to 11 is past the end of every partition"),
         (["--partition", "7"], Exit.USAGE, "has no partition 7"),
         (["--columns", "nam"], Exit.USAGE, "Is it 'name'?"),
-        (["--columns", "id,id"], Exit.USAGE, "twice"),
+        (
+            ["--columns", "id,id"],
+            Exit.USAGE,
+            "a column is asked for twice. Name each one once, or leave columns out for all",
+        ),
+        (
+            ["--columns", "qqq"],
+            Exit.USAGE,
+            "There are _partition, _offset, _timestamp, id, name\n",
+        ),
         (["--columns", ""], Exit.USAGE, "there is no column ''"),
         (["--where", "idd > 3"], Exit.USAGE, "  idd > 3\n  ^"),
         (["--format", "xml"], Exit.USAGE, "xml"),

@@ -156,7 +156,7 @@ class TestCreate:
             *("topic", "create", "a", "--schema", "id:string", "--if-not-exists", *data)
         )
         assert other.code == Exit.USAGE
-        assert "with another schema" in other.err
+        assert "with another schema. `headrace topic describe a` shows it" in other.err
 
     @pytest.mark.parametrize(
         ("options", "said"),

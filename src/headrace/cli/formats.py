@@ -2,6 +2,7 @@
 
 import io
 import os
+import shlex
 import stat
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from headrace.errors import BadRequest, StorageFailed
 PEEK_SIZE: Final = 4096  # bytes that are looked at to tell a format
 _COPY_SIZE: Final = 1024 * 1024
 STDIN: Final = "-"
+STDIN_NAME: Final = "standard input"
 
 
 class Format(StrEnum):
@@ -49,9 +51,12 @@ _WRAPPED: Final = {
     b"\x1f\x8b": ("gzip", "zcat"),
     b"\x28\xb5\x2f\xfd": ("zstd", "zstdcat"),
     b"BZh": ("bzip2", "bzcat"),
+    b"\xfd7zXZ\0": ("xz", "xzcat"),
+    b"PK\x03\x04": ("zip", "funzip"),
     b"\xff\xfe": ("UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
 }
+ARRAY_HINT: Final = "One JSON array is no NDJSON: jq -c '.[]' makes one object a line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def reading(path: str) -> Iterator[Source]:
             raise BadRequest("standard input is closed", hint="Name a file")
         file = sys.stdin.buffer
         assert isinstance(file, io.BufferedReader)
-        yield Source("standard input", file, _size(file))
+        yield Source(STDIN_NAME, file, _size(file))
         return
     with _opened(path) as opened:
         yield Source(path, opened, _size(opened))
@@ -86,7 +91,7 @@ def format_of(source: Source, given: Format | None) -> Format:
     head = source.peek()
     for magic, (what, tool) in _WRAPPED.items():
         if head.startswith(magic):
-            hint = f"Unwrap it first: {tool} {source.name} | headrace … - --format …"
+            hint = f"Unwrap it first: {_through(tool, source)}"
             raise BadRequest(f"{source.name} is {what}", hint=hint)
     if given is not None:
         return given
@@ -135,6 +140,13 @@ def _opened(path: str) -> io.BufferedReader:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
 
 
+def _through(tool: str, source: Source) -> str:
+    """Return the command that unwraps a source."""
+    if source.name == STDIN_NAME:
+        return f"… | {tool} | headrace …"
+    return f"{tool} < {shlex.quote(source.name)} | headrace … - --format …"
+
+
 def _text_format(name: str, head: bytes) -> Format:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text.startswith(b"{") or not text:
@@ -144,7 +156,7 @@ def _text_format(name: str, head: bytes) -> Format:
         return Format.CSV
     hint = f"Add --format {', '.join(Format)}"
     if text.startswith(b"["):
-        hint = "One JSON array is no NDJSON: jq -c '.[]' makes one object a line"
+        hint = ARRAY_HINT
     raise BadRequest(f"no format can be told from {name}", hint=hint)
 
 

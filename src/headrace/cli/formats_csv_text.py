@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from headrace.cli.formats_lines import BOM, LINE_SIZE_MAX, Unfit, shown
+from headrace.cli.formats_lines import BOM, LINE_SIZE_MAX, Unfit, ends_in_cr, shown
 from headrace.cli.formats_ndjson import text_of
 from headrace.errors import BadRequest
 
@@ -35,7 +35,7 @@ def delimiter_of(text: str) -> str:
 def names_in_head(record: bytes, delimiter: str | None) -> list[str]:
     """Return the names of columns. Without a delimiter that was said, it is a comma."""
     if b"\r" in _QUOTED.sub(b"", record):
-        raise Unfit("its lines end in CR alone", hint=r"tr '\r' '\n' makes them end in LF")
+        raise ends_in_cr()
     if delimiter is None:
         _check_separator(record)
     try:

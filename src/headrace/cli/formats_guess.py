@@ -21,6 +21,7 @@ from headrace.errors import BadBatch
 from headrace.model.types import TIMESTAMP, said
 
 _HINT: Final = "Say it: headrace topic create NAME --schema id:int64,…"
+_LARGE_HINT: Final = "Say it: headrace topic create NAME --schema 'id:decimal(38, 0),…'"
 _WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 _NUMBER: Final = re.compile(
     r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?|nan|-?inf", re.ASCII
@@ -59,9 +60,17 @@ def _field(name: str, values: list[Any]) -> pa.Field:
         return pa.field(name, _json_text_kind(given, name))
     try:
         return pa.field(name, pa.array(given).type)
-    except (pa.ArrowException, ValueError, OverflowError) as error:
+    except OverflowError:
+        found = next((each for each in given if type(each) is int and _is_large(each)), None)
+        flaw = f"{'a number' if found is None else found} is too large for int64"
+        raise BadBatch(flaw, column=name, hint=_LARGE_HINT) from None
+    except (pa.ArrowException, ValueError) as error:
         flaw = f"its values are of several types: {said(str(error).splitlines()[0])}"
         raise BadBatch(flaw, column=name, hint=_HINT) from None
+
+
+def _is_large(value: int) -> bool:
+    return not -(2**63) <= value < 2**63
 
 
 def _json_text_kind(values: list[object], name: str) -> pa.DataType:

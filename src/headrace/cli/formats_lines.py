@@ -64,6 +64,11 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
+def ends_in_cr() -> Unfit:
+    """Say that what is one line were several, once."""
+    return Unfit("its lines end in CR alone", hint=r"tr '\r' '\n' makes them end in LF")
+
+
 def fitted(name: str, chunks: Iterator[Chunk], convert: Convert) -> Iterator[pa.RecordBatch]:
     """Give the rows of all chunks; at the first line that does not fit, raise BadLine.
 

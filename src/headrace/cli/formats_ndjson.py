@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from headrace.cli.formats import Source
-from headrace.cli.formats_lines import Chunk, Unfit, fitted, line_chunks, shown
+from headrace.cli.formats import ARRAY_HINT, Source
+from headrace.cli.formats_lines import Chunk, Unfit, ends_in_cr, fitted, line_chunks, shown
 from headrace.cli.formats_names import name_twice
 from headrace.cli.formats_values import column_of, has_decimals
 from headrace.errors import BadBatch
@@ -52,22 +52,37 @@ def decoded(lines: list[bytes], decoder: msgspec.json.Decoder[Any] = _ANY) -> li
     """Return lines as JSON objects. None of them has a name twice."""
     try:
         rows = decoder.decode_lines(b"\n".join(lines))
-        for row in rows:
-            if not isinstance(row, dict):
-                hint = 'Write {"name": value}'
-                raise Unfit(f"expected an object, found {shown(row)}", hint=hint)
-        if len(rows) != len(lines):
-            raise Unfit("it is more than one JSON value", hint="Write one object on each line")
+        _check_objects(rows, lines)
         name = name_twice(lines, rows)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         if len(lines) == 1:
-            raise Unfit(f"it is no JSON: {error}, in {shown(text_of(lines[0]))}") from None
+            flaw = f"it is no JSON: {error}, in {shown(text_of(lines[0]))}"
+            raise Unfit(flaw, hint=_instead(lines[0])) from None
         raise Unfit(f"it is no JSON: {error}") from None
     if name is not None:
-        raise Unfit(
-            f"the name {said(name)!r} is there twice", hint="Give each value a name of its own"
-        )
+        hint = "Give each value a name of its own"
+        raise Unfit(f"the name {said(name)!r} is there twice", hint=hint)
     return rows
+
+
+def _check_objects(rows: list[Any], lines: list[bytes]) -> None:
+    for row in rows:
+        if not isinstance(row, dict):
+            hint = ARRAY_HINT if isinstance(row, list) else 'Write {"name": value}'
+            raise Unfit(f"expected an object, found {shown(row)}", hint=hint)
+    if len(rows) != len(lines):
+        if b"\r" in lines[0].rstrip():
+            raise ends_in_cr()
+        raise Unfit("it is more than one JSON value", hint="Write one object on each line")
+
+
+def _instead(line: bytes) -> str:
+    """Say what to do with a line that begins something longer."""
+    text = line.strip()
+    if text.startswith(b"["):
+        return ARRAY_HINT
+    is_object = text.startswith(b"{") and not text.endswith(b"}")
+    return "One object stands on one line: jq -c . makes it so" if is_object else ""
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, required: Any) -> pa.RecordBatch:  # noqa: ANN401

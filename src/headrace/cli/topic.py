@@ -1,5 +1,7 @@
 """`headrace topic`: create, list, describe, alter and delete topics."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +26,7 @@ from headrace.cli.topic_show import (
     print_list,
     seconds_of,
 )
-from headrace.errors import BadRequest, TopicUnknown
+from headrace.errors import BadRequest, TopicExists, TopicUnknown
 from headrace.model.schema import canonical, check_evolution
 
 topics = typer.Typer(
@@ -116,15 +118,16 @@ def create(
     kept = kept_of(retention or [])
     with opened(data, address, timeout, create=True) as log:
         known = _created(log, name) if if_not_exists else None
-        topic = log.create_topic(
-            name,
-            wanted,
-            partitions=partitions,
-            key=key,
-            retention=kept.age or None,
-            retention_size=kept.size or None,
-            if_not_exists=if_not_exists,
-        )
+        with _existing_told(name, if_not_exists=if_not_exists):
+            topic = log.create_topic(
+                name,
+                wanted,
+                partitions=partitions,
+                key=key,
+                retention=kept.age or None,
+                retention_size=kept.size or None,
+                if_not_exists=if_not_exists,
+            )
         _tell_created(topic, is_new=topic.created != known, as_json=as_json)
 
 
@@ -285,6 +288,19 @@ def _created(log: headrace.Log, name: str) -> int | None:
         return log.topic(name).created
     except TopicUnknown:
         return None
+
+
+@contextmanager
+def _existing_told(name: str, *, if_not_exists: bool) -> Iterator[None]:
+    """Say what to do about a topic that is there and is not so."""
+    try:
+        yield
+    except TopicExists as error:
+        hint = "Choose another name, or add --if-not-exists to take it"
+        if if_not_exists:
+            alter = f"headrace topic alter {name} --add-column …"
+            hint = f"`headrace topic describe {name}` shows it; `{alter}` adds to it"
+        raise TopicExists(Exception.__str__(error), hint=hint) from None
 
 
 def _tell_created(topic: headrace.Topic, *, is_new: bool, as_json: bool) -> None:

@@ -46,12 +46,16 @@ class Shape:
         if not columns or len(set(columns)) < len(columns):
             raise BadRequest(
                 "no columns" if not columns else "a column is asked for twice",
-                hint="Name each column that you want once, or None for all",
+                hint="Name each one once, or leave columns out for all",
             )
         for name in columns:
             if name not in whole.names:
                 near = get_close_matches(name, whole.names, 1)
-                hint = f"Is it {near[0]!r}?" if near else f"There are {said(whole.names)}"
+                hint = (
+                    f"Is it {near[0]!r}?"
+                    if near
+                    else f"There are {said(', '.join(whole.names))}"
+                )
                 raise BadRequest(f"there is no column {said(name)!r}", hint=hint)
         chosen = pa.schema([whole.field(name) for name in columns])
         return cls(user, chosen, _sources(user, chosen))

@@ -215,7 +215,7 @@ class Reader:
         if not columns or len(set(columns)) < len(columns):
             raise BadRequest(
                 "no columns" if not columns else "a column is asked for twice",
-                hint="Name each column that you want once, or None for all",
+                hint="Name each one once, or leave columns out for all",
             )
         for name in columns:
             if name not in whole.names:
