@@ -3,6 +3,8 @@
 import json
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.cli.test_main import headrace_command
 from tests.doctor import harm, logs
@@ -144,3 +146,39 @@ def test_a_file_that_is_not_there_exits_with_3(tmp_path):
     ended = headrace_command("inspect", "journal", str(tmp_path / "nothing.wal"))
     assert ended.returncode == Exit.NOT_FOUND
     assert ended.stderr.count("\n") == 1
+
+
+def test_a_spare_is_said_to_be_one_and_has_no_flaw(healthy):
+    (path, *_) = sorted((healthy / harm.METADATA / "journal" / "spare").iterdir())
+    code, shape = told("journal", path)
+    assert (code, shape["flaws"], shape["tables"]) == (Exit.OK, [], [])
+    assert shape["fields"]["state"].startswith("a spare")
+    ended = headrace_command("inspect", "journal", str(path))
+    assert ended.returncode == Exit.OK
+    assert (
+        ended.stdout.splitlines()[-1] == "A spare: no row is in it, and none is read from it."
+    )
+
+
+def test_a_live_journal_file_of_zeros_is_no_spare(log):
+    path = files(log)["journal"]
+    path.write_bytes(bytes(path.stat().st_size))
+    assert told("journal", path)[0] == Exit.INTEGRITY
+
+
+def test_rows_that_were_written_as_parquet_are_no_segment(tmp_path):
+    path = tmp_path / "orders.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3]}), path)
+    ended = headrace_command("inspect", "segment", str(path))
+    assert ended.returncode == Exit.USAGE
+    assert "is a Parquet file, but no segment of Headrace" in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize("kind", ["journal", "snapshot", "segment", "superblock", "carry"])
+def test_a_file_of_another_kind_is_sent_to_the_right_command(healthy, kind):
+    other = "superblock" if kind == "journal" else "journal"
+    path = files(healthy)[kind]
+    ended = headrace_command("inspect", other, str(path))
+    assert ended.returncode == Exit.USAGE
+    assert f"`headrace inspect {kind} {path}`" in ended.stderr

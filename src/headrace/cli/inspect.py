@@ -11,11 +11,11 @@ from rich.text import Text
 
 from headrace.cli.exits import Exit, NotFound
 from headrace.cli.output import Json, Shape, console, print_json, print_table
-from headrace.doctor.anatomy import Anatomy, Cell, shown
+from headrace.doctor.anatomy import Anatomy, Cell, kind_of, shown
 from headrace.doctor.anatomy_journal import journal_anatomy
 from headrace.doctor.anatomy_segment import segment_anatomy
 from headrace.doctor.anatomy_state import carry_anatomy, snapshot_anatomy, superblock_anatomy
-from headrace.errors import ReadFailed
+from headrace.errors import BadRequest, ReadFailed
 
 _HEX = re.compile("[0-9a-f]{32}")
 _RARELY_READ = frozenset({"checksum", "created", "commit", "durable", "size"})
@@ -81,7 +81,7 @@ def journal(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
 
         headrace inspect journal data/groups/00001/quarantine/FILE.wal
     """
-    _show(journal_anatomy, file, limit, as_json)
+    _show("journal", journal_anatomy, file, limit, as_json)
 
 
 @inspect.command("snapshot")
@@ -96,7 +96,7 @@ def snapshot(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
 
         headrace inspect snapshot FILE.snap --json | jq '.fields.op'
     """
-    _show(snapshot_anatomy, file, limit, as_json)
+    _show("snapshot", snapshot_anatomy, file, limit, as_json)
 
 
 @inspect.command("segment")
@@ -113,7 +113,7 @@ def segment(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
 
         headrace inspect segment FILE.parquet --json | jq '.flaws'
     """
-    _show(segment_anatomy, file, limit, as_json)
+    _show("segment", segment_anatomy, file, limit, as_json)
 
 
 @inspect.command("superblock")
@@ -128,7 +128,7 @@ def superblock(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
 
         headrace inspect superblock data/groups/00001/superblock.a --json | jq '.fields'
     """
-    _show(superblock_anatomy, file, limit, as_json)
+    _show("superblock", superblock_anatomy, file, limit, as_json)
 
 
 @inspect.command("carry")
@@ -145,13 +145,19 @@ def carry(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
 
         headrace inspect carry FILE.carry --json | jq '.flaws'
     """
-    _show(carry_anatomy, file, limit, as_json)
+    _show("carry", carry_anatomy, file, limit, as_json)
 
 
-def _show(look: Callable[[str, int], Anatomy], path: Path, limit: int, as_json: bool) -> None:
+def _show(
+    kind: str, look: Callable[[str, int], Anatomy], path: Path, limit: int, as_json: bool
+) -> None:
     if not path.is_file():
         raise NotFound(f"{path} is no file", hint="Name a file of a data directory")
     try:
+        own = kind_of(str(path))
+        if own is not None and own != kind:
+            hint = f"Use `headrace inspect {own} {path}`"
+            raise BadRequest(f"{path} is a {own} file, not a {kind} file", hint=hint)
         found = look(str(path), limit)
     except OSError as error:
         raise ReadFailed(str(path), error) from error
@@ -221,4 +227,4 @@ def _print(found: Anatomy, path: Path) -> None:
         where = "" if flaw.position is None else f"at byte {flaw.position:,}: "
         screen.print(Text(f"{where}{flaw.what}", style="bold red"))
     if not found.flaws:
-        screen.print(Text("Every checksum in it is right.", style="green"))
+        screen.print(Text(found.verdict, style="green"))

@@ -1,21 +1,33 @@
 """One file, taken apart: fields, tables and flaws, as far as its bytes can be read."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from headrace.doctor import segments
 from headrace.doctor.sight import Sight
 from headrace.errors import HeadraceError
+from headrace.journal import file, snapshot, superblock
 from headrace.journal.entry import HEADER_SIZE, SEAL, Entry, Flaw, Header, decode, decode_header
 from headrace.journal.frame import ALIGNMENT, aligned
 from headrace.journal.superblock import NAMES, Superblock
 from headrace.journal.superblock import decode as decode_superblock
 from headrace.metadata import commands
-from headrace.partition import operations
+from headrace.partition import carry, operations
 from headrace.storage.seam import Storage
 
 Cell = str | int | None
+
+_MAGIC_END: Final = 32  # each kind has its magic behind a checksum, or at the very start
+_MAGICS: Final = {
+    "journal": file.MAGIC,
+    "snapshot": snapshot.MAGIC,
+    "superblock": superblock.MAGIC,
+    "carry": carry.MAGIC,
+    "segment": segments.MAGIC,
+}
 
 _NAMES: Final = {
     SEAL: "Seal",
@@ -80,6 +92,7 @@ class Anatomy:
     fields: dict[str, Cell] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
     flaws: list[Spot] = field(default_factory=list)
+    verdict: str = "Every checksum in it is right."  # if it has no flaw
 
     def flaw(self, position: int | None, flaw: Flaw | str) -> None:
         """Note something that is wrong."""
@@ -130,6 +143,13 @@ def opened(path: str) -> Storage:
     """Open one file, wherever it is, for reading alone."""
     directory, _, name = path.rpartition("/")
     return Sight(directory or ".").open(name)
+
+
+def kind_of(path: str) -> str | None:
+    """Return which kind of file its first bytes say that it is; None if they say nothing."""
+    with closing(opened(path)) as found:
+        start = found.read(0, _MAGIC_END)
+    return next((kind for kind, magic in _MAGICS.items() if magic in start), None)
 
 
 def whole_entries(file: Storage, start: int) -> Iterator[tuple[int, Header]]:

@@ -1,6 +1,10 @@
 """A journal file, taken apart: header blocks, then frame by frame, past what is bad."""
 
+import re
+from pathlib import PurePath
+
 from headrace.doctor.anatomy import ENTRY_HEADS, Anatomy, Table, entry_cells, flawed, opened
+from headrace.doctor.group import SPARE
 from headrace.errors import HeadraceError
 from headrace.journal.entry import Flaw
 from headrace.journal.file import (
@@ -15,6 +19,7 @@ from headrace.journal.walk import FileReader, Frame, traces
 from headrace.model.ids import GroupId, Op
 from headrace.storage.seam import Storage
 
+_SPARE = re.compile(r"[0-9a-f]{16}\.wal")
 _HEADS = ("position", "frame", "op", "size", "durable", "commit", *ENTRY_HEADS, "state")
 
 
@@ -24,6 +29,8 @@ def journal_anatomy(path: str, limit: int) -> Anatomy:
     try:
         found = Anatomy("journal", file.size())
         header = _header(file, found)
+        if header is None and _is_spare(path):
+            return _spare(found)
         found.tables.append(Table("frames", _HEADS))
         life = header.file_id if header is not None else _shown_id(file)
         size = header.size if header is not None else file.size()
@@ -57,6 +64,19 @@ def _header(file: Storage, found: Anatomy) -> FileHeader | None:
             "size": good.size,
         }
     return good
+
+
+def _is_spare(path: str) -> bool:
+    """A spare's name is its id; a live file's name is its first op."""
+    name = PurePath(path)
+    return name.parent.name == SPARE or _SPARE.fullmatch(name.name) is not None
+
+
+def _spare(found: Anatomy) -> Anatomy:
+    found.flaws.clear()  # it gets its header blocks when it gets a live name
+    found.fields["state"] = "a spare: made in advance or drained, and not in use"
+    found.verdict = "A spare: no row is in it, and none is read from it."
+    return found
 
 
 def _shown_id(file: Storage) -> int:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from headrace.doctor.anatomy import Anatomy, Table, opened
 from headrace.doctor.segments import MAGIC, extent
-from headrace.errors import BadBatch, BadSchema
+from headrace.errors import BadBatch, BadRequest, BadSchema
 from headrace.model.digest import RowDigest
 from headrace.partition.segment import OFFSET, ROW_DIGEST_KEY, is_dense, retyped
 from headrace.storage.seam import Storage
@@ -61,6 +61,7 @@ def _parquet(file: Storage, found: Anatomy, limit: int) -> None:
         )
         metadata = parquet.metadata
         said = metadata.metadata or {}
+        _require_segment(file, said)
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         why = (str(error) or type(error).__name__).splitlines()[0]
@@ -77,6 +78,14 @@ def _parquet(file: Storage, found: Anatomy, limit: int) -> None:
         columns.add(limit, each.name, str(each.type), "yes" if each.nullable else "no")
     found.tables.append(columns)
     _groups(parquet, schema, found, limit)
+
+
+def _require_segment(file: Storage, said: dict[bytes, bytes]) -> None:
+    if not any(key.startswith(b"headrace.") for key in said):
+        raise BadRequest(
+            f"{file.path} is a Parquet file, but no segment of Headrace",
+            hint="Segments are in the `segments` directory of a group",
+        )
 
 
 def _groups(parquet: pq.ParquetFile, schema: pa.Schema, found: Anatomy, limit: int) -> None:
