@@ -29,8 +29,10 @@ def journal_anatomy(path: str, limit: int) -> Anatomy:
     try:
         found = Anatomy("journal", file.size())
         header = _header(file, found)
-        if header is None and _is_spare(path):
+        if _is_spare(path) and header is None:
             return _spare(found)
+        if _is_spare(path):
+            found.fields["state"] = "a spare: drained, and not in use; its last life is shown"
         found.tables.append(Table("frames", _HEADS))
         life = header.file_id if header is not None else _shown_id(file)
         size = header.size if header is not None else file.size()
@@ -74,7 +76,7 @@ def _is_spare(path: str) -> bool:
 
 def _spare(found: Anatomy) -> Anatomy:
     found.flaws.clear()  # it gets its header blocks when it gets a live name
-    found.fields["state"] = "a spare: made in advance or drained, and not in use"
+    found.fields["state"] = "a spare: made in advance, and not in use"
     found.verdict = "A spare: no row is in it, and none is read from it."
     return found
 
