@@ -21,7 +21,6 @@ from headrace.errors import BadBatch
 from headrace.model.types import TIMESTAMP, said
 
 _HINT: Final = "Say it: headrace topic create NAME --schema id:int64,…"
-_LARGE_HINT: Final = "Say it: headrace topic create NAME --schema 'id:decimal(38, 0),…'"
 _WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 _NUMBER: Final = re.compile(
     r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?|nan|-?inf", re.ASCII
@@ -63,7 +62,8 @@ def _field(name: str, values: list[Any]) -> pa.Field:
     except OverflowError:
         found = next((each for each in given if type(each) is int and _is_large(each)), None)
         flaw = f"{'a number' if found is None else found} is too large for int64"
-        raise BadBatch(flaw, column=name, hint=_LARGE_HINT) from None
+        hint = f"Say it: headrace topic create NAME --schema '{name}:decimal(38, 0),…'"
+        raise BadBatch(flaw, column=name, hint=hint) from None
     except (pa.ArrowException, ValueError) as error:
         flaw = f"its values are of several types: {said(str(error).splitlines()[0])}"
         raise BadBatch(flaw, column=name, hint=_HINT) from None

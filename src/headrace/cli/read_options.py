@@ -17,7 +17,8 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="PLACE",
-        help=f"The first row: {PLACES}. By default earliest; latest with --follow.",
+        help=f"The first row of each partition: {PLACES}. "
+        "By default earliest; latest with --follow.",
         rich_help_panel=_WHICH,
     ),
 ]
