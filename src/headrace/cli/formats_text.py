@@ -56,7 +56,9 @@ def text_column(column: pa.Array) -> pa.Array:
     """Return a column as CSV and tables show it: text where Arrow has none of its own."""
     kind = column.type
     if pa.types.is_timestamp(kind):
-        return pa.array([_iso(each) for each in moments(column)], pa.string())
+        known = column.dictionary_encode()  # rows of one batch share theirs
+        texts = [_iso(each) for each in moments(known.dictionary)]
+        return pa.array(texts, pa.string()).take(known.indices)
     if pa.types.is_binary(kind):
         found = [None if each is None else _base64(each) for each in column.to_pylist()]
         return pa.array(found, pa.string())
