@@ -17,7 +17,9 @@ How = Annotated[
 ]
 Delimiter = Annotated[
     str | None,
-    typer.Option(metavar="CHAR", help="Of CSV: what separates fields; a comma, if not said."),
+    typer.Option(
+        metavar="CHAR", help="Of CSV: what separates fields, or tab; a comma if not said."
+    ),
 ]
 Create = Annotated[bool, typer.Option("--create", help="Create the topic, if it is not there.")]
 Partitions = Annotated[
