@@ -38,6 +38,7 @@ class Appended:
 
     rows: dict[tuple[str, int], list[dict]] = field(default_factory=dict)
     first: dict[tuple[str, int], int] = field(default_factory=dict)  # offset of the first kept
+    tables: dict[tuple[str, int], pa.Table] = field(default_factory=dict)  # made when asked for
 
     def add(self, topic: str, partition: int, rows: list[dict]) -> None:
         self.rows.setdefault((topic, partition), []).extend(rows)
@@ -47,6 +48,13 @@ class Appended:
         start = self.first.get((topic, partition), 0)
         rows = self.rows[topic, partition]
         return [{"_offset": n, **row} for n, row in enumerate(rows) if n >= start]
+
+    def table(self, topic: str, partition: int, schema: pa.Schema) -> pa.Table:
+        """Return what is retained as a table, which is quick to compare."""
+        if (topic, partition) not in self.tables:
+            rows = self.kept(topic, partition)
+            self.tables[topic, partition] = pa.Table.from_pylist(rows, schema=schema)
+        return self.tables[topic, partition]
 
 
 def fill(path: Path) -> Appended:
@@ -119,12 +127,16 @@ def copy_of(log: Path, path: Path) -> Path:
 
 def read(path: Path) -> dict[tuple[str, int], list[dict]]:
     """Read everything a log has, through the API."""
+    return {key: table.to_pylist() for key, table in read_tables(path).items()}
+
+
+def read_tables(path: Path) -> dict[tuple[str, int], pa.Table]:
+    """Read everything a log has, with offsets and the user's columns."""
     found = {}
     with headrace.open(path, **SETTINGS) as log:
         for name in log.topics():
             topic = log.topic(name)
             for partition in range(topic.partitions):
                 table = pa.table(topic.read(partition))
-                dropped = table.drop_columns(["_partition", "_timestamp"])
-                found[name, partition] = dropped.to_pylist()
+                found[name, partition] = table.drop_columns(["_partition", "_timestamp"])
     return found

@@ -24,6 +24,7 @@ from headrace.doctor.shard import ShardSight
 from headrace.errors import ForeignFile
 from headrace.model.ids import Op
 from headrace.partition.carry import carry_name
+from headrace.partition.state import Partition, Piece
 from headrace.partition.store import CARRY
 
 _UNREADABLE = "a node says so to whoever reads these rows, and serves all others"
@@ -119,24 +120,28 @@ class CarryWords:
     def _bad_entry(self, state: CarryState, bad: BadEntry) -> Finding:
         replayed = self.shard.replayed
         live = replayed.pieces().get(bad.op) if replayed is not None else None
-        loss = Loss("nothing: no row needs this entry any more")
-        if live is not None and self.shard.is_served(bad.op, but_for=state.name):
-            loss = Loss("nothing yet: the journal or a newer carry file has a copy")
-        elif live is not None:
-            rows = (self.names.piece(*live),)
-            more = "" if self.shard.entries.read(bad.op) is None else _FOUND
-            loss = Loss(in_words(rows) + more, rows)
         return damage(
             "carry-entry",
             self._file(state.name),
             bad.flaw,
             "an entry that is in no segment yet is rotten here; " + _UNREADABLE,
-            loss,
+            self._entry_loss(state.name, bad.op, live),
             PUT_BACK_OR_SALVAGE if live is not None else "",
             severity=Severity.NOTE if live is None else Severity.DAMAGE,
             position=bad.position,
             first_op=bad.op,
         )
+
+    def _entry_loss(self, name: str, op: Op, live: tuple[Partition, Piece] | None) -> Loss:
+        if live is None:
+            return Loss("nothing: no row needs this entry any more")
+        rows = (self.names.piece(*live),)
+        if op > self.shard.drained and op in self.shard.entries.journal:
+            return Loss(f"nothing yet: until its next checkpoint the journal has {rows[0]}")
+        if self.shard.is_served(op, but_for=name):
+            return Loss("nothing: a newer carry file has a copy")
+        more = "" if self.shard.entries.read(op) is None else _FOUND
+        return Loss(in_words(rows) + more, rows)
 
     def _file(self, name: str) -> str:
         return f"{self.where}/{CARRY}/{name}"

@@ -40,6 +40,7 @@ class ShardSight:
     kept: list[Local] = field(default_factory=list)  # what all whole snapshots name
     older: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)  # by life
     bad_states: dict[Op, str] = field(default_factory=dict)  # whole, yet no state of a shard
+    drained: Op = Op(0)  # the newest op that a start does not keep in its journal
 
     @property
     def segments(self) -> Sight:
@@ -72,14 +73,6 @@ class ShardSight:
     def named_carries(self) -> dict[Op, Carried]:
         """Return the carry files that any whole snapshot names."""
         return {one.op: one for local in reversed(self.kept) for one in local.carried}
-
-    @property
-    def drained(self) -> Op:
-        """The newest op that a start does not keep in its journal."""
-        block, plan = self.group.survey.superblock, self.group.plan
-        if plan is not None:
-            return plan.watermark
-        return Op(max(0, block.previous_op - 1)) if block is not None else Op(0)
 
     def is_served(self, op: Op, *, but_for: str = "") -> bool:
         """Say whether a node finds the entry, if that in the carry file `but_for` is bad."""
@@ -122,7 +115,16 @@ def look_at_shard(group: GroupSight, metadata: MetadataState | None) -> ShardSig
             found.snapshot_op, found.local = op, local
         else:
             _add_older(found, replay.run(tip, stop_at_hole=True))
+    found.drained = _drained(found)
     return found
+
+
+def _drained(found: ShardSight) -> Op:
+    """A start keeps the journal from the previous checkpoint on."""
+    plan, block = found.group.plan, found.group.survey.superblock
+    if plan is not None:
+        return plan.watermark
+    return Op(max(0, block.previous_op - 1)) if block is not None else Op(0)
 
 
 def _usable(found: ShardSight) -> list[tuple[Snapshot | None, Local, PartitionsMachine]]:
