@@ -25,7 +25,7 @@ endif
 help:
 	@echo 'make env    make .venv with everything pinned in requirements.lock'
 	@echo 'make test   run the whole suite'
-	@echo 'make demo   run the main job: write rows, kill -9, recover, compare'
+	@echo 'make demo   run the main job: write rows, kill -9 everybody, prove that log and table agree'
 	@echo 'make check  formatting, lint, types, rooms'
 	@echo 'make lock   pin the newest versions that pyproject.toml allows'
 	@echo 'make clean  remove what these commands made'
@@ -46,7 +46,7 @@ test: env
 	$(RUN) pytest -n $(WORKERS) --dist worksteal
 
 demo: env
-	.venv/bin/headrace demo
+	.venv/bin/headrace demo --spark
 
 check: env
 	$(RUN) ruff format --check .

@@ -48,6 +48,7 @@ class Source:
     number: int
     address: str
     ledger: Path
+    pause: float = PAUSE_S
     sent: int = 0
     is_ended: bool = False
     failure: HeadraceError | None = None
@@ -65,7 +66,7 @@ class Source:
                 rows = self._rows()
                 self.sent += BATCH  # even if that fails: some of them may be there
                 await producer.send(rows)
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(self.pause)
             await producer.close()
             await log.close()
         except HeadraceError as error:
@@ -87,9 +88,9 @@ class Source:
 class Sources:
     """All producers of a demo, in one thread. Use it as a context: they do not outlive it."""
 
-    def __init__(self, directory: Path, address: str) -> None:
+    def __init__(self, directory: Path, address: str, pause: float = PAUSE_S) -> None:
         self.all = [
-            Source(number, address, directory / f"producer-{number}.ledger")
+            Source(number, address, directory / f"producer-{number}.ledger", pause)
             for number in range(PRODUCERS)
         ]
         self._loop = asyncio.new_event_loop()

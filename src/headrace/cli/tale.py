@@ -46,6 +46,7 @@ class Demo(Shape, frozen=True, kw_only=True):
     problems: tuple[str, ...]
     rounds: tuple[Round, ...]
     seconds: float
+    checks: dict[str, bool]  # with --spark: what else was looked at, and whether it held
 
 
 @dataclass(slots=True)
@@ -58,20 +59,23 @@ class Tale:
     acknowledged: int = 0
     compared: Compared | None = None
     silence: str | None = None  # why it ended early
+    checks: dict[str, bool] = field(default_factory=dict)  # of more than the rows in the log
     seconds: float = 0.0
 
     @property
     def verdict(self) -> Verdict:
         if self.compared is None:
             return Verdict.NOT_SHOWN
-        if self.compared.problems:
+        if self.compared.problems or not all(self.checks.values()):
             return Verdict.BROKEN
         is_shown = self.rounds and all(each.acknowledged for each in self.rounds)
         return Verdict.HELD if is_shown and self.silence is None else Verdict.NOT_SHOWN
 
-    def open(self, directory: Path, rounds: int, *, is_kept: bool) -> None:
+    def open(self, directory: Path, rounds: int, *, is_kept: bool, spark: bool) -> None:
         kept = f"{directory} (kept)" if is_kept else f"{directory.name} (removed at the end)"
-        self.console.print(Text("Write, kill -9, recover, compare", style="bold"))
+        title = "Log and table: write, kill -9, race, prove, lie"
+        plain = "Write, kill -9, recover, compare"
+        self.console.print(Text(title if spark else plain, style="bold"))
         self.console.print(
             f"A real node on a real disk, {_count(rounds, 'kill')}, seed {self.seed}, "
             f"files in {kept}",
@@ -80,52 +84,52 @@ class Tale:
         self.console.print()
 
     def started(self, pid: int, address: str, seconds: float) -> None:
-        self._line("start", f"node {pid} listens on {address} after {seconds:.1f} s")
-        self._line(
+        self.line("start", f"node {pid} listens on {address} after {seconds:.1f} s")
+        self.line(
             "write",
             f"{PRODUCERS} producers send rows to {TOPIC}, and write down what the node says",
         )
-        self._line("", "is on disk: the rows in these ledgers are acknowledged")
+        self.line("", "is on disk: the rows in these ledgers are acknowledged")
 
     def wrote(self, rows: int, seconds: float) -> None:
         rate = rows / seconds if seconds > 0 else 0
-        self._line(
+        self.line(
             "", f"{rows:,} rows acknowledged in {seconds:.1f} s: {rate:,.0f} rows/s", "green"
         )
 
     def killed(self, pid: int, in_doubt: int) -> None:
-        self._line("kill -9", f"node {pid} is gone, with no chance to write anything", "yellow")
-        self._line(
+        self.line("kill -9", f"node {pid} is gone, with no chance to write anything", "yellow")
+        self.line(
             "", f"{in_doubt:,} rows were on their way: sent or waiting, and not acknowledged"
         )
 
     def recovered(self, pid: int, told: Round) -> None:
         self.rounds.append(told)
         ready = f"node {pid} listens after {told.ready_seconds:.1f} s"
-        self._line("recover", ready)
+        self.line("recover", ready)
         for line in told.recovery:
-            self._line("", line)
-        self._line(
+            self.line("", line)
+        self.line(
             "", "the producers find it and repeat what is in doubt, under the same numbers"
         )
 
     def compare(self, acknowledged: int, found: Compared, seconds: float) -> None:
         self.acknowledged, self.compared = acknowledged, found
-        self._line(
+        self.line(
             "compare",
             f"{found.found:,} rows read back in {seconds:.1f} s, "
             f"{acknowledged:,} acknowledged by the ledgers",
         )
         for problem in found.problems:
-            self._line("", problem, "bold red")
+            self.line("", problem, "bold red")
         if not found.problems:
-            self._line(
+            self.line(
                 "", "each acknowledged row is there once, in order, at its offset", "green"
             )
 
     def gave_up(self, reason: str) -> None:
         self.silence = reason
-        self._line("", reason, "red")
+        self.line("", reason, "red")
 
     def close(self, seconds: float) -> None:
         self.seconds = seconds
@@ -163,9 +167,16 @@ class Tale:
             problems=found.problems + silence,
             rounds=tuple(self.rounds),
             seconds=round(self.seconds, 3),
+            checks=self.checks,
         )
 
-    def _line(self, label: str, text: str, style: str = "") -> None:
+    def check(self, what: str, text: str, is_held: bool) -> None:
+        """Tell what one more check has found; the demo holds only if all do."""
+        self.checks[what] = is_held
+        self.line("", text, "green" if is_held else "bold red")
+
+    def line(self, label: str, text: str, style: str = "") -> None:
+        """Tell one thing."""
         line = Text().append(f"  {label:<{_LABEL_WIDTH}}", style="bold cyan")
         self.console.print(line.append(text, style=style))
 

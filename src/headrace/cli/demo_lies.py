@@ -1,0 +1,107 @@
+"""What a proof is worth: lies about copies of table and log, each of which must be named."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+
+import headrace
+from headrace.cli.demo_pipeline import NAME
+from headrace.doctor.examine import examine
+from headrace.errors import CorruptFile
+from headrace.spark.prove import Kind, Proof, files_of, prove
+from headrace.spark.record import Source, look
+
+_COPIED = 100  # rows that are put in once more
+
+
+def proof_of(topic: "headrace.Topic", table: Path) -> Proof:
+    """Compare a table with its topic, whole."""
+    record = look(str(table), Source(NAME, topic.name, topic.created))
+    *_, last = prove(topic, record)
+    return last
+
+
+def lies(topic: "headrace.Topic", table: Path) -> list[tuple[str, str | None]]:
+    """Tell each lie about a copy of the table; return it with what the proof said of it."""
+    told: list[tuple[str, Callable[[Path], None], Callable[[Proof], str | None]]] = [
+        ("a row is deleted from the table", _delete, _says(Kind.MISSING, 1)),
+        (f"{_COPIED} rows are put in once more", _repeat, _says(Kind.TWICE, _COPIED)),
+    ]
+    found = []
+    for lie, act, judge in told:
+        with _copied(table) as copy:
+            act(copy)
+            found.append((lie, judge(proof_of(topic, copy))))
+    with _copied(table) as copy:
+        files = map(Path, files_of(deltalake.DeltaTable(str(copy))))
+        flipped = _flip(max(files, key=lambda one: one.stat().st_size))
+        found.append(("a bit of a data file is flipped", _named(topic, copy, flipped)))
+    return found
+
+
+def lie_about_log(data: Path) -> tuple[str, str | None]:
+    """Flip a bit in a copy of the log, and have doctor look."""
+    with _copied(data) as copy:
+        files = [*copy.glob("groups/00001/segments/*.parquet")] or [
+            *copy.glob("groups/00001/journal/*.wal")
+        ]
+        flipped = _flip(max(files, key=lambda one: one.stat().st_size))
+        for one in examine(str(copy), deep=True).damage:
+            if one.file.endswith(flipped.name):
+                return "a bit of the log is flipped", f"doctor: {one.kind} in {flipped.name}"
+    return "a bit of the log is flipped", None
+
+
+class _copied:  # noqa: N801 - a context
+    """A copy of a directory, beside it, for as long as this lasts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._copy = path.with_name(f"{path.name}-lie")
+
+    def __enter__(self) -> Path:
+        shutil.copytree(self._path, self._copy, ignore=shutil.ignore_patterns("*.sock", "LOCK"))
+        return self._copy
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._copy)
+
+
+def _delete(table: Path) -> None:
+    deltalake.DeltaTable(str(table)).delete("source = 0 and number = 17")
+
+
+def _repeat(table: Path) -> None:
+    rows: pa.Table = deltalake.DeltaTable(str(table)).to_pyarrow_dataset().head(_COPIED)
+    deltalake.write_deltalake(str(table), rows, mode="append")
+
+
+def _flip(file: Path) -> Path:
+    with open(file, "r+b") as opened:
+        opened.seek(file.stat().st_size // 3)
+        byte = opened.read(1)[0]
+        opened.seek(-1, 1)
+        opened.write(bytes([byte ^ 1]))
+    return file
+
+
+def _says(kind: Kind, count: int) -> Callable[[Proof], str | None]:
+    def judge(proof: Proof) -> str | None:
+        if proof.counts[kind] != count or sum(proof.counts.values()) != count:
+            return None
+        first = proof.findings[0]
+        rows = f"rows {first.start} to {first.end - 1}"
+        return f"prove: {count} {kind}, partition {first.partition}, {rows}"
+
+    return judge
+
+
+def _named(topic: "headrace.Topic", table: Path, file: Path) -> str | None:
+    try:
+        proof_of(topic, table)
+    except CorruptFile as error:
+        return f"prove: {file.name} cannot be read" if file.name in str(error) else None
+    return None
