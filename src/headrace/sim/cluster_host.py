@@ -262,7 +262,7 @@ class Host:
         entry = self._read(process, op)
         if entry is None or entry.checksum != checksum:
             return member.on_faulty(op)
-        group.journal.commit = min(member.state.commit, group.journal.durable)
+        _stamp(process)
         result = group.apply(entry)
         self.world.applied(self, entry, result)
         if entry.header.operation == SEAL:
@@ -361,7 +361,7 @@ class Host:
         self, process: Process, job: object, appends: list[fx.Append[Entry]]
     ) -> list[fx.Effect[Entry]]:
         journal = process.group.journal
-        journal.commit = max(journal.commit, min(process.state.commit, journal.durable))
+        _stamp(process)
         if appends:
             return self._append(process, appends)
         if job == "mark":
@@ -462,6 +462,16 @@ class Host:
             process.faulty.pop(op, None)
             effects += process.member.on_mended(ticket)
         return effects
+
+
+def _stamp(process: Process) -> None:
+    """Tell the journal what is committed of the very log that it holds.
+
+    While a cut waits, the disk still has what the log has not: `whole` ends below that.
+    """
+    journal, state = process.group.journal, process.state
+    known = min(state.commit, state.log.whole, journal.durable)
+    journal.commit = max(journal.commit, known)
 
 
 def _place(process: Process, faulty: Faulty) -> Faulty | None:

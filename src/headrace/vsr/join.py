@@ -15,7 +15,6 @@ from headrace.vsr.messages import (
     Amnesia,
     E,
     GetStartView,
-    Header,
     Standing,
     StartView,
 )
@@ -164,36 +163,38 @@ def _verify(state: State[E], message: StartView) -> None:
     log = state.log
     if state.transfer is not None and state.transfer.ticket:
         return  # the log is being replaced: asked again when it is
-    for header in message.headers:
-        if header.op in log.faulty:
-            log.name(header.op, header.checksum)
-    equal = _last_equal(state, message.headers)
-    if equal is None and (log.head <= state.sure or message.first <= state.sure + 1):
-        equal = min(log.head, state.sure)
-    if equal is None and message.boot == state.boot and message.first > state.sure + 1:
+    if 0 < message.view == state.log_view:
+        # All of ours is of this view's log: what is above a late message's head came later.
+        state.is_verified = True
+        return
+    common = _common(state, message)
+    if state.halted is not None:
+        return
+    if common is None and message.boot == state.boot and message.first > state.sure + 1:
         transfer.begin(state)  # even the headers that would tell are gone there
         return
-    if equal is None:
+    if common is None or (common < log.head and not _covers(message, Op(common + 1))):
         ask_for_view(state, state.primary)
         return
-    if equal < log.head and not _covers(message, Op(equal + 1)):
-        ask_for_view(state, state.primary)
-        return
-    if equal < log.head:
-        cut(state, Op(equal + 1))
+    if common < log.head:
+        cut(state, Op(common + 1))
     state.is_verified = state.halted is None
 
 
-def _last_equal(state: State[E], headers: tuple[Header, ...]) -> Op | None:
-    """The highest op that both logs have: everything below it is equal, too."""
-    for header in reversed(headers):
-        checksum = state.log.checksum(header.op)
-        if checksum is not None and checksum == header.checksum:
-            return header.op
-        below = Op(header.op - 1)
-        if below <= state.log.head and state.log.checksum(below) == header.parent:
-            return below
-    return None
+def _common(state: State[E], message: StartView) -> Op | None:
+    """The last op that both logs have. What is committed is in both."""
+    log, sure = state.log, state.sure
+    common = log.common(message.headers)
+    if common is None and (log.head <= sure or message.first <= sure + 1):
+        common = sure
+        above = next((one for one in message.headers if one.op == sure + 1), None)
+        if above is not None:
+            log.name(sure, above.parent)
+        if above is not None and log.checksum(sure) not in (above.parent, None):
+            state.halt(
+                f"the log of view {message.view} has another op {sure} than is committed"
+            )
+    return None if common is None else log.adopt(message.headers, common)
 
 
 def _covers(message: StartView, op: Op) -> bool:

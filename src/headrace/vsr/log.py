@@ -1,6 +1,6 @@
 """What a replica knows of its own log: which entries, and in which condition. No bodies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -92,6 +92,32 @@ class Log:
         slot.condition = Condition.FAULTY
         self.faulty.add(op)
         self.whole = min(self.whole, Op(op - 1))
+
+    def common(self, headers: Sequence[Header]) -> Op | None:
+        """The highest op at which these headers meet our log: all below it is equal, too.
+
+        A faulty op without a name meets nothing: what was there may have been another entry.
+        """
+        for header in reversed(headers):
+            if self.checksum(header.op) == header.checksum:
+                return header.op
+            below = Op(header.op - 1)
+            if below <= self.head and self.checksum(below) == header.parent:
+                return below
+        return None
+
+    def adopt(self, headers: Sequence[Header], common: Op) -> Op:
+        """Name what is faulty in the common part; go on over what follows without a name.
+
+        Return the last op that is as the headers say now.
+        """
+        for header in headers:
+            slot = self.slots.get(header.op)
+            if header.op > common and (slot is None or slot.checksum is not None):
+                break
+            self.name(header.op, header.checksum)
+            common = max(common, header.op)
+        return common
 
     def name(self, op: Op, checksum: bytes) -> None:
         """Learn what a faulty op was."""

@@ -163,29 +163,23 @@ def decide(state: State[E]) -> None:
 
 def _adopt(state: State[E], merged: Merged) -> None:
     """Cut what the merged log does not have. Without its committed part, let another lead."""
-    equal = _last_equal(state, merged)
-    if equal is None:
+    common = _common(state, merged)
+    if common is None:
         state.election.is_aside = True
         return
-    if equal < state.log.head:
-        join.cut(state, Op(equal + 1))
+    if common < state.log.head:
+        join.cut(state, Op(common + 1))
     if state.halted is None:
         state.commit = max(state.commit, merged.commit)
         install(state)
 
 
-def _last_equal(state: State[E], merged: Merged) -> Op | None:
-    """The highest op of the merged log that ours has as well, everything below included."""
+def _common(state: State[E], merged: Merged) -> Op | None:
+    """The last op that the merged log and ours have; None if ours ends below its headers."""
     log = state.log
-    for header in reversed(merged.headers):
-        if header.op in log.faulty:
-            log.name(header.op, header.checksum)
-        checksum = log.checksum(header.op)
-        if checksum is not None and checksum == header.checksum:
-            return header.op
-        below = Op(header.op - 1)
-        if below <= log.head and log.checksum(below) == header.parent:
-            return below
+    common = log.common(merged.headers)
+    if common is not None:
+        return log.adopt(merged.headers, common)
     return log.head if not merged.headers and log.head <= merged.op <= state.sure else None
 
 

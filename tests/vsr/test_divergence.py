@@ -1,0 +1,133 @@
+"""A log that differs from the view's: where that begins, and what is never believed."""
+
+from headrace.model.ids import Op, ReplicaId, View
+from headrace.sim.cluster_host import Host
+from headrace.sim.cluster_scene import Scene
+from headrace.vsr import messages as vm
+from headrace.vsr.log import Log
+
+
+def a_group() -> Scene:
+    return Scene().boot().run(600).register().ask(1).run(60)
+
+
+def leader_of(scene: Scene) -> int:
+    return next(host.me for host in scene.hosts if host.state and host.state.leads)
+
+
+def with_a_different_tail(scene: Scene) -> int:
+    """Cut the leader off with five ops of its own; the others commit seven in their place."""
+    old = leader_of(scene)
+    scene.isolate(old)
+    for number in range(5):
+        scene.ask(100 + number, to=old).run(20)
+    scene.run(900)
+    for number in range(7):
+        scene.ask(10 + number).run(30)
+    scene.run(100)
+    return old
+
+
+def packet_to(host: Host, sender: int, message: vm.Message) -> vm.Envelope:
+    state = host.state
+    return vm.Envelope(
+        ReplicaId(sender),
+        state.boots[sender],
+        state.lives[sender],
+        state.seen[sender],
+        0,
+        message,
+    )
+
+
+def test_two_rotten_frames_side_by_side_do_not_hide_a_difference_below_them():
+    scene = a_group()
+    old = with_a_different_tail(scene)
+    host = scene.hosts[old]
+    slot = host.process.group.journal.slot(Op(host.state.sure + 2))
+    host.disk.overwrite(slot.file.path.removeprefix("./"), slot.position, bytes([7]) * 512)
+    scene.crash(old, power=False).allow_all().boot(old)
+    assert [one.checksum is None for one in host.process.report.faulty] == [True, False]
+    scene.run(1500)
+    assert host.state.applied == scene.world.oracles.top
+    scene.world.oracles.ended(scene.hosts)
+
+
+def test_a_faulty_op_without_a_name_is_named_only_above_what_is_equal():
+    def header(op: int, mine: int, below: int) -> vm.Header:
+        return vm.Header(Op(op), bytes([mine]) * 16, bytes([below]) * 16, View(1), op)
+
+    log = Log(Op(0), bytes(16))
+    log.found(Op(1), header(1, 1, 0), bytes([1]) * 16)
+    log.found(Op(2), None, None)
+    log.found(Op(3), header(3, 33, 32), bytes([33]) * 16)
+    theirs = [header(1, 1, 0), header(2, 2, 1), header(3, 3, 2)]
+    common = log.common(theirs)
+    assert common == 1
+    assert log.adopt(theirs, common) == 2
+    assert log.checksum(Op(2)) == bytes([2]) * 16
+
+
+def test_frames_written_while_a_cut_waits_say_nothing_of_the_new_logs_commit():
+    scene = a_group()
+    old = leader_of(scene)
+    host = scene.hosts[old]
+    scene.isolate(old)
+    for number in range(5):
+        scene.ask(100 + number, to=old).run(12)
+    host.process.is_busy = True  # its disk stands still
+    scene.ask(105, to=old)
+    while not any(one.state.leads for one in scene.hosts if one is not host):
+        scene.run(10)
+    new = next(one.me for one in scene.hosts if one.state.leads and one is not host)
+    for number in range(7):
+        scene.ask(10 + number, to=new).run(4)
+    scene.allow_all().run(90)
+    jobs = [type(job).__name__ for job in host.process.jobs]
+    assert jobs == ["Append", "Persist", "Cut", "Append"]
+    host._work(host.life)
+    scene.crash(old).boot(old)
+    assert host.process.group.applied == 2
+    scene.run(1500)
+    scene.world.oracles.ended(scene.hosts)
+
+
+def test_a_late_start_view_of_the_same_view_cuts_nothing_that_came_after_it():
+    scene = a_group()
+    seen: list[vm.StartView] = []
+
+    def note(_from: int, to: int, message: object) -> bool:
+        if isinstance(message, vm.StartView):
+            seen.append(message)
+        return True
+
+    scene.filters.append(note)
+    scene.crash(leader_of(scene)).run(700)
+    leader, late = leader_of(scene), seen[0]
+    backup = next(one for one in scene.hosts if one.state and one.me != leader)
+    scene.ask(2).run(6)
+    scene.filters.append(lambda *_: False)
+    scene.crash(backup.me).boot(backup.me)
+    head = backup.state.log.head
+    assert (late.view, head) == (backup.state.log_view, late.op + 1)
+    backup.deliver(scene.hosts[leader].process.member.envelope(late))
+    scene.run(20)
+    assert (backup.state.log.head, backup.halted) == (head, None)
+
+
+def test_a_start_view_that_contradicts_what_is_committed_halts_by_name():
+    scene = a_group()
+    host = next(one for one in scene.hosts if not one.state.leads)
+    state = host.state
+    view = next(View(v) for v in range(state.view + 1, state.view + 9) if v % 3 != host.me)
+    op = Op(state.sure + 1)
+    header = vm.Header(op, b"x" * 16, b"y" * 16, view, 10**9)
+    message = vm.StartView(view, op, op, op, (header,), 0)
+    process = host.process
+    assert process is not None
+    for effect in process.member.on_message(packet_to(host, view % 3, message)):
+        if type(effect).__name__ == "Halt":
+            assert "has another op 2 than is committed" in effect.reason
+            break
+    else:
+        raise AssertionError("no halt")
