@@ -42,14 +42,14 @@ def test_a_salvage_brings_over_what_is_beside_it(stopped, tmp_path, counts):
     assert {len(rows) for key, rows in found.items() if key in counts} >= {15, 8}
 
 
-@pytest.mark.parametrize("name", ["LOCK", "node.toml"])
+@pytest.mark.parametrize("name", ["LOCK", "node.toml", f"{FIRST}/superblock.a"])
 def test_a_directory_in_the_place_of_a_file_is_damage_as_a_start_fails(stopped, tmp_path, name):
     (stopped / name).unlink()
     (stopped / name).mkdir()
     found = examine(str(stopped))
     (one,) = found.damage
     assert (one.file, one.what) == (name, "a directory, where a file should be")
-    assert found.notes == []
+    assert not any(one.kind == "stranger" for one in found.notes)
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole
     with pytest.raises(HeadraceError):
         headrace.open(stopped, **SETTINGS)

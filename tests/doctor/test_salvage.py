@@ -117,7 +117,7 @@ def test_a_full_disk_says_what_to_do_next(stopped, tmp_path):
         with pytest.raises(DiskFull, match="Free some space, or name a directory elsewhere"):
             salvage(str(stopped), str(small / "new"))
     finally:
-        subprocess.run(["umount", str(small)], check=True)
+        subprocess.run(["umount", "--lazy", str(small)], check=True)
 
 
 def test_a_target_inside_the_damaged_log_is_refused(log):

@@ -70,8 +70,22 @@ def _names(room: Sight, where: str, knows: Knows, rooms: set[str]) -> Iterator[F
         elif not knows(name):
             yield _stranger(_joined(where, name), "file")
     for name in room.rooms():
-        if name not in rooms:
+        if name in NAMES and knows(name):
+            yield no_file("not-a-file", _joined(where, name))
+        elif name not in rooms:
             yield _stranger(_joined(where, name), "directory")
+
+
+def no_file(kind: str, path: str) -> Finding:
+    """Tell of a directory where a start writes a file."""
+    return Finding(
+        Severity.DAMAGE,
+        kind,
+        path,
+        "a directory, where a file should be",
+        "a start fails while it is here",
+        next="Move it elsewhere: a start makes the file",
+    )
 
 
 def _leftover(path: str, size: int) -> Finding:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headrace.doctor.finding import PUT_BACK, Finding, Severity, count
 from headrace.doctor.group import JOURNAL, cause_text
+from headrace.doctor.rooms import no_file
 from headrace.doctor.sight import Holder, Sight, holder
 from headrace.errors import BadConfig, HeadraceError
 from headrace.journal.file import BLOCK_SIZE, FileHeader, decode_block, first_op_of
@@ -102,14 +103,7 @@ def _no_files(root: Sight) -> Iterator[Finding]:
     """Find directories where a start opens a file."""
     kinds = {LOCK_NAME: "lock", CONFIG_NAME: "config"}
     for name in filter(kinds.__contains__, root.rooms()):
-        yield Finding(
-            Severity.DAMAGE,
-            kinds[name],
-            name,
-            "a directory, where a file should be",
-            "a start fails while it is here",
-            next="Move it elsewhere: a start makes the file",
-        )
+        yield no_file(kinds[name], name)
 
 
 def _config(root: Sight, findings: list[Finding]) -> Config:
