@@ -60,7 +60,7 @@ WRONG = {
     "an app of half a character": lambda log, _: log.transaction("a", "\ud800", 1),
     "no path": lambda _, __: headrace.open(None),
     "no address": lambda _, __: headrace.connect(None),
-    "no time": lambda _, __: headrace.connect("unix:/nowhere", timeout="0s"),
+    "a timeout of nothing": lambda _, __: headrace.connect("unix:/nowhere", timeout="0s"),
     "a timeout for ever": lambda _, __: headrace.connect("unix:/nowhere", timeout=math.inf),
 }
 

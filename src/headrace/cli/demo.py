@@ -88,12 +88,19 @@ def demo(
     if seed is None:
         seed = secrets.randbits(SEED_BITS)
     tale = Tale(seed, _console(quiet=as_json))
+    moments = Random(seed)
     count = 1 if quick or spark else rounds
+    lives = [seconds * moments.uniform(EARLIEST_SHARE, 1) for _ in range(count + 1)]
+    _tell(tale, data, lives, spark=spark)
+    if as_json:
+        print_json(tale.shape())
+    raise typer.Exit(_EXITS[tale.verdict])
+
+
+def _tell(tale: Tale, data: Path | None, lives: list[float], *, spark: bool) -> None:
     started = time.monotonic()
     with _place(data) as directory:
-        tale.open(directory, count, is_kept=data is not None, spark=spark)
-        moments = Random(seed)
-        lives = [seconds * moments.uniform(EARLIEST_SHARE, 1) for _ in range(count + 1)]
+        tale.open(directory, len(lives) - 1, is_kept=data is not None, spark=spark)
         try:
             if spark:
                 _with_spark(tale, directory, lives[0])
@@ -102,9 +109,6 @@ def demo(
         except Silent as silent:
             tale.gave_up(str(silent))
     tale.close(time.monotonic() - started)
-    if as_json:
-        print_json(tale.shape())
-    raise typer.Exit(_EXITS[tale.verdict])
 
 
 def _with_spark(tale: Tale, directory: Path, seconds: float) -> None:
