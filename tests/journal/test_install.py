@@ -1,5 +1,7 @@
 """A snapshot from a peer: put in place of all below it, and a crash anywhere is harmless."""
 
+import errno
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,13 +16,14 @@ from tests.journal.builders import (
     some_options,
 )
 
+from headrace.errors import DiskFull
 from headrace.journal.entry import SEAL, Entry, Flaw
 from headrace.journal.install import install
 from headrace.journal.recovery import recover
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import OP_MAX, Identity, Op, ReplicaId
 from headrace.sim.counter import CounterMachine
-from headrace.storage.faults import Crash, CrashAfter, Crashed
+from headrace.storage.faults import Crash, CrashAfter, Crashed, Fail
 from headrace.storage.memory import MemoryDisk
 
 PEER = replace(CLUSTER, replica=ReplicaId(1))
@@ -40,11 +43,37 @@ def a_source(peer: Identity = PEER) -> tuple[Entry, bytes, bytes, bytes]:
     return entry, found.checksum, disk.content(snapshot_path(op)), group.machine.digest()
 
 
-def a_late_group(disk: MemoryDisk, entries: int = 5):
+def a_late_group(disk: MemoryDisk, entries: int = 5, tail: Sequence[Entry] = ()):
+    """A group that ran `entries` ops, and holds a tail of which it does not know the fate."""
     group = a_group(disk, CLUSTER)
     grow(group, entries)
+    if tail:
+        group.group.journal.append(tail)
     group.group.superblock.write(syncing_to=Op(21))
     return group
+
+
+def the_log(size: int = 12) -> list[Entry]:
+    """The peer's log, up to two ops above its checkpoint; with another size a different one."""
+    source = a_group(MemoryDisk(), PEER)
+    grow(source, 5)
+    grow(source, 15, size)
+    grow_together(source, [b""], SEAL)
+    grow(source, 2, size)
+    return source.sealed
+
+
+TAILS = {
+    "shorter": [],
+    "shorter and different": the_log(13)[5:8],
+    "different to right below it": the_log(13)[5:20],
+    "equal to right below it": the_log()[5:20],
+    "equal": the_log()[5:21],
+    "equal and longer": the_log()[5:],
+    "as long and different": the_log(13)[5:21],
+    "longer and different": the_log(13)[5:],
+}
+any_tail = pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
 
 
 def test_the_state_is_the_peers_and_the_log_goes_on_behind_it():
@@ -61,30 +90,63 @@ def test_the_state_is_the_peers_and_the_log_goes_on_behind_it():
 
 
 def test_a_journal_that_goes_through_the_snapshot_is_kept():
-    disk = MemoryDisk()
-    source = a_group(disk, CLUSTER)
-    grow(source, 20)
-    grow_together(source, [b""], SEAL)
-    grow(source, 2)
-    late = a_group(disk.clone(), CLUSTER)
-    assert source.group.checkpoints.run() == 21
-    entry = source.group.journal.read(Op(21))
-    found = source.group.checkpoints.snapshots.load(Op(21))
-    assert entry is not None
-    assert not isinstance(found, Flaw)
-    data = disk.content(snapshot_path(21))
-    assert install(late.group, entry, found.checksum, data) is True
+    entry, checksum, data, _ = a_source()
+    late = a_late_group(MemoryDisk(), tail=TAILS["equal and longer"])
+    assert install(late.group, entry, checksum, data) is True
     assert (late.head, late.group.applied) == (23, 21)
 
 
 def test_a_tail_that_does_not_lead_up_to_it_is_cut_as_suspect():
     entry, checksum, data, digest = a_source()
     disk = MemoryDisk()
-    group = a_late_group(disk, 25)
+    group = a_late_group(disk, tail=TAILS["longer and different"])
     assert install(group.group, entry, checksum, data) is False
-    assert (group.head, group.group.superblock.current.suspect) == (21, (22, 25))
+    assert (group.head, group.group.superblock.current.suspect) == (21, (21, 23))
     again = a_group(disk.power_cut(), CLUSTER)
     assert (again.head, again.machine.digest()) == (21, digest)
+
+
+@any_tail
+def test_the_entry_at_the_snapshot_is_kept_with_its_time_and_can_be_offered(tail):
+    entry, checksum, data, _ = a_source()
+    disk = MemoryDisk()
+    group = a_late_group(disk, tail=tail)
+    assert not isinstance(install(group.group, entry, checksum, data), Flaw)
+    for one in (group, a_group(disk.power_cut(), CLUSTER)):
+        assert one.group.journal.read(Op(21)) == entry
+
+
+def test_a_snapshot_below_what_ran_here_is_not_installed():
+    entry, checksum, data, _ = a_source()
+    group = a_late_group(MemoryDisk(), 25)
+    flaw = install(group.group, entry, checksum, data)
+    assert flaw == Flaw("op of the snapshot", "above 25, which ran here", 21)
+    assert (group.head, group.group.applied) == (25, 25)
+
+
+def test_a_full_disk_in_the_middle_is_tried_again():
+    entry, checksum, data, digest = a_source()
+    base = MemoryDisk()
+    a_late_group(base, tail=TAILS["shorter and different"]).group.journal.close()
+    for prefix in ("journal/0", "snapshots/0"):
+        disk = base.clone()
+        group, _ = recover(disk.root, CLUSTER, machine := CounterMachine(), some_options())
+        disk.hook = _full_once(prefix)
+        with pytest.raises(DiskFull):
+            install(group, entry, checksum, data)
+        assert install(group, entry, checksum, data) is False
+        assert (group.journal.durable, machine.digest()) == (21, digest)
+
+
+def _full_once(prefix: str):
+    """The first append to a file of this kind finds no room."""
+    waits = [Fail(errno.ENOSPC)]
+
+    def hook(effect):
+        is_append = effect.kind == "write" and 0 < effect.size < 1000
+        return waits.pop() if waits and is_append and prefix in effect.path else None
+
+    return hook
 
 
 def test_bytes_that_are_another_snapshot_are_not_installed():
@@ -111,11 +173,12 @@ def test_a_snapshot_that_a_start_relies_on_is_not_touched_by_bad_bytes():
     assert (again.head, again.machine.digest()) == (21, digest)
 
 
+@any_tail
 @pytest.mark.parametrize("fault", [Crash(), CrashAfter()], ids=["before", "after"])
-def test_a_crash_at_any_effect_leaves_the_old_state_or_the_new_one(fault):
+def test_after_a_crash_at_any_effect_it_can_be_installed_again(fault, tail):
     entry, checksum, data, digest = a_source()
     base = MemoryDisk()
-    a_late_group(base).group.journal.close()
+    a_late_group(base, tail=tail).group.journal.close()
     disk = base.clone()
     count = len(effects_of(disk, lambda: _installed(disk, entry, checksum, data)))
     ends = set()
@@ -125,15 +188,25 @@ def test_a_crash_at_any_effect_leaves_the_old_state_or_the_new_one(fault):
         with pytest.raises(Crashed):
             _installed(trial, entry, checksum, data)
         for after in (trial.power_cut(), trial.kill()):
-            machine = CounterMachine()
-            group, report = recover(after.root, CLUSTER, machine, some_options())
-            assert group.journal.durable in (5, 21)
-            assert report.problem is None
-            assert read_copies(after.root, CLUSTER).best.syncing_to == 21
-            if group.journal.durable == 21:
-                assert machine.digest() == digest
-            ends.add(int(group.journal.durable))
-    assert ends == {5, 21}
+            ends.add(_went_on(after, entry, checksum, data, digest))
+    assert ends in ({4, 21}, {5, 21})  # the old state, or the new one
+
+
+def _went_on(
+    disk: MemoryDisk, entry: Entry, checksum: bytes, data: bytes, digest: bytes
+) -> int:
+    """Start from what a crash left, install if that is still to be done, and go on."""
+    group = a_group(disk, CLUSTER)
+    applied = int(group.group.applied)
+    assert group.group.superblock.current.syncing_to == 21
+    if applied < 21:
+        assert not isinstance(install(group.group, entry, checksum, data), Flaw)
+    assert group.machine.digest() == digest
+    assert group.group.journal.read(Op(21)) == entry
+    head = grow(group, 3)
+    again = a_group(disk.power_cut(), CLUSTER)
+    assert (again.head, again.report.problem) == (head, None)
+    return applied
 
 
 def _installed(disk: MemoryDisk, entry: Entry, checksum: bytes, data: bytes) -> None:

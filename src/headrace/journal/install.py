@@ -3,15 +3,21 @@
 What is on disk after a crash, step by step; before the first of them the superblock says
 `syncing_to`, so that a replica that died here does not vote until it has caught up:
 
+    cut        what does not lead up to it  by intent, as suspect: the old state is shorter
+    journal    a file with the entry at it  the old state; what lies between is not there
     snapshot   durable under its name       a newer one than the pair: the next start takes it
     pairing    the superblock names it      the same; the journal's entries below it are covered
-    journal    goes on behind the snapshot  old files are garbage, retired now or at a drain
+    drain      old files are garbage        retired now or at the next start
+
+A tail that does not lead up to the snapshot is gone before the snapshot has its name: no start
+finds both. Only the snapshot moves: the files that a shard's state names are not sent yet.
 """
 
 from headrace.errors import DiskFull, ForeignFile, StorageFailed, UnsupportedFormat
 from headrace.journal import mend
 from headrace.journal.entry import CHECKSUM_SIZE, Entry, Flaw
 from headrace.journal.file import size_for
+from headrace.journal.frame import entry_frame_size
 from headrace.journal.group import Group
 from headrace.journal.journal import Journal
 from headrace.journal.snapshot import Snapshot, decode, snapshot_name
@@ -25,86 +31,70 @@ from headrace.storage.names import joined
 def install(group: Group, entry: Entry, checksum: bytes, data: bytes) -> bool | Flaw:
     """Install the snapshot that stands at `entry`; tell whether the journal could be kept.
 
-    A Flaw: the bytes are not that snapshot, and nothing relies on them. DiskFull: repeat.
+    A Flaw: the bytes are not that snapshot, or it is no news, and nothing relies on them.
+    DiskFull: repeat.
     """
-    snapshot = _stage(group, entry, checksum, data)
+    snapshot = _judged(group, entry, checksum, data)
     if isinstance(snapshot, Flaw):
         return snapshot
+    journal = group.journal
+    kept = _goes_through(journal, entry)
+    if not kept:
+        _begin_with(group, entry)
+    _persist(group, snapshot.op, data)
     _pair(group, snapshot)
     group.checkpoints.pending.clear()
     group.machine.restore(snapshot.state)
     group.applied = snapshot.op
-    kept = _goes_through(group, snapshot)
-    if not kept:
-        _begin_behind(group, snapshot)
-    group.journal.commit = max(group.journal.commit, snapshot.op)
+    journal.commit = max(journal.commit, snapshot.op)
     group.checkpoints.finish()
     return kept
 
 
-def _stage(group: Group, entry: Entry, checksum: bytes, data: bytes) -> Snapshot | Flaw:
-    files, name = group.checkpoints.snapshots, snapshot_name(entry.op)
-    # Before a byte is written: the file of that name may be the one that a start relies on.
+def _judged(group: Group, entry: Entry, checksum: bytes, data: bytes) -> Snapshot | Flaw:
+    """Read what came, before a byte is written: a start may rely on a file of that name."""
+    if entry.op <= group.applied:
+        return Flaw("op of the snapshot", f"above {group.applied}, which ran here", entry.op)
+    files = group.checkpoints.snapshots
     try:
-        sent = decode(data, files.identity, joined(files.directory.path, name))
+        path = joined(files.directory.path, snapshot_name(entry.op))
+        sent = decode(data, files.identity, path)
     except (ForeignFile, UnsupportedFormat) as error:  # a peer's bytes are not a file of ours
         return Flaw("snapshot from a peer", "one of this group and release", str(error))
     if isinstance(sent, Flaw):
         return sent
     if (sent.op, sent.checksum, sent.tip) != (entry.op, checksum, entry.checksum):
         return Flaw("snapshot", checksum, sent.checksum)
-    try:
-        atomic_replace(files.directory, name, [data])
-    except StorageFailed as failed:
-        if failed.stage in ("write", "rename") and is_full(failed.cause):
-            raise DiskFull(failed.path, failed.stage) from failed
-        files.poisoned = failed
-        raise
     return sent
 
 
-def _pair(group: Group, snapshot: Snapshot) -> None:
-    """Name it as the only one: what this replica had before it is not older, it is behind."""
-    current = group.superblock.current
-    group.superblock.write(
-        checkpoint=Checkpoint(snapshot.op, snapshot.tip, snapshot.checksum),
-        previous_op=snapshot.op,
-        commit=max(current.commit, snapshot.op),
-    )
+def _goes_through(journal: Journal, entry: Entry) -> bool:
+    """Tell whether the journal leads up to the entry, and not merely begins with it."""
+    slot = journal.slot(entry.op)
+    if slot is None or slot.sealed[:CHECKSUM_SIZE] != entry.checksum:
+        return False
+    return journal.durable > entry.op or journal.ring.watermark < entry.op - 1
 
 
-def _goes_through(group: Group, snapshot: Snapshot) -> bool:
-    slot = group.journal.slot(snapshot.op)
-    return slot is not None and slot.sealed[:CHECKSUM_SIZE] == snapshot.tip
-
-
-def _begin_behind(group: Group, snapshot: Snapshot) -> None:
-    """Go on in a new file; then the old ones are garbage, oldest first."""
-    journal, first = group.journal, Op(snapshot.op + 1)
+def _begin_with(group: Group, entry: Entry) -> None:
+    """Go on in a new file that begins with the entry. The old files stay for now."""
+    journal = group.journal
     journal.refuse_if_poisoned()
-    if journal.durable > snapshot.op:
-        _give_up_tail(group, first)
-    try:
-        if not _is_beginning(journal, first, snapshot.tip):
-            size = size_for(0, journal.spares.file_size)
-            file = journal.spares.enlist(
-                journal.directory, journal.identity, first, snapshot.tip, size
-            )
-            journal.files.append(file)
-        journal.ring.raise_watermark(snapshot.op)
-        journal.far = {}
-        while len(journal.files) > 1:
-            journal.spares.retire(journal.directory, journal.files.pop(0))
-    except OSError as error:
-        raise journal.poison(journal.directory.path, "install", error) from error
-    except StorageFailed as failed:
-        raise journal.poison(failed.path, failed.stage, failed.cause) from failed
-    journal.durable, journal.tip = snapshot.op, snapshot.tip
-    journal.marked = min(journal.marked, snapshot.op)
+    if journal.slot(entry.op) is not None and _is_beginning(journal, entry):
+        return  # done before, and then the disk was full
+    if journal.durable >= entry.op:
+        _give_up_tail(group, entry.op)
+    if not _is_beginning(journal, entry):
+        _open_file(journal, entry)
+    journal.ring.raise_watermark(Op(entry.op - 1))
+    journal.far = {}
+    journal.durable, journal.tip = Op(entry.op - 1), entry.parent
+    journal.marked = min(journal.marked, journal.durable)
+    journal.append([entry])
 
 
 def _give_up_tail(group: Group, first: Op) -> None:
-    """What is above the snapshot and does not lead up to it is fetched again, as suspect."""
+    """What does not lead up to the snapshot is fetched again, as suspect."""
     known, last = group.superblock.current.suspect, group.journal.durable
     suspect = (first, last)
     if known is not None:
@@ -112,6 +102,48 @@ def _give_up_tail(group: Group, first: Op) -> None:
     mend.cut(group.journal, group.superblock, first, suspect)
 
 
-def _is_beginning(journal: Journal, first: Op, tip: bytes) -> bool:
+def _open_file(journal: Journal, entry: Entry) -> None:
+    """Open a file behind the others; one of the same name has nothing in it, and goes."""
+    size = size_for(entry_frame_size(len(entry.body)), journal.spares.file_size)
+    try:
+        file = journal.spares.enlist(
+            journal.directory, journal.identity, entry.op, entry.parent, size
+        )
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull(journal.directory.path, "install") from error
+        raise journal.poison(journal.directory.path, "install", error) from error
+    except StorageFailed as failed:
+        raise journal.poison(failed.path, failed.stage, failed.cause) from failed
+    if journal.files and journal.newest.header.first_op == entry.op:
+        old = journal.files.pop()
+        if old.retire():
+            old.storage.close()
+    journal.files.append(file)
+
+
+def _is_beginning(journal: Journal, entry: Entry) -> bool:
     header = journal.newest.header
-    return header.first_op == first and header.parent == tip
+    return header.first_op == entry.op and header.parent == entry.parent
+
+
+def _persist(group: Group, op: Op, data: bytes) -> None:
+    files = group.checkpoints.snapshots
+    try:
+        atomic_replace(files.directory, snapshot_name(op), [data])
+    except StorageFailed as failed:
+        if failed.stage in ("write", "rename") and is_full(failed.cause):
+            raise DiskFull(failed.path, failed.stage) from failed
+        files.poisoned = failed
+        raise
+
+
+def _pair(group: Group, snapshot: Snapshot) -> None:
+    """Name it as the only one: what this replica had before it is not older, it is behind."""
+    current = group.superblock.current
+    assert snapshot.op > current.checkpoint.op
+    group.superblock.write(
+        checkpoint=Checkpoint(snapshot.op, snapshot.tip, snapshot.checksum),
+        previous_op=snapshot.op,
+        commit=max(current.commit, snapshot.op),
+    )

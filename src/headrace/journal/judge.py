@@ -70,9 +70,11 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
         head, tip = survey.scan.head, survey.scan.tip  # faulty slots on the way, known by name
     if identity.is_solo:
         _check_chain(survey, base, base_tip, whole)
+    else:
+        _check_base(survey, base, base_tip)
     checkpoint, previous_op = _pairing(survey, snapshot)
-    if snapshot is not None and survey.scan.head < snapshot.op and not identity.is_solo:
-        previous_op = snapshot.op  # it came from a peer: the journal does not lead up to it
+    if not identity.is_solo and not _leads_up_to(survey, identity, checkpoint):
+        previous_op = checkpoint.op  # it came from a peer: what is below it is of no use
     watermark = min(_watermark(survey, previous_op), head)
     if head - watermark > slots:
         raise TooFewSlots(path, slots, head - watermark)
@@ -310,6 +312,31 @@ def _check_chain(survey: Survey, base: Op, base_tip: bytes, head: Op) -> None:
             found=stray.parent.hex(),
             hint=_RESTORE,
         )
+
+
+def _check_base(survey: Survey, base: Op, base_tip: bytes) -> None:
+    """Refuse a journal that contradicts the snapshot: an install cuts it before it is one."""
+    for found in survey.scan.entries:
+        here, above = found.op == base, found.op == base + 1
+        if (here and found.checksum != base_tip) or (above and found.parent != base_tip):
+            raise ChainBroken(
+                f"op {found.op} does not belong to the snapshot at op {base}",
+                path=survey.scan.files[found.file].candidate.storage.path,
+                position=found.position,
+                expected=base_tip.hex(),
+                found=(found.checksum if here else found.parent).hex(),
+                hint=_RESTORE,
+            )
+
+
+def _leads_up_to(survey: Survey, identity: Identity, checkpoint: Checkpoint) -> bool:
+    """Tell whether the journal goes from the pair on disk to what becomes the pair."""
+    known = survey.superblock.checkpoint if survey.superblock else Checkpoint()
+    if checkpoint.op <= known.op:
+        return True
+    tip = known.tip if known.op else root(identity)
+    chain = contiguous_from(survey.scan.entries, known.op, tip)
+    return any(found.op == checkpoint.op for found in chain)
 
 
 def _pairing(survey: Survey, snapshot: Snapshot | None) -> tuple[Checkpoint, Op]:

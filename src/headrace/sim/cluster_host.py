@@ -246,7 +246,7 @@ class Host:
                 case fx.Serve():
                     queue.extend(self._serve(process, effect))
                 case fx.ServeOffer(to, view):
-                    self._offer(process, to, view)
+                    queue.extend(self._offer(process, to, view))
                 case fx.ServeChunk():
                     self._chunk(process, effect)
                 case fx.Halt(reason):
@@ -300,16 +300,18 @@ class Host:
             self.world.send(self, serve.to, vm.Exact(tuple(entries)))
         return after
 
-    def _offer(self, process: Process, to: ReplicaId, view: View) -> None:
-        block = process.group.superblock.current
-        entry = self._read(process, block.checkpoint.op)
-        files = process.group.checkpoints.snapshots
-        found = files.load(block.checkpoint.op)
-        if entry is None or isinstance(found, Flaw):
-            return
-        data = self.disk.content(f"snapshots/{block.checkpoint.op:020}.snap")
+    def _offer(self, process: Process, to: ReplicaId, view: View) -> list[fx.Effect[Entry]]:
+        op = process.group.superblock.current.checkpoint.op
+        entry = self._read(process, op)
+        found = process.group.checkpoints.snapshots.load(op)
+        if entry is None:
+            return process.member.on_faulty(op)
+        if isinstance(found, Flaw):
+            return []
+        data = self.disk.content(f"snapshots/{op:020}.snap")
         process.pins[found.checksum] = data
         self.world.send(self, to, vm.Offer(view, found.checksum, len(data), entry))
+        return []
 
     def _chunk(self, process: Process, wanted: fx.ServeChunk) -> None:
         data = process.pins.get(wanted.checksum, b"")

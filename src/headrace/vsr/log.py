@@ -149,12 +149,13 @@ class Log:
         self.whole = max(self.whole, min(op, self.head))
         self._advance()
 
-    def reset(self, op: Op, checksum: bytes) -> None:
-        """Begin anew behind a snapshot."""
+    def reset(self, header: Header) -> None:
+        """Begin anew with the entry at a snapshot."""
         self.slots.clear()
         self.faulty.clear()
-        self.anchor = self.head = self.whole = op
-        self.anchor_checksum = checksum
+        self.anchor = self.head = self.whole = Op(header.op - 1)
+        self.anchor_checksum = header.parent
+        self.found(header.op, header, header.checksum)
 
     def headers(self, first: Op, last: Op) -> Iterator[Header]:
         """Yield the headers from `first` on until one is not known."""
