@@ -45,13 +45,17 @@ def ask_for_view(state: State[E], sender: ReplicaId) -> None:
 
 
 def on_tick(state: State[E]) -> None:
+    if not state.may_vote and "probe" not in state.due:
+        state.arm("probe", state.times.probe)
     if not state.is_due("probe"):
         return
     if state.status is Status.PROBING:
         state.unanswered += 1
-        if state.may_vote and state.unanswered > state.times.probes + state.me:
-            view_change.start(state, View(state.view + 1))
-            return
+        if state.unanswered > state.times.probes + state.me:
+            transfer.abandon(state)
+            if state.may_vote:
+                view_change.start(state, View(state.view + 1))
+                return
         probe(state)
     elif not state.may_vote:
         probe(state)
@@ -209,6 +213,8 @@ def cut(state: State[E], first: Op) -> None:
         return
     state.log.cut(first)
     state.asked = min(state.asked, Op(first - 1))
+    state.mending = {op: one for op, one in state.mending.items() if op < first}
+    state.mends = {one: header for one, header in state.mends.items() if header.op < first}
     state.tickets = {op: one for op, one in state.tickets.items() if op < first}
     state.out.append(Cut(first))
 
@@ -229,12 +235,16 @@ def settle(state: State[E]) -> None:
 
 
 def _is_caught_up(state: State[E]) -> bool:
-    """We hold all up to the head named for this life, in a view not below the witnesses'."""
-    if state.answered is None or len(state.standings) < state.quorum.witness:
-        return False
-    if state.transfer is not None:
+    """We hold all up to the head named for this life, in a view not below what we promised.
+
+    Who remembers has its own durable view as a witness; who forgot needs those of others.
+    """
+    if state.answered is None or state.transfer is not None:
         return False
     view, head = state.answered
-    return (
-        view == state.view and view >= max(state.standings.values()) and state.log.whole >= head
-    )
+    if view != state.view or state.log.whole < head:
+        return False
+    if not state.recovering:
+        return True
+    known = state.standings.values()
+    return len(known) >= state.quorum.witness and view >= max(known)

@@ -120,6 +120,9 @@ class Member(Generic[E]):
             if envelope.life > state.lives[sender]:
                 self._remember(envelope)
                 return False
+            if sender in state.unsure:
+                state.drop("of a life that is not durable here yet")
+                return False
             state.seen[sender] = max(state.seen[sender], envelope.sequence)
             state.clock.hear(sender, envelope.wall)
             return True
@@ -140,8 +143,11 @@ class Member(Generic[E]):
         state.lives[sender] = envelope.life
         state.seen[sender] = max(state.seen[sender], envelope.sequence)
 
+        state.unsure.add(sender)
+
         def handle() -> None:
             if state.boots[sender] == envelope.boot and state.lives[sender] == envelope.life:
+                state.unsure.discard(sender)
                 self._handle(envelope)
 
         state.persist(handle)

@@ -135,9 +135,9 @@ def take(state: State[E], entry: E) -> None:
 
 
 def on_mended(state: State[E], ticket: int) -> None:
-    """A faulty slot is whole again."""
-    header = state.mends.pop(ticket)
-    if state.mending.get(header.op) == ticket:
+    """A faulty slot is whole again, unless it was cut meanwhile."""
+    header = state.mends.pop(ticket, None)
+    if header is not None and state.mending.get(header.op) == ticket:
         del state.mending[header.op]
         state.log.mended(header)
     if state.status is Status.VIEW_CHANGE:

@@ -109,6 +109,7 @@ class State(Generic[E]):
     lives: list[int] = field(default_factory=list)  # of each peer, the newest; durable
     seen: list[int] = field(default_factory=list)  # highest sequence heard of each, this life
     boots: list[int] = field(default_factory=list)  # the process of each that we listen to
+    unsure: set[ReplicaId] = field(default_factory=set)  # whose new life is not durable here
     standings: dict[ReplicaId, View] = field(default_factory=dict)  # answers to our probe
     blanks: set[ReplicaId] = field(default_factory=set)
     answered: tuple[View, Op] | None = None  # a start-view for this life: its view and head

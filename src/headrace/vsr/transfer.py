@@ -10,7 +10,7 @@ over is followed by another, and goes on where it was if it is of the same snaps
 from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import join, normal, repair
 from headrace.vsr.effects import Install, ServeChunk, ServeOffer
-from headrace.vsr.messages import Chunk, E, GetChunk, GetOffer, Offer
+from headrace.vsr.messages import Chunk, E, GetChunk, GetOffer, Offer, header_of
 from headrace.vsr.state import State, Transfer
 
 
@@ -39,7 +39,7 @@ def on_offer(state: State[E], sender: ReplicaId, message: Offer[E]) -> None:
         state.drop("offer of another view")
         return
     if message.entry.op <= state.applied:
-        state.transfer = None  # we got there by other ways
+        _forgo(state)
         return
     if not transfer.data or transfer.checksum != message.checksum:
         transfer.data.clear()
@@ -47,6 +47,25 @@ def on_offer(state: State[E], sender: ReplicaId, message: Offer[E]) -> None:
     state.syncing_to = max(message.entry.op, state.syncing_to or Op(0))
     state.answered = None
     state.persist(lambda: _ask_chunk(state))
+
+
+def _forgo(state: State[E]) -> None:
+    """We got there by other ways: a snapshot would take us back. Ask who may vote again."""
+    state.transfer = None
+    if not state.may_vote:
+        join.probe(state)
+
+
+def abandon(state: State[E]) -> None:
+    """Nobody leads who could go on with it: be a voter again, so that somebody may.
+
+    It remembers what it promised, and what an install has cut here is suspect. The superblock
+    says that it is no longer syncing before anything is sent.
+    """
+    if state.recovering or (state.transfer is not None and state.transfer.ticket):
+        return
+    state.transfer = None
+    state.syncing_to = None
 
 
 def _ask_chunk(state: State[E]) -> None:
@@ -68,6 +87,9 @@ def on_chunk(state: State[E], sender: ReplicaId, message: Chunk) -> None:
     if transfer is None or transfer.offer is None or transfer.ticket:
         return
     offer = transfer.offer
+    if offer.entry.op <= state.applied:
+        _forgo(state)
+        return
     if message.checksum != offer.checksum or message.position != len(transfer.data):
         state.drop("chunk that nobody asked for")
         return
@@ -111,7 +133,7 @@ def on_installed(state: State[E], ticket: int, *, kept: bool) -> None:
     if kept:
         state.log.cover(entry.op)
     else:
-        state.log.reset(entry.op, entry.checksum)
+        state.log.reset(header_of(entry))
         state.fetched.clear()
     state.applied = state.asked = state.checkpoint = entry.op
     state.commit = max(state.commit, entry.op)

@@ -171,6 +171,8 @@ def _adopt(state: State[E], merged: Merged) -> None:
         join.cut(state, Op(common + 1))
     if state.halted is None:
         state.commit = max(state.commit, merged.commit)
+        times = [header.timestamp for header in merged.headers]
+        state.timestamp = max(state.timestamp, *times, 0)
         install(state)
 
 
@@ -230,11 +232,13 @@ def _begin(state: State[E], view: View) -> None:
 
 
 def on_tick(state: State[E]) -> None:
-    if state.status is Status.NORMAL and state.primary != state.me and state.may_vote:
+    if state.status is Status.NORMAL and state.primary != state.me:
         if "election" not in state.due:
             state.arm("election", state.times.election + state.times.stagger * state.me)
-        elif state.is_due("election"):
+        elif state.is_due("election") and state.may_vote:
             start(state, View(state.view + 1))
+        elif "election" not in state.due:
+            join.begin(state)
         return
     if state.status is not Status.VIEW_CHANGE:
         return
