@@ -172,6 +172,10 @@ def _make(
         # Peers tell one life of a replica from another by this number: begin at another one.
         sequence = options.new_id() % FORGOTTEN_SEQUENCE_MAX
         superblock.current = replace(superblock.current, sequence=sequence)
+    elif not identity.is_solo:
+        # And one made by init, where another was before, by this one.
+        birth = options.new_id() % OP_MAX + 1
+        superblock.current = replace(superblock.current, birth=birth)
     suspect = (Op(1), OP_MAX) if options.lost else None
     superblock.write(recovering=options.forgotten or options.lost, suspect=suspect)
     rooms.spares.ensure()

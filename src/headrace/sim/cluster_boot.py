@@ -1,10 +1,12 @@
 """From a recovered group to a replica with peers: what a driver tells it of its disk."""
 
+from collections.abc import Iterator
 from random import Random
 
 from headrace.journal.entry import SEAL, Entry, Header, decode_header, root, seal
 from headrace.journal.group import Group
 from headrace.journal.report import RecoveryReport
+from headrace.journal.superblock import Superblock
 from headrace.model.ids import Identity, Op, View
 from headrace.vsr import messages as vm
 from headrace.vsr.clock import Clock
@@ -60,10 +62,17 @@ def member_of(group: Group, report: RecoveryReport, slots: int, rng: Random) -> 
         recovering=block.recovering,
         syncing_to=block.syncing_to,
         sequence=block.sequence,
-        lives=block.peers,
+        birth=block.birth,
+        peers=_peers(block),
         timestamp=max((one.timestamp for _, one, _ in found if one), default=0),
     )
     return Member.started(state, recovered)
+
+
+def _peers(block: Superblock) -> Iterator[vm.Peer]:
+    known = {peer: (birth, boot) for peer, birth, boot in block.births}
+    for peer, life in block.peers:
+        yield vm.Peer(peer, life, *known.get(peer, (0, 0)))
 
 
 def sealer(identity: Identity) -> Seal[Entry]:

@@ -9,7 +9,7 @@ from typing import Generic
 
 from headrace.errors import HeadraceError
 from headrace.model.ids import Op, ReplicaId, View
-from headrace.vsr.messages import E, Message, Name
+from headrace.vsr.messages import E, Message, Name, Peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Persist:
     view: View
     log_view: View
     commit: Op
-    peers: tuple[tuple[ReplicaId, int], ...]
+    peers: tuple[Peer, ...]
+    birth: int
     recovering: bool
     syncing_to: Op | None
     is_settled: bool  # a start-view is installed: no op is suspect any more

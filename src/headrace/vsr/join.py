@@ -108,6 +108,7 @@ def on_amnesia(state: State[E], sender: ReplicaId, message: Amnesia) -> None:
         state.drop("amnesia of an earlier life")
         return
     state.recovering = True
+    state.birth = 0  # from now on we are known by our lives alone
     state.answered = None
     state.standings.clear()
     state.refuse_all(f"replica {state.me} has forgotten what it promised")

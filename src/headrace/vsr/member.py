@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from headrace.model.ids import Op, ReplicaId, View
+from headrace.model.ids import Op, View
 from headrace.vsr import join, normal, repair, transfer, view_change
 from headrace.vsr.effects import Effect
 from headrace.vsr.messages import (
@@ -35,6 +35,7 @@ from headrace.vsr.messages import (
     Heartbeat,
     Message,
     Offer,
+    Peer,
     PrepareOk,
     Prepares,
     Request,
@@ -62,7 +63,8 @@ class Recovered:
     recovering: bool
     syncing_to: Op | None
     sequence: int
-    lives: Iterable[tuple[ReplicaId, int]]
+    birth: int
+    peers: Iterable[Peer]
     timestamp: int
 
 
@@ -83,8 +85,11 @@ class Member(Generic[E]):
         state.is_silent = not state.may_vote
         state.sequence = state.life = found.sequence
         state.timestamp = found.timestamp
-        for peer, life in found.lives:
-            state.lives[peer] = state.seen[peer] = life
+        state.birth = found.birth
+        for peer in found.peers:
+            one = peer.replica
+            state.lives[one] = state.seen[one] = peer.life
+            state.births[one], state.boots[one] = peer.birth, peer.boot
         assert state.log.head == found.anchor
         for op, header, checksum in found.found:
             state.log.found(op, header, checksum)
@@ -100,7 +105,13 @@ class Member(Generic[E]):
         """Say who says it."""
         state = self.state
         return Envelope(
-            state.me, state.boot, state.life, state.sequence, state.clock.wall, message
+            state.me,
+            state.boot,
+            state.life,
+            state.sequence,
+            state.clock.wall,
+            message,
+            state.birth,
         )
 
     def on_message(self, envelope: Envelope[E]) -> list[Effect[E]]:
@@ -116,7 +127,10 @@ class Member(Generic[E]):
     def _is_known(self, envelope: Envelope[E]) -> bool:
         """Listen to the newest life of each peer only; a new one is remembered first."""
         state, sender = self.state, envelope.sender
-        if envelope.boot == state.boots[sender] and envelope.life >= state.lives[sender]:
+        is_known = envelope.boot == state.boots[sender]
+        # Made anew by init where another was before: it does not know that it forgot.
+        is_other = envelope.birth not in (0, state.births[sender]) and state.lives[sender] > 0
+        if is_known and envelope.life >= state.lives[sender] and not is_other:
             if envelope.life > state.lives[sender]:
                 self._remember(envelope)
                 return False
@@ -128,7 +142,7 @@ class Member(Generic[E]):
             return True
         is_first = state.boots[sender] == 0
         newest = state.lives[sender] if is_first else state.seen[sender] + 1
-        if envelope.life < newest:
+        if envelope.life < newest or is_other:
             state.drop("of an earlier life")
             if isinstance(envelope.message, GetStartView):
                 state.send(sender, Amnesia(envelope.boot, envelope.life, state.seen[sender]))
@@ -139,7 +153,7 @@ class Member(Generic[E]):
     def _remember(self, envelope: Envelope[E]) -> None:
         """Make a new life of a peer durable here before anything of it is counted."""
         state, sender = self.state, envelope.sender
-        state.boots[sender] = envelope.boot
+        state.boots[sender], state.births[sender] = envelope.boot, envelope.birth
         state.lives[sender] = envelope.life
         state.seen[sender] = max(state.seen[sender], envelope.sequence)
 
@@ -157,7 +171,8 @@ class Member(Generic[E]):
         if state.halted is not None:
             return
         if isinstance(message, DoViewChange):
-            view_change.on_do_view_change(state, sender, message, envelope.life)
+            peer = Peer(sender, envelope.life, envelope.birth, envelope.boot)
+            view_change.on_do_view_change(state, peer, message)
         else:
             HANDLERS[type(message)](state, sender, message)
 

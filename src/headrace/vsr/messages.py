@@ -111,6 +111,15 @@ class Vote(NamedTuple):
     nack: bool  # it was never durable here
 
 
+class Peer(NamedTuple):
+    """What is durably known of a peer: its newest life that was listened to."""
+
+    replica: ReplicaId
+    life: int
+    birth: int
+    boot: int
+
+
 class Name(NamedTuple):
     """An entry, by place and content."""
 
@@ -168,6 +177,8 @@ class DoViewChange:
     suspect: tuple[Op, Op] | None  # may have been durable here and was lost
     lives: tuple[int, ...]  # the newest life known of each replica, by its boot sequence
     to_boot: int  # the life of the receiver that it is meant for
+    births: tuple[int, ...] = ()  # known of each replica, as its lives are
+    boots: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,3 +316,4 @@ class Envelope(Generic[E]):
     sequence: int  # of the superblock now
     wall: int  # microseconds
     message: Message[E]
+    birth: int = 0  # drawn when its directory was made; 0 if it ever forgot since

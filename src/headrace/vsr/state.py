@@ -6,7 +6,7 @@ door.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Generic
@@ -17,7 +17,7 @@ from headrace.vsr.clock import Clock
 from headrace.vsr.effects import Effect, Halt, Persist, Reply, Send
 from headrace.vsr.log import Log
 from headrace.vsr.merge import Merged
-from headrace.vsr.messages import DoViewChange, E, Header, Message, Offer, Request
+from headrace.vsr.messages import DoViewChange, E, Header, Message, Offer, Peer, Request
 from headrace.vsr.quorum import Quorum
 from headrace.vsr.timeouts import Timeouts
 
@@ -52,7 +52,7 @@ class Election:
 
     started: set[ReplicaId] = field(default_factory=set)  # who has left the old views
     votes: dict[ReplicaId, DoViewChange] = field(default_factory=dict)
-    lives: dict[ReplicaId, int] = field(default_factory=dict)  # in which each vote was given
+    voters: dict[ReplicaId, Peer] = field(default_factory=dict)  # who gave each vote
     merged: Merged | None = None
     sources: dict[Op, list[ReplicaId]] = field(default_factory=dict)  # who holds what
     is_aside: bool = False  # this replica lacks committed ops: let another lead
@@ -106,9 +106,11 @@ class State(Generic[E]):
     # Who is who.
     sequence: int = 0  # of our superblock
     life: int = 0  # our sequence when this life began
+    birth: int = 0  # of our directory; 0 if we ever forgot since it was made
     lives: list[int] = field(default_factory=list)  # of each peer, the newest; durable
     seen: list[int] = field(default_factory=list)  # highest sequence heard of each, this life
-    boots: list[int] = field(default_factory=list)  # the process of each that we listen to
+    births: list[int] = field(default_factory=list)  # of each peer; durable
+    boots: list[int] = field(default_factory=list)  # the process that we listen to; durable
     unsure: set[ReplicaId] = field(default_factory=set)  # whose new life is not durable here
     standings: dict[ReplicaId, View] = field(default_factory=dict)  # answers to our probe
     blanks: set[ReplicaId] = field(default_factory=set)
@@ -135,6 +137,7 @@ class State(Generic[E]):
         self.heads = [Op(0)] * self.count
         self.lives = self.lives or [0] * self.count
         self.seen = list(self.lives)
+        self.births = [0] * self.count
         self.boots = [0] * self.count
 
     @property
@@ -211,7 +214,8 @@ class State(Generic[E]):
             view=self.view,
             log_view=self.log_view,
             commit=min(self.commit, self.log.whole),
-            peers=tuple((ReplicaId(one), seen) for one, seen in enumerate(self.lives) if seen),
+            peers=tuple(self._peers()),
+            birth=self.birth,
             recovering=self.recovering,
             syncing_to=self.syncing_to,
             is_settled=is_settled,
@@ -219,6 +223,11 @@ class State(Generic[E]):
         )
         self.waiting[record.ticket] = (record, then)
         self.out.append(record)
+
+    def _peers(self) -> Iterator[Peer]:
+        for one in self.others:
+            if self.lives[one]:
+                yield Peer(one, self.lives[one], self.births[one], self.boots[one])
 
     def arm(self, name: str, ticks: int) -> None:
         self.due[name] = self.now + ticks

@@ -76,7 +76,8 @@ def _flaw_of_chain(headers: Sequence[Header]) -> str | None:
 
 def _flaw_of_votes(message: DoViewChange, count: int) -> str | None:  # noqa: PLR0911
     votes = message.votes
-    if message.log_view > message.view or len(message.lives) != count:
+    known = {len(message.lives), len(message.births) or count, len(message.boots) or count}
+    if message.log_view > message.view or known != {count}:
         return "do-view-change out of range"
     suspect = message.suspect
     if suspect is not None and OP_MAX > suspect[1] > message.op + HEADERS_MAX:

@@ -14,6 +14,7 @@ from headrace.vsr.messages import (
     HEADERS_MAX,
     DoViewChange,
     E,
+    Peer,
     StartView,
     StartViewChange,
     Vote,
@@ -82,7 +83,7 @@ def _vote(state: State[E]) -> None:
     election.voted = True
     vote = own_vote(state)
     if state.primary == state.me:
-        take_vote(state, state.me, vote, state.life)
+        take_vote(state, Peer(state.me, state.life, state.birth, state.boot), vote)
     else:
         state.send(state.primary, vote)
 
@@ -106,12 +107,12 @@ def own_vote(state: State[E]) -> DoViewChange:
         suspect=state.suspect,
         lives=tuple(state.lives),
         to_boot=state.boots[state.primary],
+        births=tuple(state.births),
+        boots=tuple(state.boots),
     )
 
 
-def on_do_view_change(
-    state: State[E], sender: ReplicaId, message: DoViewChange, life: int
-) -> None:
+def on_do_view_change(state: State[E], sender: Peer, message: DoViewChange) -> None:
     """Primary of the new view: collect logs. A vote is meant for one life of ours only."""
     if message.view < state.view or not state.may_vote:
         state.drop("do-view-change of an older view")
@@ -123,19 +124,19 @@ def on_do_view_change(
         start(state, message.view)
     if state.status is not Status.VIEW_CHANGE:
         if state.leads:
-            join.send_start_view(state, sender, Op(state.commit + 1), 0)
+            join.send_start_view(state, sender.replica, Op(state.commit + 1), 0)
         return
-    state.election.started.add(sender)
-    take_vote(state, sender, message, life)
+    state.election.started.add(sender.replica)
+    take_vote(state, sender, message)
     _vote(state)
 
 
-def take_vote(state: State[E], sender: ReplicaId, vote: DoViewChange, life: int) -> None:
+def take_vote(state: State[E], sender: Peer, vote: DoViewChange) -> None:
     election = state.election
     if election.merged is not None:
         return
-    election.votes[sender] = vote
-    election.lives[sender] = life
+    election.votes[sender.replica] = vote
+    election.voters[sender.replica] = sender
     decide(state)
 
 
@@ -145,7 +146,7 @@ def decide(state: State[E]) -> None:
     votes = {
         one: vote
         for one, vote in sorted(election.votes.items())
-        if not any(other.lives[one] > election.lives[one] for other in election.votes.values())
+        if not any(_is_past(election.voters[one], other) for other in election.votes.values())
     }
     if state.me not in votes or len(votes) < state.quorum.view_change:
         return
@@ -159,6 +160,16 @@ def decide(state: State[E]) -> None:
             state.awaiting = (op, replicas)
         case Conflict():
             state.drop(f"conflict: {outcome.why}")
+
+
+def _is_past(voter: Peer, vote: DoViewChange) -> bool:
+    """Another voter knows a later life of this one, or that it is not the one it was."""
+    one, life = voter.replica, vote.lives[voter.replica]
+    if life == 0 or not vote.births or not vote.boots:
+        return life > voter.life
+    is_other = voter.birth not in (0, vote.births[one])
+    is_copy = life == voter.life and vote.boots[one] not in (0, voter.boot)
+    return life > voter.life or is_other or is_copy
 
 
 def _adopt(state: State[E], merged: Merged) -> None:
