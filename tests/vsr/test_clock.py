@@ -7,7 +7,10 @@ NOON = 10**15
 
 
 def a_clock(count: int = 3) -> Clock:
+    """A clock that a majority took the side of, at noon."""
     clock = Clock(count)
+    clock.observe(NOON, 0)
+    clock.hear(ReplicaId(1), NOON)
     clock.observe(NOON, 0)
     return clock
 
@@ -49,3 +52,21 @@ def test_what_was_heard_before_our_own_jump_does_not_jump_with_us():
     clock.hear(ReplicaId(1), NOON)
     clock.observe(NOON - STEP_MAX * 2, 1)
     assert clock.in_doubt
+
+
+def test_the_first_reading_is_not_believed_against_a_majority():
+    clock = Clock(3)
+    ahead = NOON + 10 * 365 * 86_400_000_000
+    clock.observe(ahead, 0)
+    assert clock.in_doubt
+    clock.hear(ReplicaId(1), NOON)
+    clock.hear(ReplicaId(2), NOON + 5)
+    clock.observe(ahead + TICK, 1)
+    assert clock.in_doubt
+    assert abs(clock.trusted - NOON) <= STEP_MAX
+
+
+def test_a_replica_that_is_alone_goes_by_its_own_clock():
+    clock = Clock(1)
+    clock.observe(NOON, 5)
+    assert (clock.trusted, clock.in_doubt) == (NOON, False)

@@ -1,5 +1,6 @@
 """Messages as bytes: what is written is read, and nothing else is."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -8,19 +9,19 @@ from headrace.journal.entry import Entry, seal
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
 from headrace.sim.cluster_codec import decode_packet, encode_packet
 from headrace.vsr import messages as vm
-from headrace.vsr.codec import KINDS
+from headrace.vsr.codec import KINDS, PACKET_SIZE_MAX
 
 IDENTITY = Identity(b"headrace-cluster", GroupId(0), ReplicaId(0), 3, (16, 24, 24))
 
 
-def an_entry(op: int = 7) -> Entry:
+def an_entry(op: int = 7, timestamp: int = 9) -> Entry:
     return seal(
         IDENTITY,
         op=Op(op),
         parent=b"p" * 16,
         view=View(3),
         operation=16,
-        timestamp=9,
+        timestamp=timestamp,
         body=b"x",
     )
 
@@ -53,7 +54,7 @@ def samples() -> list[vm.Message[Entry]]:
 
 
 def envelope(message: vm.Message[Entry]) -> vm.Envelope[Entry]:
-    return vm.Envelope(ReplicaId(1), 2**62, 3, 4, 10**15, message)
+    return vm.Envelope(ReplicaId(1), 2**62, 3, 4, 10**15, message, 2**62)
 
 
 def test_there_is_a_sample_of_each_kind_in_the_order_of_its_number():
@@ -86,3 +87,9 @@ def test_bytes_under_a_good_checksum_that_are_no_message_are_named():
     for _ in range(2000):
         rest = bytes([rng.randrange(24)]) + rng.randbytes(rng.randrange(1, 60))
         assert isinstance(decode_packet(xxh3_128_digest(rest) + rest), str)
+
+
+def test_a_packet_that_nobody_would_read_is_not_made():
+    entry = replace(an_entry(), body=bytes(PACKET_SIZE_MAX))
+    with pytest.raises(AssertionError, match="nobody would read it"):
+        encode_packet(envelope(vm.Exact((entry,))))

@@ -4,9 +4,11 @@ from dataclasses import fields, replace
 from random import Random
 
 import pytest
-from tests.vsr.test_codec import an_entry, envelope, samples
+from tests.vsr.test_codec import IDENTITY, an_entry, envelope, samples
 
-from headrace.model.ids import OP_MAX, ReplicaId
+from headrace.journal.entry import seal
+from headrace.model.ids import OP_MAX, GroupId, Op, ReplicaId, View
+from headrace.sim.cluster_codec import decode_packet, encode_packet
 from headrace.sim.cluster_scene import Scene
 from headrace.vsr import messages as vm
 from headrace.vsr.validate import flaw_of
@@ -69,7 +71,96 @@ def test_each_flaw_is_named():
         "do-view-change suspects too much": replace(
             packet, message=replace(samples()[4], suspect=(9, 2**40))
         ),
+        "do-view-change head out of reach": replace(
+            packet, message=replace(samples()[4], op=2**40, first=2**40 + 1, votes=())
+        ),
+        "commit above the head": replace(packet, message=replace(samples()[2], commit=8)),
+        "view out of reach": replace(packet, message=vm.StartViewChange(View(OP_MAX))),
+        "sequence out of range": replace(packet, message=vm.Amnesia(5, 6, OP_MAX)),
+        "size of a snapshot out of range": replace(
+            packet, message=replace(samples()[14], size=2**40)
+        ),
+        "timestamp out of range": replace(
+            packet, message=replace(samples()[11], entries=(an_entry(timestamp=2**63),))
+        ),
+        "header out of range": replace(
+            packet,
+            message=replace(
+                samples()[5], headers=(samples()[5].headers[0]._replace(checksum=b""),)
+            ),
+        ),
     }
     for expected, one in cases.items():
-        assert flaw_of(one, 0, 3) == expected
-    assert flaw_of(packet, 0, 3) is None
+        assert flaw_of(one, 0, 3, View(3)) == expected
+    assert flaw_of(packet, 0, 3, View(3)) is None
+
+
+def delivered(host: int, sender: int, make) -> Scene:
+    """Have a running group hear something that passes the codec, and let it run on."""
+    scene = a_running_cluster()
+    state = scene.hosts[host].state
+    life = (state.boots[sender], state.lives[sender], state.seen[sender], 0)
+    packet = decode_packet(encode_packet(vm.Envelope(ReplicaId(sender), *life, make(state))))
+    assert isinstance(packet, vm.Envelope)
+    scene.hosts[host].deliver(packet)
+    scene.run(700)
+    scene.crash(host).boot(host).run(700)
+    return scene
+
+
+def leader_of(scene: Scene) -> int:
+    return next(host.me for host in scene.hosts if host.state and host.state.leads)
+
+
+def far_vote(state) -> vm.DoViewChange:
+    view = next(v for v in range(state.view + 1, state.view + 4) if v % 3 == state.me)
+    lives = tuple(state.lives)
+    return vm.DoViewChange(
+        View(view),
+        state.log_view,
+        Op(2**40),
+        state.commit,
+        Op(2**40 + 1),
+        (),
+        None,
+        lives,
+        state.boot,
+    )
+
+
+def foreign_prepare(state) -> vm.Prepares:
+    other = replace(IDENTITY, group=GroupId(5))
+    head = state.log.head
+    entry = seal(
+        other,
+        op=Op(head + 1),
+        parent=state.log.checksum(head),
+        view=state.view,
+        operation=16,
+        timestamp=10**9,
+        body=b"",
+    )
+    return vm.Prepares(state.view, state.commit, entry.op, (entry,))
+
+
+SHAPES = {
+    "a head that nobody can have": far_vote,
+    "the highest sequence": lambda state: vm.Amnesia(state.boot, state.life, OP_MAX),
+    "more than a number on disk": lambda state: vm.Amnesia(state.boot, state.life, 2**64 - 1),
+    "an entry of another group": foreign_prepare,
+    "a commit above the head": lambda state: vm.Heartbeat(state.view, OP_MAX, Op(1), 10**9),
+    "the last view": lambda state: vm.StartViewChange(View(OP_MAX)),
+    "an acknowledged head far above": lambda state: vm.PrepareOk(
+        state.view, Op(0), b"x", OP_MAX
+    ),
+}
+
+
+@pytest.mark.parametrize("make", SHAPES.values(), ids=SHAPES)
+def test_a_message_that_is_whole_and_absurd_changes_nothing(make):
+    leader = leader_of(a_running_cluster())
+    backup = (leader + 1) % 3
+    scene = delivered(backup, leader, make)
+    assert [host.state.applied for host in scene.hosts] == [4, 4, 4]
+    assert all(host.state.may_vote and host.state.view < 100 for host in scene.hosts)
+    scene.world.oracles.ended(scene.hosts)

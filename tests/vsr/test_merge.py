@@ -94,6 +94,11 @@ def _check(conditions, voters, count):
         assert found.op == 2
 
 
+def test_committed_ops_that_no_voter_has_are_waited_for_by_name():
+    votes = {0: a_vote(suspect=(Op(2), Op(9))), 1: a_vote(commit=5)}
+    assert outcome(votes, 3) == Waiting(Op(5), (ReplicaId(2),))
+
+
 def test_the_highest_log_view_wins_over_the_longest_log():
     old = a_vote(held(header(2, "x")), held(header(3, "x")), held(header(4, "x")))
     new = a_vote(held(header(2, "b", view=2)), log_view=2)

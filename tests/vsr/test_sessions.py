@@ -51,6 +51,16 @@ def test_a_result_older_than_the_window_is_forgotten_and_never_run_again():
     assert sessions.judge(A, number, 3) == 30
 
 
+def test_a_request_that_was_overtaken_by_a_later_one_still_runs():
+    sessions, number = with_session(window=3)
+    sessions.record(A, 2, 20, Op(2))
+    assert sessions.judge(A, number, 1) is None
+    sessions.record(A, 1, 10, Op(3))
+    assert (sessions.judge(A, number, 1), sessions.judge(A, number, 2)) == (10, 20)
+    sessions.record(A, 5, 50, Op(4))
+    assert sessions.judge(A, number, 3) is None, "above the oldest that is kept"
+
+
 Steps = st.lists(st.tuples(st.sampled_from((A, B, C)), st.booleans()), max_size=40)
 
 

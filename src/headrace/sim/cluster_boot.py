@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from random import Random
 
-from headrace.journal.entry import SEAL, Entry, Header, decode_header, root, seal
+from headrace.journal.entry import (
+    BODY_SIZE_MAX,
+    SEAL,
+    Entry,
+    Header,
+    decode_header,
+    root,
+    seal,
+)
 from headrace.journal.group import Group
 from headrace.journal.report import RecoveryReport
 from headrace.journal.superblock import Superblock
@@ -48,6 +56,7 @@ def member_of(group: Group, report: RecoveryReport, slots: int, rng: Random) -> 
         log=Log(anchor, tip),
         times=TIMES,
         clock=Clock(identity.replica_count),
+        accepts=lambda entry: _is_ours(entry, identity),
     )
     recovered = Recovered(
         view=block.view,
@@ -67,6 +76,13 @@ def member_of(group: Group, report: RecoveryReport, slots: int, rng: Random) -> 
         timestamp=max((one.timestamp for _, one, _ in found if one), default=0),
     )
     return Member.started(state, recovered)
+
+
+def _is_ours(entry: Entry, identity: Identity) -> bool:
+    """Judge what the journal would refuse: a peer may have sent the entry of another group."""
+    header = entry.header
+    is_sized = header.body_size == len(entry.body) <= BODY_SIZE_MAX
+    return is_sized and (header.cluster, header.group) == (identity.cluster, identity.group)
 
 
 def _peers(block: Superblock) -> Iterator[vm.Peer]:

@@ -285,8 +285,12 @@ class Host:
     def _serve(self, process: Process, serve: fx.Serve) -> list[fx.Effect[Entry]]:
         entries: list[Entry] = []
         after: list[fx.Effect[Entry]] = []
+        size = 0
         for name in serve.names:
             entry = self._read(process, name.op)
+            size += 0 if entry is None else len(entry.body)
+            if entries and size > vm.GROUP_SIZE_MAX:
+                break  # the rest is asked for again
             if entry is None or entry.checksum != name.checksum:
                 after += process.member.on_faulty(name.op) if entry is None else []
                 if serve.view is not None:

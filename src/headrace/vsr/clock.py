@@ -18,6 +18,7 @@ class Clock:
     trusted: int = 0  # what we go by
     tick: int = 0
     is_set: bool = False
+    was_vouched: bool = False  # a majority's clocks agreed with ours since the start
     offsets: dict[ReplicaId, int] = field(default_factory=dict)  # theirs - ours, as heard last
 
     def observe(self, wall: int, tick: int) -> None:
@@ -29,21 +30,25 @@ class Clock:
             self.offsets = {
                 one: offset - (step - passed) for one, offset in self.offsets.items()
             }
-        self.wall = wall
-        if not self.is_set:
-            self.is_set, self.trusted = True, wall
-            return
+        self.wall, self.is_set = wall, True
         self.trusted += passed
-        if abs(wall - self.trusted) <= STEP_MAX or self._is_vouched():
+        is_vouched = self._is_vouched()
+        self.was_vouched = self.was_vouched or is_vouched
+        if is_vouched or (self.was_vouched and abs(wall - self.trusted) <= STEP_MAX):
             self.trusted = wall
+        elif not self.was_vouched:
+            # Since the start nobody took our side: go by the clock in the middle.
+            offsets = sorted([0, *self.offsets.values()])
+            self.trusted = wall + offsets[(len(offsets) - 1) // 2]
 
     def hear(self, peer: ReplicaId, wall: int) -> None:
-        self.offsets[peer] = wall - self.wall
+        if self.is_set:
+            self.offsets[peer] = wall - self.wall
 
     @property
     def in_doubt(self) -> bool:
-        """The machine's clock is far from what we go by, and no majority takes its side."""
-        return abs(self.wall - self.trusted) > STEP_MAX
+        """The machine's clock is far from what we go by, or nobody took its side yet."""
+        return not self.was_vouched or abs(self.wall - self.trusted) > STEP_MAX
 
     def _is_vouched(self) -> bool:
         """Our clock and those near it are a majority of all clocks."""

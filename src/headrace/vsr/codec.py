@@ -46,6 +46,7 @@ def encode(envelope: Envelope[E], bytes_of: Callable[[E], bytes]) -> bytes:
         message = replace(message, entry=bytes_of(message.entry))
     life = (envelope.sender, envelope.boot, envelope.life, envelope.sequence, envelope.wall)
     rest = bytes([number]) + msgspec.msgpack.encode((*life, envelope.birth, message))
+    assert len(rest) <= PACKET_SIZE_MAX - _CHECKSUM_SIZE, "nobody would read it"
     return xxh3_128_digest(rest) + rest
 
 

@@ -74,8 +74,15 @@ class _Merge:
     def canonical(self) -> list[DoViewChange]:
         return [vote for vote in self.votes.values() if vote.log_view == self.log_view]
 
+    @property
+    def silent(self) -> tuple[ReplicaId, ...]:
+        every = map(ReplicaId, range(self.quorum.count))
+        return tuple(one for one in every if one not in self.votes)
+
     def run(self) -> Outcome:
         commit, last = self.commit, self._last()
+        if max(vote.op for vote in self.votes.values()) < commit:
+            return Waiting(commit, self.silent)  # committed, and no voter has it
         headers = self._names(commit, last)
         head = last
         for number in range(commit + 1, last + 1):
@@ -130,11 +137,10 @@ class _Merge:
         holders = [one for one in self.votes if self._holds(one, op, header)]
         if header is not None and holders:
             return header
-        silent = [ReplicaId(r) for r in range(self.quorum.count) if r not in self.votes]
         if self.given_up is not None and op >= self.given_up:
             return None
-        if silent:
-            return Waiting(op, tuple(silent))
+        if self.silent:
+            return Waiting(op, self.silent)
         if header is None and holders:
             return self._best(op, headers)
         faulty = tuple(one for one in self.votes if self._is_faulty(one, op))

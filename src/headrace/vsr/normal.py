@@ -14,6 +14,7 @@ from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import join, repair
 from headrace.vsr.effects import Append, Apply, Reply
 from headrace.vsr.messages import (
+    GROUP_SIZE_MAX,
     E,
     Heartbeat,
     PrepareOk,
@@ -36,6 +37,7 @@ def on_requests(state: State[E], requests: Sequence[tuple[Request, object]]) -> 
             continue
         entry = _prepare(state, request)
         state.log.add(header_of(entry), ticket)
+        state.sizes[entry.op] = len(request.body)
         if asker is not None:
             state.tickets[entry.op] = asker
         entries.append(entry)
@@ -57,6 +59,9 @@ def _refusal(state: State[E], request: Request) -> HeadraceError | None:
         return Busy("the ring is full until the next checkpoint", retry_after_ms=100)
     if next_op - state.commit > PIPELINE_MAX:
         return Busy("the pipeline is full", retry_after_ms=10)
+    waiting = sum(state.sizes.values())
+    if waiting and waiting + len(request.body) > GROUP_SIZE_MAX:
+        return Busy(f"the pipeline holds {waiting} bytes", retry_after_ms=10)
     if next_op - _quorum_head(state) > state.slots // 2:
         return Busy("a quorum is more than half a ring behind", retry_after_ms=100)
     return None
@@ -205,6 +210,8 @@ def count(state: State[E]) -> None:
     """Commit what a replication quorum holds. The quorum may do without our own disk."""
     committed = sorted(state.acked)[-state.quorum.replication]
     state.commit = max(state.commit, committed)
+    for op in [op for op in state.sizes if op <= state.commit]:
+        del state.sizes[op]
 
 
 def advance(state: State[E]) -> None:

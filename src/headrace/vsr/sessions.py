@@ -61,15 +61,15 @@ class Sessions:
             return Refusal.EVICTED
         if number < session.number:
             return Refusal.FENCED
-        if request > session.newest:
-            return None
         found = session.results.get(request)
-        return Refusal.FORGOTTEN if found is None else found
+        if found is not None or len(session.results) < self.window:
+            return found  # nothing was forgotten yet: what is not here never ran
+        return None if request > min(session.results) else Refusal.FORGOTTEN
 
     def record(self, client: bytes, request: int, result: Result, op: Op) -> None:
         """Keep the result of a request that just ran, at `op`."""
         session = self.table[client]
-        session.newest, session.used = request, op
+        session.newest, session.used = max(session.newest, request), op
         session.results[request] = result
         while len(session.results) > self.window:
             del session.results[min(session.results)]

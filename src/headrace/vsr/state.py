@@ -101,6 +101,7 @@ class State(Generic[E]):
     acked: list[Op] = field(default_factory=list)
     heads: list[Op] = field(default_factory=list)
     tickets: dict[Op, object] = field(default_factory=dict)
+    sizes: dict[Op, int] = field(default_factory=dict)  # of bodies that are not committed yet
     election: Election = field(default_factory=Election)
 
     # Who is who.
@@ -253,3 +254,4 @@ class State(Generic[E]):
         error: HeadraceError = Unknown(why, hint="Repeat it in the same session")
         self.out += [Reply(ticket, error) for ticket in self.tickets.values()]
         self.tickets.clear()
+        self.sizes.clear()

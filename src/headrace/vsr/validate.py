@@ -6,42 +6,66 @@ garbled, stale or from another release. What is wrong is named, counted and drop
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
-from headrace.model.ids import OP_MAX
+from headrace.model.ids import OP_MAX, View
 from headrace.vsr.messages import (
+    CHECKSUM_SIZE,
     HEADERS_MAX,
+    Amnesia,
     DoViewChange,
     E,
     Envelope,
     Exact,
     Header,
+    Heartbeat,
     Message,
+    Offer,
     Prepares,
     StartView,
 )
 
 _NUMBERS = ("view", "log_view", "op", "commit", "first", "last", "head", "position", "size")
+_COUNT_MAX: Final = 2**62  # of what is counted up from what a peer says: room is left above
+VIEW_STEP_MAX: Final = 2**32  # no group elects so often while one of it is away
+RING_MAX: Final = 2**17  # no log goes further above what is known to be committed
+SNAPSHOT_SIZE_MAX: Final = 2**32
 
 
-def flaw_of(envelope: Envelope[E], me: int, count: int) -> str | None:
-    """Return what is wrong with a message, or None."""
+def flaw_of(envelope: Envelope[E], me: int, count: int, view: View) -> str | None:
+    """Return what is wrong with a message for `me`, who is in `view`, or None."""
     if not 0 <= envelope.sender < count or envelope.sender == me:
         return "sender out of range"
-    if envelope.boot <= 0 or not 0 <= envelope.life <= envelope.sequence <= OP_MAX:
+    if envelope.boot <= 0 or not 0 <= envelope.life <= envelope.sequence <= _COUNT_MAX:
         return "life out of range"
+    if not 0 <= envelope.birth <= OP_MAX or not abs(envelope.wall) <= _COUNT_MAX:
+        return "birth or wall out of range"
     message = envelope.message
     for name in _NUMBERS:
         if not 0 <= getattr(message, name, 0) <= OP_MAX:
             return f"{name} out of range"
+    if getattr(message, "view", 0) > view + VIEW_STEP_MAX:
+        return "view out of reach"
     return _flaw_of_body(message, count)
 
 
-def _flaw_of_body(message: Message[E], count: int) -> str | None:
+def _flaw_of_body(message: Message[E], count: int) -> str | None:  # noqa: PLR0911
     match message:
         case Prepares(entries=entries):
+            if message.commit > message.op:
+                return "commit above the head"
             return _flaw_of_entries(entries, dense=True)
         case Exact(entries=entries):
             return _flaw_of_entries(entries, dense=False)
+        case Heartbeat():
+            return "commit above the head" if message.commit > message.op else None
+        case Amnesia():
+            in_range = 0 <= message.life <= _COUNT_MAX and 0 <= message.sequence <= _COUNT_MAX
+            return None if in_range else "sequence out of range"
+        case Offer():
+            if not 0 < message.size <= SNAPSHOT_SIZE_MAX:
+                return "size of a snapshot out of range"
+            return _flaw_of_entries((message.entry,), dense=False)
         case StartView():
             return _flaw_of_start_view(message)
         case DoViewChange():
@@ -55,6 +79,8 @@ def _flaw_of_entries(entries: Sequence[E], *, dense: bool) -> str | None:
         for before, after in pairwise(entries):
             if after.op != before.op + 1 or after.parent != before.checksum:
                 return "entries do not chain"
+    if not all(0 <= entry.timestamp <= _COUNT_MAX for entry in entries):
+        return "timestamp out of range"
     return None if all(0 < entry.op <= OP_MAX for entry in entries) else "op out of range"
 
 
@@ -68,13 +94,20 @@ def _flaw_of_start_view(message: StartView) -> str | None:
 
 
 def _flaw_of_chain(headers: Sequence[Header]) -> str | None:
+    if not all(map(_is_sound, headers)):
+        return "header out of range"
     for before, after in pairwise(headers):
         if after.op != before.op + 1 or after.parent != before.checksum:
             return "headers do not chain"
     return None
 
 
-def _flaw_of_votes(message: DoViewChange, count: int) -> str | None:  # noqa: PLR0911
+def _is_sound(header: Header) -> bool:
+    sizes = {len(header.checksum), len(header.parent)}
+    return sizes == {CHECKSUM_SIZE} and 0 <= header.timestamp <= _COUNT_MAX
+
+
+def _flaw_of_votes(message: DoViewChange, count: int) -> str | None:
     votes = message.votes
     known = {len(message.lives), len(message.births) or count, len(message.boots) or count}
     if message.log_view > message.view or known != {count}:
@@ -82,8 +115,17 @@ def _flaw_of_votes(message: DoViewChange, count: int) -> str | None:  # noqa: PL
     suspect = message.suspect
     if suspect is not None and OP_MAX > suspect[1] > message.op + HEADERS_MAX:
         return "do-view-change suspects too much"
-    if len(votes) != max(message.op - message.first + 1, 0) or len(votes) > HEADERS_MAX:
+    if len(votes) != message.op - message.first + 1 or len(votes) > HEADERS_MAX:
         return "do-view-change votes out of place"
+    if message.op > message.commit + RING_MAX:
+        return "do-view-change head out of reach"
+    return _flaw_of_each(message)
+
+
+def _flaw_of_each(message: DoViewChange) -> str | None:
+    votes = message.votes
+    if not all(vote.header is None or _is_sound(vote.header) for vote in votes):
+        return "header out of range"
     for place, vote in enumerate(votes):
         if vote.header is not None and vote.header.op != message.first + place:
             return "do-view-change header out of place"

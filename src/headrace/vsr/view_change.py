@@ -158,8 +158,10 @@ def decide(state: State[E]) -> None:
             _adopt(state, outcome)
         case Waiting(op, replicas):
             state.awaiting = (op, replicas)
-        case Conflict():
-            state.drop(f"conflict: {outcome.why}")
+        case Conflict(op, why):
+            state.drop(f"conflict: {why}")
+            silent = [one for one in state.others if one not in votes]
+            state.awaiting = (op, tuple(silent))
 
 
 def _is_past(voter: Peer, vote: DoViewChange) -> bool:
