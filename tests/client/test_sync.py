@@ -350,3 +350,21 @@ def test_every_public_name_is_there():
     assert set(headrace.__all__) <= set(dir(headrace))
     with pytest.raises(AttributeError):
         headrace.nothing  # noqa: B018
+
+
+def test_an_interrupt_that_wakes_nobody_ends_a_wait_as_well():
+    """As it does if it comes just before the wait: the flag is set, and nobody is woken."""
+    script = (
+        "import asyncio, os, signal, threading\n"
+        "from headrace.client.runner import Runner\n"
+        "runner = Runner('test')\n"
+        "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # in this thread\n"
+        "try:\n    runner.run(asyncio.sleep(60))\n"
+        "except KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout == "interrupted\n", done.stderr

@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from headrace.errors import BadRequest, ConnectionLost, Unknown
+
+LOOK_SECONDS: Final = 0.5  # between looks for an interrupt
 
 Result = TypeVar("Result")
 
@@ -49,7 +51,7 @@ class Runner:
         """Run a coroutine on the loop, and return what it returns."""
         future = self._submit(coroutine)
         try:
-            return future.result()
+            return _awaited(future)
         except CancelledError:
             raise _cut_off() from None
         except BaseException:
@@ -60,7 +62,7 @@ class Runner:
         """Run a coroutine to its end: an interrupt is raised after that, or after `limit`."""
         future = self._submit(coroutine)
         try:
-            future.result()
+            _awaited(future)
         except BaseException:
             end = time.monotonic() + limit
             while not future.done() and time.monotonic() < end:
@@ -142,6 +144,20 @@ class Runner:
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
+
+
+def _awaited(future: Future[Result]) -> Result:
+    """Wait, and look up now and then.
+
+    A signal that comes just before a thread begins to wait does not wake it: its handler runs
+    when the wait ends.
+    """
+    while True:
+        try:
+            return future.result(LOOK_SECONDS)
+        except TimeoutError:
+            if future.done():
+                return future.result()  # it came meanwhile, or this is its own
 
 
 def _cut_off() -> Unknown:
