@@ -192,6 +192,19 @@ def test_after_a_crash_at_any_effect_it_can_be_installed_again(fault, tail):
     assert ends in ({4, 21}, {5, 21})  # the old state, or the new one
 
 
+def test_a_crash_before_the_snapshot_of_a_far_op_is_no_matter_of_too_few_slots():
+    entry, checksum, data, digest = a_source()
+    disk = MemoryDisk()
+    group = a_late_group(disk, tail=TAILS["shorter and different"])
+    disk.hook = lambda effect: Crash() if effect.path.startswith("snapshots/") else None
+    with pytest.raises(Crashed):
+        install(group.group, entry, checksum, data)
+    again = a_group(disk.power_cut(), CLUSTER, slots=16)
+    assert (again.head, again.report.suspect) == (8, (9, 21))
+    assert install(again.group, entry, checksum, data) is False
+    assert again.machine.digest() == digest
+
+
 def _went_on(
     disk: MemoryDisk, entry: Entry, checksum: bytes, data: bytes, digest: bytes
 ) -> int:

@@ -5,6 +5,8 @@ from headrace.sim.cluster_host import Host
 from headrace.sim.cluster_scene import Scene
 from headrace.vsr import messages as vm
 from headrace.vsr.log import Log
+from headrace.vsr.merge import Merged
+from headrace.vsr.view_change import _common
 
 
 def a_group() -> Scene:
@@ -131,3 +133,13 @@ def test_a_start_view_that_contradicts_what_is_committed_halts_by_name():
             break
     else:
         raise AssertionError("no halt")
+
+
+def test_a_candidate_leads_with_an_empty_log_if_that_is_what_the_votes_leave():
+    scene = Scene().boot().run(600)
+    leader = leader_of(scene)
+    scene.isolate(leader).ask(1, to=leader).run(60)
+    state = scene.hosts[leader].state
+    assert (state.log.head, state.sure) == (1, 0)
+    assert _common(state, Merged(Op(0), Op(0), ())) == 0
+    assert _common(state, Merged(Op(3), Op(3), ())) is None, "it lacks what is committed"

@@ -75,6 +75,7 @@ def test_each_flaw_is_named():
             packet, message=replace(samples()[4], op=2**40, first=2**40 + 1, votes=())
         ),
         "commit above the head": replace(packet, message=replace(samples()[2], commit=8)),
+        "op out of reach": replace(packet, message=replace(samples()[2], op=2**41)),
         "view out of reach": replace(packet, message=vm.StartViewChange(View(OP_MAX))),
         "sequence out of range": replace(packet, message=vm.Amnesia(5, 6, OP_MAX)),
         "size of a snapshot out of range": replace(
@@ -91,8 +92,8 @@ def test_each_flaw_is_named():
         ),
     }
     for expected, one in cases.items():
-        assert flaw_of(one, 0, 3, View(3)) == expected
-    assert flaw_of(packet, 0, 3, View(3)) is None
+        assert flaw_of(one, 0, 3, View(3), Op(7)) == expected
+    assert flaw_of(packet, 0, 3, View(3), Op(7)) is None
 
 
 def delivered(host: int, sender: int, make) -> Scene:
@@ -149,6 +150,7 @@ SHAPES = {
     "more than a number on disk": lambda state: vm.Amnesia(state.boot, state.life, 2**64 - 1),
     "an entry of another group": foreign_prepare,
     "a commit above the head": lambda state: vm.Heartbeat(state.view, OP_MAX, Op(1), 10**9),
+    "an op far above": lambda state: vm.Heartbeat(state.view, OP_MAX, OP_MAX, 10**9),
     "the last view": lambda state: vm.StartViewChange(View(OP_MAX)),
     "an acknowledged head far above": lambda state: vm.PrepareOk(
         state.view, Op(0), b"x", OP_MAX

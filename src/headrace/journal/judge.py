@@ -76,6 +76,9 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     if not identity.is_solo and not _leads_up_to(survey, identity, checkpoint):
         previous_op = checkpoint.op  # it came from a peer: what is below it is of no use
     watermark = min(_watermark(survey, previous_op), head)
+    if not identity.is_solo and head - watermark > slots >= whole - watermark:
+        problem = _leap_above(survey, whole, head)
+        head, tip = whole, reached.checksum if reached else base_tip
     if head - watermark > slots:
         raise TooFewSlots(path, slots, head - watermark)
     cut_from, cut_last = _cut(survey) if problem is None else (Op(head + 1), _last_lost(survey))
@@ -253,6 +256,17 @@ def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
             hint=_RESTORE,
         )
     return None
+
+
+def _leap_above(survey: Survey, whole: Op, head: Op) -> Corrupt:
+    """An install was begun: its file stands further above the rest than a ring reaches."""
+    return MissingFile(
+        f"the ops from {whole + 1} on are not here, and op {head} is",
+        path=survey.scan.files[-1].candidate.storage.path,
+        expected=f"first op {whole + 1}",
+        found=survey.scan.files[-1].candidate.header.first_op,
+        hint=_RESTORE,
+    )
 
 
 def _short(survey: Survey) -> Corrupt | None:

@@ -9,6 +9,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import combinations
 from random import Random
 from typing import Any
 
@@ -115,7 +116,10 @@ class World:
             self.at(delay, self._deliver, to, arriving)
 
     def _deliver(self, to: ReplicaId, packet: vm.Envelope[Entry]) -> None:
-        self.hosts[to].deliver(packet)
+        host = self.hosts[to]
+        before = self.oracles.counted(host, packet.sender)
+        host.deliver(packet)
+        self.oracles.heard(host, packet, before)
 
     def answer(self, host: Host, ticket: object, result: object) -> None:
         self.at(self.network.rng.randrange(1, 6), self.workload.answer, ticket, result)
@@ -150,8 +154,13 @@ class World:
             raise Violation("recovery", f"replica {host.me} lost its whole state")
         self.oracles.forgot(host)
 
+    def installing(self, host: Host) -> None:
+        self.faults.aim_at_install(host)
+
     def installed(self, host: Host) -> None:
         self.tally.transfers += 1
+        self.faults.missed_install(host)
+        self.oracles.holds(host)
 
     def _halted(self, host: Host, reason: str) -> None:
         if self.swarm.is_safe:
@@ -217,12 +226,7 @@ class World:
         """Choose a core, mend everything inside it, and make the rest silent for ever."""
         self.faults.is_over = True
         self.network.heal()
-        rng = self.faults.rng
-        members = list(self.hosts)
-        if all(is_whole(host) for host in self.hosts):
-            size = rng.randrange(quorum_of(len(members)).view_change, len(members) + 1)
-            members = sorted(rng.sample(members, size), key=lambda host: host.me)
-        self.core = members
+        members = self.core = self._draw_core()
         for host in self.hosts:
             host.paused_until, host.slow, host.clock_offset = 0, 1, 0
             host.disk.hook = host.disk.read_fault = None
@@ -234,6 +238,27 @@ class World:
         self.workload.left += LIVENESS_REQUESTS
         for client in self.workload.clients:
             self.at(2, self.workload.next, client)
+
+    def _draw_core(self) -> list[Host]:
+        """Draw a quorum in which nobody forgot and one has all that is committed; else all."""
+        rng, fit = self.faults.rng, [host for host in self.hosts if self._remembers(host)]
+        least = quorum_of(len(self.hosts)).view_change
+        drawn = rng.randrange(least, len(self.hosts) + 1)
+        for size in range(min(drawn, len(fit)), least - 1, -1):
+            cores = [one for one in combinations(fit, size) if any(map(self._has_all, one))]
+            if cores and rng.random() < 0.8:  # else those who forgot must be able to learn
+                return list(rng.choice(cores))
+        return list(self.hosts)
+
+    def _remembers(self, host: Host) -> bool:
+        state = host.state
+        if state is None or state.recovering or state.suspect is not None:
+            return False
+        return not state.log.faulty and (host.me not in self.faults.damaged or is_whole(host))
+
+    def _has_all(self, host: Host) -> bool:
+        state = host.state
+        return state is not None and state.may_vote and state.log.whole >= self.oracles.settled
 
     def _give_up(self) -> bool:
         """Do what an operator does about an op that only a replica without memory could tell.
@@ -328,7 +353,7 @@ def run_seed(seed: int, replicas: int | None = None, *, is_safe: bool = True) ->
     world = World(seed, swarm)
     try:
         world.run()
-    except (Violation, AssertionError) as error:
+    except Exception as error:  # noqa: BLE001 - whatever it trips over, a seed is named
         return world.outcome(f"{type(error).__name__}: {error}")
     return world.outcome(None)
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from headrace.errors import HeadraceError
-from headrace.journal.superblock import NAMES
+from headrace.journal.superblock import NAMES, Superblock, decode
 from headrace.sim.cluster_host import Host
 from headrace.sim.cluster_look import finds_nothing
 from headrace.sim.cluster_network import Network
@@ -34,6 +34,7 @@ from headrace.vsr.state import Status
 
 DOWN_MS = (20, 400)  # how long a machine stays down
 FULL_MS = (50, 300)
+INSTALL_EFFECTS = 60  # more than an install has
 TAIL_SIZE = 2048  # the newest few entries of a journal
 ZONES = ("journal/", "journal/", "snapshots/", "superblock")
 
@@ -149,12 +150,26 @@ class Faults:
         self.crash(host, power=self.rng.random() < 0.5)
         host.disk.hook = Hook(self, host, self.rng.randrange(1, 30), "crash inside recovery")
 
+    def aim_at_install(self, host: Host) -> None:
+        """An install is short and rare: a crash must be meant for it."""
+        if "crash at an effect" in self.swarm.kinds and not self.is_over:
+            countdown = self.rng.randrange(1, INSTALL_EFFECTS * 2)
+            if countdown <= INSTALL_EFFECTS and host.disk.hook is None:
+                host.disk.hook = Hook(self, host, countdown, "crash inside install")
+
+    def missed_install(self, host: Host) -> None:
+        hook = host.disk.hook
+        if isinstance(hook, Hook) and hook.kind == "crash inside install":
+            host.disk.hook = None
+
     def _pause(self, host: Host) -> None:
         if host.process is not None:
             self.tally.landed["pause"] += 1
             host.paused_until = self.now() + self.rng.randrange(50, 600)
 
     def _slow(self, host: Host) -> None:
+        if host.process is None:
+            return
         self.tally.landed["slow"] += 1
         host.slow = self.rng.choice((3, 10, 30))
         self.world.at(self.rng.randrange(100, 500), self._fast, host)
@@ -163,6 +178,8 @@ class Faults:
         host.slow = 1
 
     def _clock_jump(self, host: Host) -> None:
+        if host.process is None:
+            return
         self.tally.landed["clock jump"] += 1
         step = self.rng.choice((2_000, 1_000_000, 90_000_000, 86_400_000_000))
         host.clock_offset += self.rng.choice((-1, 1)) * self.rng.randrange(step)
@@ -201,26 +218,38 @@ class Faults:
 
     # The network.
 
+    def _others(self, host: Host) -> list[Host]:
+        return [one for one in self.hosts if one is not host]
+
     def _isolate(self, host: Host) -> None:
+        if not self._others(host):
+            return
         self.tally.landed["isolate"] += 1
         until = self.now() + self.rng.randrange(100, 900)
-        for other in self.hosts:
+        for other in self._others(host):
             self.network.cut((host.me, other.me), until)
             self.network.cut((other.me, host.me), until)
 
     def _one_way_cut(self, host: Host) -> None:
+        if not self._others(host):
+            return
         self.tally.landed["one-way cut"] += 1
-        other = self.rng.choice(self.hosts)
+        other = self.rng.choice(self._others(host))
         self.network.cut((host.me, other.me), self.now() + self.rng.randrange(100, 900))
 
     def _two_way_cut(self, host: Host) -> None:
+        if not self._others(host):
+            return
         self.tally.landed["two-way cut"] += 1
-        other, until = self.rng.choice(self.hosts), self.now() + self.rng.randrange(100, 900)
+        other = self.rng.choice(self._others(host))
+        until = self.now() + self.rng.randrange(100, 900)
         self.network.cut((host.me, other.me), until)
         self.network.cut((other.me, host.me), until)
 
     def _clog_a_link(self, host: Host) -> None:
-        other = self.rng.choice(self.hosts)
+        if not self._others(host):
+            return
+        other = self.rng.choice(self._others(host))
         self.network.clog((host.me, other.me), self.now() + self.rng.randrange(50, 500))
 
     def _very_old(self, host: Host) -> None:
@@ -287,15 +316,18 @@ class Faults:
         path = self._victim(host)
         if path is None:
             return
-        self.tally.landed["unreadable sector"] += 1
         start = self._place_in(path, host.disk.content(path)) // 512 * 512
         until = self.now() + self.rng.randrange(50, 600)
+        hits = 0
 
         def fault(where: str, position: int, size: int) -> int | None:
-            if self.now() >= until:
+            nonlocal hits
+            is_here = where.removeprefix("./") == path and self.now() < until
+            if not is_here or position >= start + 512 or position + size <= start:
                 return None
-            hit = where.removeprefix("./") == path and position < start + 512
-            return errno.EIO if hit and position + size > start else None
+            self.tally.landed["unreadable sector"] += hits == 0
+            hits += 1
+            return errno.EIO
 
         host.disk.read_fault = fault
 
@@ -362,10 +394,17 @@ class Faults:
                 return None  # the other one must stay good
             zone = self.zones.setdefault(host.me, self.rng.choice(ZONES))
             snapshots = sorted(path for path in paths if path.startswith("snapshots/"))
-            kept = {NAMES[1], *(snapshots if len(snapshots) < 2 else snapshots[:-1])}
+            has_other = len(snapshots) > 1 and _falls_back(host)
+            kept = {NAMES[1], *(snapshots[:-1] if has_other else snapshots)}
             paths = [path for path in paths if path.startswith(zone) and path not in kept]
         paths = [path for path in paths if host.disk.content(path)]
         return self.rng.choice(paths) if paths else None
+
+
+def _falls_back(host: Host) -> bool:
+    """Tell whether the journal leads from an older snapshot to the newest one."""
+    block = decode(host.disk.content(NAMES[1]), NAMES[1])
+    return isinstance(block, Superblock) and block.previous_op < block.checkpoint.op
 
 
 def is_whole(host: Host) -> bool:
@@ -377,14 +416,16 @@ def is_whole(host: Host) -> bool:
         return False
     if state.status is not Status.NORMAL or state.log_view_durable != state.view:
         return False
-    host.disk.read_fault = None
-    journal = process.group.journal
+    journal, fault = process.group.journal, host.disk.read_fault
+    host.disk.read_fault = None  # for the look only
     try:
         for number in range(journal.ring.watermark + 1, journal.durable + 1):
             if journal.read(type(journal.durable)(number)) is None:
                 return False
     except HeadraceError:
         return False
+    finally:
+        host.disk.read_fault = fault
     top = max(other.applied for other in _states(host))
     return state.applied >= top and finds_nothing(host)
 

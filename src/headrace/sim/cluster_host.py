@@ -20,9 +20,8 @@ from headrace.errors import (
     Unavailable,
 )
 from headrace.journal import mend
-from headrace.journal.entry import SEAL, Entry, Flaw, Header, decode_header
+from headrace.journal.entry import SEAL, Entry, Flaw
 from headrace.journal.findings import Faulty
-from headrace.journal.frame import aligned, entry_frame_size
 from headrace.journal.group import Group
 from headrace.journal.install import install
 from headrace.journal.recovery import Options, recover
@@ -30,6 +29,7 @@ from headrace.journal.report import RecoveryReport
 from headrace.model.ids import Identity, Op, ReplicaId, View
 from headrace.sim.cluster_boot import member_of
 from headrace.sim.cluster_machine import SessionMachine
+from headrace.sim.cluster_place import place_of
 from headrace.sim.cluster_swarm import Swarm
 from headrace.storage.faults import Crashed
 from headrace.storage.memory import MemoryDisk
@@ -56,6 +56,8 @@ class Observer(Protocol):
     def booted(self, host: "Host") -> None: ...
 
     def cutting(self, host: "Host", first: Op) -> None: ...
+
+    def installing(self, host: "Host") -> None: ...
 
     def installed(self, host: "Host") -> None: ...
 
@@ -400,6 +402,7 @@ class Host:
 
     def _install(self, process: Process, job: fx.Install[Entry]) -> list[fx.Effect[Entry]]:
         group, member = process.group, process.member
+        self.world.installing(self)
         kept = install(group, job.entry, job.checksum, job.data)
         if isinstance(kept, Flaw):
             return member.on_spoiled(job.ticket)
@@ -460,7 +463,7 @@ class Host:
             ticket, entry = process.held[op]
             known = process.faulty.get(op)
             if journal.slot(op) is None and op > journal.ring.watermark and known is not None:
-                place = _place(process, known)
+                place = place_of(journal, known, process.faulty)
                 if place is None:
                     continue
                 mend.repair(journal, replace(place, checksum=entry.checksum), entry)
@@ -480,19 +483,3 @@ def _stamp(process: Process) -> None:
     journal, state = process.group.journal, process.state
     known = min(state.commit, state.log.whole, journal.durable)
     journal.commit = max(journal.commit, known)
-
-
-def _place(process: Process, faulty: Faulty) -> Faulty | None:
-    """Where a faulty frame begins: known, or right behind the one before it."""
-    journal = process.group.journal
-    if faulty.position is not None:
-        return faulty
-    before = journal.slot(Op(faulty.op - 1))
-    if before is None or Op(faulty.op - 1) in process.faulty:
-        return None
-    if before.file.path != faulty.path:
-        return None
-    header = decode_header(before.sealed)
-    assert isinstance(header, Header)
-    position = before.position + aligned(entry_frame_size(header.body_size))
-    return replace(faulty, position=position)

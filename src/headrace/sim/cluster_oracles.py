@@ -5,7 +5,7 @@ from typing import Any
 
 from headrace.journal.entry import REGISTER, SEAL, Entry
 from headrace.journal.superblock import Superblock
-from headrace.model.ids import Op
+from headrace.model.ids import Op, ReplicaId
 from headrace.sim.cluster_host import Host
 from headrace.sim.cluster_machine import ADD, SESSIONS_SIZE
 from headrace.vsr import messages as vm
@@ -261,12 +261,45 @@ class Oracles:
             raise Violation("acknowledged is durable", what)
         if self.quorum == 1:  # what the only disk holds is committed
             self._settle(host, group.journal.durable)
+        self.holds(host)
         for op in range(self.top + 1, group.applied + 1):
             entry = group.journal.read(Op(op))
             assert entry is not None
             result = self.model.run(entry)
             self.log[op] = Committed(entry.checksum, entry.parent, result, None)
             self.top, self.time = op, entry.timestamp
+
+    def holds(self, host: Host) -> None:
+        """What a start replayed, or a snapshot brought, is the committed log and its state."""
+        assert host.process is not None
+        group, machine = host.process.group, host.process.machine
+        for op in range(group.journal.ring.watermark + 1, group.applied + 1):
+            slot = group.journal.slot(Op(op))
+            expected = self.log[op].checksum if op in self.log else self.committed.get(op)
+            if slot is not None and expected not in (slot.sealed[:16], None):
+                raise Violation("replay", f"op {op} differs on replica {host.me}")
+        known = self.log.get(group.applied)
+        if known is None or known.digest is None:
+            return
+        if known.digest != (machine.chain if group.applied % 4 else machine.digest()):
+            raise Violation("replay", f"state at op {group.applied} of replica {host.me}")
+
+    def heard(self, host: Host, packet: vm.Envelope[Entry], before: tuple[object, ...]) -> None:
+        """Nothing of a peer's life is counted before that life is durable here."""
+        if host.process is None or self.counted(host, packet.sender) == before:
+            return
+        peers = dict(host.process.group.superblock.current.peers)
+        if peers.get(packet.sender, 0) < packet.life:
+            what = f"replica {host.me} counts life {packet.life} of replica {packet.sender}"
+            raise Violation("life durable", what)
+
+    def counted(self, host: Host, sender: int) -> tuple[object, ...]:
+        """What a replica has counted of one peer."""
+        if host.process is None:
+            return ()
+        state = host.process.state
+        election, one = state.election, ReplicaId(sender)
+        return state.acked[sender], one in election.started, election.votes.get(one)
 
     def cut(self, host: Host, first: int) -> None:
         """A view's log does not have it: it cannot have been committed."""

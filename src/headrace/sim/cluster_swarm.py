@@ -25,6 +25,7 @@ PROMISED: Final = (
     *NETWORK,
     *(one for one in CUTS if one not in ("clog a link", "very old")),
     *PROCESS,
+    "crash inside install",
     *DISK,
     *DAMAGE,
     *TORN,

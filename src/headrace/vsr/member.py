@@ -117,7 +117,7 @@ class Member(Generic[E]):
     def on_message(self, envelope: Envelope[E]) -> list[Effect[E]]:
         """Judge, learn whose life it is of, and handle."""
         state = self.state
-        flaw = flaw_of(envelope, state.me, state.count, state.view)
+        flaw = flaw_of(envelope, state.me, state.count, state.view, state.log.head)
         if flaw is not None:
             state.drop(flaw)
         elif self._is_known(envelope):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from headrace.model.ids import OP_MAX, View
+from headrace.model.ids import OP_MAX, Op, View
 from headrace.vsr.messages import (
     CHECKSUM_SIZE,
     HEADERS_MAX,
@@ -28,12 +28,13 @@ from headrace.vsr.messages import (
 _NUMBERS = ("view", "log_view", "op", "commit", "first", "last", "head", "position", "size")
 _COUNT_MAX: Final = 2**62  # of what is counted up from what a peer says: room is left above
 VIEW_STEP_MAX: Final = 2**32  # no group elects so often while one of it is away
+OP_STEP_MAX: Final = 2**40  # nor runs so many ops
 RING_MAX: Final = 2**17  # no log goes further above what is known to be committed
 SNAPSHOT_SIZE_MAX: Final = 2**32
 
 
-def flaw_of(envelope: Envelope[E], me: int, count: int, view: View) -> str | None:
-    """Return what is wrong with a message for `me`, who is in `view`, or None."""
+def flaw_of(envelope: Envelope[E], me: int, count: int, view: View, head: Op) -> str | None:
+    """Return what is wrong with a message for `me`, who is in `view` with `head`, or None."""
     if not 0 <= envelope.sender < count or envelope.sender == me:
         return "sender out of range"
     if envelope.boot <= 0 or not 0 <= envelope.life <= envelope.sequence <= _COUNT_MAX:
@@ -41,12 +42,18 @@ def flaw_of(envelope: Envelope[E], me: int, count: int, view: View) -> str | Non
     if not 0 <= envelope.birth <= OP_MAX or not abs(envelope.wall) <= _COUNT_MAX:
         return "birth or wall out of range"
     message = envelope.message
+    return _flaw_of_numbers(message, view, head) or _flaw_of_body(message, count)
+
+
+def _flaw_of_numbers(message: Message[E], view: View, head: Op) -> str | None:
     for name in _NUMBERS:
         if not 0 <= getattr(message, name, 0) <= OP_MAX:
             return f"{name} out of range"
     if getattr(message, "view", 0) > view + VIEW_STEP_MAX:
         return "view out of reach"
-    return _flaw_of_body(message, count)
+    if max(getattr(message, "op", 0), getattr(message, "commit", 0)) > head + OP_STEP_MAX:
+        return "op out of reach"
+    return None
 
 
 def _flaw_of_body(message: Message[E], count: int) -> str | None:  # noqa: PLR0911

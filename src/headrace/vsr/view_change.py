@@ -195,7 +195,7 @@ def _common(state: State[E], merged: Merged) -> Op | None:
     common = log.common(merged.headers)
     if common is not None:
         return log.adopt(merged.headers, common)
-    return log.head if not merged.headers and log.head <= merged.op <= state.sure else None
+    return merged.op if not merged.headers and merged.op <= state.sure else None
 
 
 def install(state: State[E]) -> None:
