@@ -220,9 +220,7 @@ class TestTheReader:
             self.read(f"<!-- looked up -->\n```sh\n{line}\n```\n", monkeypatch)
 
     def test_an_import_that_is_not_there_is_found(self, place, monkeypatch):
-        text = (
-            "<!-- looked up -->\n```python\nfrom headrace.spark.launch import nothing\n```\n"
-        )
+        text = "<!-- looked up -->\n```python\nfrom headrace.spark.launch import nothing\n```\n"
         with pytest.raises(AssertionError, match="has no nothing"):
             self.read(text, monkeypatch)
 

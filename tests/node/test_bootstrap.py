@@ -171,6 +171,37 @@ def test_a_group_whose_files_are_gone_is_not_made_anew(tmp_path, group):
     asyncio.run(_count(tmp_path))
 
 
+def test_a_log_whose_groups_are_all_gone_is_not_made_anew(tmp_path):
+    """They may lie on another disk, which is not there."""
+    asyncio.run(_count(tmp_path))
+    kept = tmp_path / "kept"
+    (tmp_path / "groups").rename(kept)
+    for _ in range(2):
+
+        async def run():
+            async with a_node(tmp_path, strict=False) as node:
+                status = node.node.status()
+                refused = [each["refused"] for each in status["groups"].values()]
+                assert all("gone" in str(each) or "no files" in str(each) for each in refused)
+
+        asyncio.run(run())
+        assert not any(path.is_file() for path in (tmp_path / "groups").rglob("*"))
+    shutil.rmtree(tmp_path / "groups", ignore_errors=True)
+    kept.rename(tmp_path / "groups")
+    asyncio.run(_count(tmp_path))
+
+
+@pytest.mark.parametrize("left", [("cluster.toml",), ("cluster.toml", "groups")])
+def test_a_first_start_that_was_cut_short_is_gone_on_with(tmp_path, left):
+    asyncio.run(_count(tmp_path))
+    for path in tmp_path.iterdir():
+        if path.name not in left:
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+    for path in (tmp_path / "groups").glob("00001/*"):
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    asyncio.run(_count(tmp_path))
+
+
 async def _count(path):
     async with a_node(path) as node:
         assert node.node.status()["ready"] is True

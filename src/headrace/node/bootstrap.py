@@ -1,10 +1,11 @@
 """From a directory and a config to a running node, in one order.
 
-    config     checked by the caller, written as node.toml
+    config     checked by the caller
     lock       one process at a time
     identity   which cluster this is; an empty directory gets a new one
     metadata   group 0, recovered
-    shards     every shard, recovered, with partitions as their logs say
+    shards     every shard, recovered, with partitions as their logs say; then node.toml, the
+               config as it is: where that lies, groups were made
     cursors    none beyond its partition's end, or it is said
     ready      rows routed, pumps running
 
@@ -95,6 +96,7 @@ class Boot:
     steps: dict[str, str] = field(default_factory=dict)  # in order: what each came to
     groups: dict[GroupId, GroupState] = field(default_factory=dict)
     root: FileDirectory | None = None
+    was_made: bool = False  # an earlier start has made all groups
     lock: DirectoryLock | None = None
     metadata_group: Group | None = None
     stores: dict[GroupId, Store] = field(default_factory=dict)
@@ -207,7 +209,7 @@ class Boot:
             raise StorageFailed(self.path, "open", error) from error
         socket = SOCKET_NAME if self.config.listen.socket else ""
         self.lock = DirectoryLock.acquire(self.path, socket)
-        atomic_replace(self.root, CONFIG_NAME, [effective(self.config).encode()])
+        self.was_made = CONFIG_NAME in self.root.names()
 
     def _identify(self) -> ClusterIdentity:
         assert self.root is not None
@@ -264,7 +266,7 @@ class Boot:
         )
 
         def bring_back() -> RecoveryReport:
-            if any(self._has_files(number) for number in cluster.shards):
+            if self.was_made or any(self._has_files(number) for number in cluster.shards):
                 self._refuse_if_gone(METADATA)
             group, report = recover(
                 self._directory(METADATA), cluster.identity, MetadataGroup(machine), options
@@ -283,8 +285,9 @@ class Boot:
         for number in cluster.shards:
 
             def bring_back(number: GroupId = number) -> RecoveryReport:
-                if self.metadata_group is None or self.metadata_group.journal.durable:
-                    # Without group 0 nobody knows whether the log was in use.
+                group = self.metadata_group
+                # Without group 0 nobody knows whether the log was in use.
+                if self.was_made or group is None or group.journal.durable:
                     self._refuse_if_gone(number)
                 store = open_store(self._directory(number), cluster.of(number), options)
                 self.stores[number] = store
@@ -294,6 +297,8 @@ class Boot:
         count = sum(len(store.machine.state.partitions) for store in self.stores.values())
         said = "; ".join(f"{number}: {self._said(number)}" for number in cluster.shards)
         self._note("shards", f"{count} partitions; {said}")
+        assert self.root is not None
+        atomic_replace(self.root, CONFIG_NAME, [effective(self.config).encode()])
 
     def _bring_back(self, number: GroupId, work: Callable[[], RecoveryReport]) -> None:
         """Recover one group, or note why it refuses."""
