@@ -192,7 +192,7 @@ def test_after_a_crash_at_any_effect_it_can_be_installed_again(fault, tail):
     assert ends in ({4, 21}, {5, 21})  # the old state, or the new one
 
 
-def test_a_crash_before_the_snapshot_of_a_far_op_is_no_matter_of_too_few_slots():
+def test_the_file_of_an_unfinished_install_is_cut_away_however_far_above_it_stands():
     entry, checksum, data, digest = a_source()
     disk = MemoryDisk()
     group = a_late_group(disk, tail=TAILS["shorter and different"])
@@ -201,6 +201,8 @@ def test_a_crash_before_the_snapshot_of_a_far_op_is_no_matter_of_too_few_slots()
         install(group.group, entry, checksum, data)
     again = a_group(disk.power_cut(), CLUSTER, slots=16)
     assert (again.head, again.report.suspect) == (8, (9, 21))
+    assert "an install was begun, and op 20 is not here" in again.report.problem
+    assert again.report.faulty == ()
     assert install(again.group, entry, checksum, data) is False
     assert again.machine.digest() == digest
 

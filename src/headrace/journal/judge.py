@@ -66,6 +66,7 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     reached = chain[-1] if chain else None
     whole = reached.op if reached else base
     head, tip = whole, reached.checksum if reached else base_tip
+    problem = problem or _begun_install(survey, whole)
     if problem is None and survey.scan.tip is not None and survey.scan.head > whole:
         head, tip = survey.scan.head, survey.scan.tip  # faulty slots on the way, known by name
     if identity.is_solo:
@@ -76,9 +77,6 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     if not identity.is_solo and not _leads_up_to(survey, identity, checkpoint):
         previous_op = checkpoint.op  # it came from a peer: what is below it is of no use
     watermark = min(_watermark(survey, previous_op), head)
-    if not identity.is_solo and head - watermark > slots >= whole - watermark:
-        problem = _leap_above(survey, whole, head)
-        head, tip = whole, reached.checksum if reached else base_tip
     if head - watermark > slots:
         raise TooFewSlots(path, slots, head - watermark)
     cut_from, cut_last = _cut(survey) if problem is None else (Op(head + 1), _last_lost(survey))
@@ -97,7 +95,7 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
         cut_from=cut_from,
         cut_last=cut_last,
         suspect=_suspect(survey, identity, cut_from, cut_last),
-        faulty=tuple(survey.scan.faulty),
+        faulty=tuple(one for one in survey.scan.faulty if one.op <= head),
         needs_file=_needs_file(survey, head),
         is_recovering=_is_recovering(survey, identity),
         problem=problem,
@@ -258,15 +256,26 @@ def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
     return None
 
 
-def _leap_above(survey: Survey, whole: Op, head: Op) -> Corrupt:
-    """An install was begun: its file stands further above the rest than a ring reaches."""
-    return MissingFile(
-        f"the ops from {whole + 1} on are not here, and op {head} is",
-        path=survey.scan.files[-1].candidate.storage.path,
-        expected=f"first op {whole + 1}",
-        found=survey.scan.files[-1].candidate.header.first_op,
-        hint=_RESTORE,
-    )
+def _begun_install(survey: Survey, whole: Op) -> Corrupt | None:
+    """The file of an install that did not get to its end: nothing links it to what is below.
+
+    What was never here must not look like entries that rotted: their neighbours would vouch
+    for a log below them that is another one.
+    """
+    block = survey.superblock
+    if block is None or block.syncing_to is None:
+        return None
+    for one in survey.scan.files:
+        first = one.candidate.header.first_op
+        if first > whole + 1:
+            return MissingFile(
+                f"an install was begun, and op {first - 1} is not here",
+                path=one.candidate.storage.path,
+                expected=f"first op at most {whole + 1}",
+                found=first,
+                hint=_RESTORE,
+            )
+    return None
 
 
 def _short(survey: Survey) -> Corrupt | None:

@@ -332,48 +332,55 @@ class Faults:
         host.disk.read_fault = fault
 
     def _wiped(self, host: Host) -> None:
-        if self._others_damaged(host) or not self.may_damage(host):
+        """A new disk; now and then somebody makes the directory anew, as for a new cluster."""
+        if not self._may_forget(host):
             return
         if host.process is not None:
             self.crash(host, power=False)
         self.tally.landed["wiped"] += 1
         host.disk, host.was_made = MemoryDisk(), False
-        self.oracles.was_wiped(host)
         self.saved.pop(host.me, None)
+        is_known = all(self._known_life(host, one) for one in self._others(host))
+        if is_known and self.rng.random() < 0.4:
+            self.tally.landed["made again by init"] += 1
+            self.oracles.was_restored(host)
+            host.init()
+        else:
+            self.oracles.was_wiped(host)
 
     def _old_directory(self, host: Host) -> None:
         """Put back a copy from an earlier life that every peer durably knows to be over."""
         life, copy = self.saved.get(host.me, (0, None))
         state = host.state
-        if copy is None or state is None or life >= state.life or self._others_damaged(host):
+        if copy is None or state is None or life >= state.life:
             return
-        others = [one.state for one in self.hosts if one is not host]
-        if any(
-            one is None or one.lives[host.me] != state.life or one.waiting for one in others
-        ):
+        if any(self._known_life(host, one) != state.life for one in self._others(host)):
             return
-        if not self.may_damage(host):
+        if not self._may_forget(host):
             return
         self.crash(host, power=False)
         self.tally.landed["old directory"] += 1
         host.disk, host.was_made = copy.clone(), True
         self.oracles.was_restored(host)
 
-    def _others_damaged(self, host: Host) -> bool:
-        """A replica that forgets needs all the others: as witnesses, and to lead it back.
+    def _known_life(self, host: Host, peer: Host) -> int:
+        """Which life of a host a peer has in its superblock."""
+        block = self.oracles.blocks.get(peer.me)
+        return 0 if block is None else dict(block.peers).get(host.me, 0)
+
+    def _may_forget(self, host: Host) -> bool:
+        """A replica that forgets needs the memory of all the others; they may be down.
 
         Of two, the other could not even lead alone. If all forget, nobody can know that
         there was anything: this holds in both modes.
         """
-        others = [one.state for one in self.hosts if one is not host]
-        fit = [
-            one is not None
-            and one.may_vote
-            and (one.leads or one.follows)
-            and one.applied >= self.oracles.top - 2
-            for one in others
-        ]
-        return len(others) < 2 or not all(fit)
+        others = [one.state for one in self._others(host)]
+        if len(others) < 2 or not all(one is None or one.may_vote for one in others):
+            return False
+        fit = [one is not None and (one.leads or one.follows) for one in others]
+        if not all(fit) and self.rng.random() < 0.5:
+            return False
+        return self.may_damage(host)
 
     def _save(self, host: Host) -> None:
         if host.state is not None and "old directory" in self.swarm.kinds:

@@ -28,6 +28,7 @@ PROMISED: Final = (
     "crash inside install",
     *DISK,
     *DAMAGE,
+    "made again by init",
     *TORN,
 )
 
