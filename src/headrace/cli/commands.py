@@ -16,6 +16,7 @@ from headrace.cli import (
     read,
     serve,
     sim,
+    spark,
     status,
     topic,
 )
@@ -34,6 +35,7 @@ COMMANDS: Final = (
     read,
     serve,
     sim,
+    spark,
     status,
     topic,
 )

@@ -25,6 +25,7 @@ from headrace.cli.pipeline import (
 from headrace.cli.produce import Produced
 from headrace.cli.prove import ProofAnswer
 from headrace.cli.sim import MutantShape, SimShape
+from headrace.cli.spark import SparkChecked
 from headrace.cli.status_shape import Picture
 from headrace.cli.tale import Demo
 from headrace.cli.topic import TopicCreated, TopicDeleted
@@ -54,6 +55,7 @@ SHAPES: Final[dict[str, type[Shape]]] = {
     "prove": ProofAnswer,
     "sim": SimShape,
     "sim --mutants": MutantShape,
+    "spark check": SparkChecked,
     "status": Picture,
     "topic alter": TopicDescribed,
     "topic create": TopicCreated,
