@@ -378,8 +378,8 @@ class Faults:
         if len(others) < 2 or not all(one is None or one.may_vote for one in others):
             return False
         fit = [one is not None and (one.leads or one.follows) for one in others]
-        if not all(fit) and self.rng.random() < 0.5:
-            return False
+        if not all(fit) and (not self.swarm.is_safe or self.rng.random() < 0.5):
+            return False  # without a budget those who are down may forget meanwhile
         return self.may_damage(host)
 
     def _save(self, host: Host) -> None:
