@@ -51,6 +51,15 @@ def test_a_whole_table_is_proven_with_what_was_acknowledged(tmp_path, filled):
     assert found["acknowledged"] == found["in_log"] == found["in_table"] == 300
 
 
+def test_what_an_earlier_topic_of_that_name_acknowledged_is_left_out(tmp_path, filled, topic):
+    ledger = tmp_path / "ledger"
+    line = json.loads(ledger.read_text().splitlines()[0])
+    older = {**line, "created": line["created"] - 1, "start": 9_000, "end": 9_500}
+    ledger.write_text(ledger.read_text() + json.dumps(older) + "\n")
+    code, found = prove(tmp_path, "--ledger", str(ledger))
+    assert (code, found["acknowledged"], found["lost"]) == (0, 300, 0)
+
+
 def test_a_deleted_row_is_named(tmp_path, filled, topic):
     DeltaTable(str(filled)).delete("id = 17")
     code, found = prove(tmp_path)

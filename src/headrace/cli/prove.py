@@ -100,7 +100,7 @@ def prove(
         source = Source(_pipeline(table, pipeline), found.name, found.created)
         record = look(str(table.absolute()), source)
         proof = _compared(found, record, recompute)
-        lines = list(_lines(ledger or [], found.name))
+        lines = list(_lines(ledger or [], found))
         lost = _lost(lines, found)
     answer = _answer(proof, found.name, table, lines if ledger else None, lost)
     if as_json:
@@ -166,20 +166,29 @@ def _pipeline(table: Path, given: str | None) -> str:
     )
 
 
-def _lines(ledgers: Iterable[Path], topic: str) -> Iterable[tuple[int, int, int]]:
+def _lines(ledgers: Iterable[Path], topic: "headrace.Topic") -> Iterable[tuple[int, int, int]]:
     """Give partition, start and end of every append that ledgers name. A cut line is none."""
+    lives = dict(enumerate(each.created for each in topic.core.view.info.partitions))
     for path in ledgers:
         try:
             text = path.read_bytes().decode(errors="replace")
         except OSError as error:
             raise NotFound(f"{path} cannot be read: {error.strerror}") from error
+        older = 0
         for number, line in enumerate(text.split("\n")[:-1], 1):
             try:
                 found = json.loads(line)
-                if found["topic"] == topic:
-                    yield int(found["partition"]), int(found["start"]), int(found["end"])
+                if found["topic"] != topic.name:
+                    continue
+                place = int(found["partition"])
+                if found["created"] == lives.get(place):
+                    yield place, int(found["start"]), int(found["end"])
+                else:
+                    older += 1
             except (ValueError, KeyError, TypeError):
                 say(f"{path}, line {number}: not a line of a ledger, left out")
+        if older:
+            say(f"{path}: {older:,} appends to an earlier {topic.name}, left out")
 
 
 def _lost(lines: Iterable[tuple[int, int, int]], topic: "headrace.Topic") -> int:
