@@ -16,13 +16,14 @@ from tests.journal.builders import (
     some_options,
 )
 
-from headrace.errors import DiskFull
+from headrace.errors import ChainBroken, DiskFull
 from headrace.journal.entry import SEAL, Entry, Flaw
 from headrace.journal.install import install
 from headrace.journal.recovery import recover
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import OP_MAX, Identity, Op, ReplicaId
 from headrace.sim.counter import CounterMachine
+from headrace.storage.atomic import atomic_replace
 from headrace.storage.faults import Crash, CrashAfter, Crashed, Fail
 from headrace.storage.memory import MemoryDisk
 
@@ -205,6 +206,16 @@ def test_the_file_of_an_unfinished_install_is_cut_away_however_far_above_it_stan
     assert again.report.faulty == ()
     assert install(again.group, entry, checksum, data) is False
     assert again.machine.digest() == digest
+
+
+def test_a_journal_that_contradicts_the_snapshot_refuses_the_start():
+    _, _, data, _ = a_source()
+    disk = MemoryDisk()
+    group = a_late_group(disk, tail=TAILS["longer and different"])
+    assert group.head == 23
+    atomic_replace(disk.root.child("snapshots"), "00000000000000000021.snap", [data])
+    with pytest.raises(ChainBroken, match="op 21 does not belong to the snapshot at op 21"):
+        a_group(disk.power_cut(), CLUSTER)
 
 
 def _went_on(

@@ -308,6 +308,7 @@ class Oracles:
     def was_restored(self, host: Host) -> None:
         """It does not know that it forgot: others must not count what it says of its log."""
         self.forgot(host)
+        self.wiped.pop(host.me, None)
         self.restored[host.me] = self.settled
 
     def decided(self, host: Host) -> None:
