@@ -186,6 +186,15 @@ def _verify_nothing(state: Any, message: Any) -> None:
 # Lives and repair.
 
 
+def _remember_at_once(self: Any, envelope: Any) -> None:
+    _remember(self, envelope)
+    self.state.unsure.discard(envelope.sender)
+
+
+def _started_without_birth(state: Any, found: Any) -> Any:
+    return _member_started(state, replace(found, birth=0))
+
+
 def _known_always(self: Any, envelope: Any) -> bool:
     self.state.boots[envelope.sender] = envelope.boot
     self.state.lives[envelope.sender] = envelope.life
@@ -302,6 +311,8 @@ _journal_sync = Journal.sync
 _directory_sync = MemoryDirectory.sync
 _checkpoint_persist = Checkpoints.persist
 _host_apply = Host._apply
+_remember = Member._remember
+_member_started = Member.started
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -365,6 +376,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("replay to the head", ((judge, "_commit", _commit_is_head),)),
     Mutant("cut leaves the frames", ((mend, "_erase", _erase_nothing),)),
     Mutant("unreadable entry skipped", ((Host, "_apply", _apply_skips),)),
+    Mutant("life counted before it is durable", ((Member, "_remember", _remember_at_once),)),
+    Mutant("made again by init unnoticed", ((Member, "started", _started_without_birth),)),
+    Mutant("unfinished install is kept", ((judge, "_begun_install", lambda *_: None),)),
 )
 SMOKE = (
     "ack before the sync",
