@@ -18,7 +18,7 @@ def test_a_clean_run_says_what_landed_and_ends_well():
     done = run("--seeds", "1", "--first", "3")
     assert done.exit_code == 0, done.output
     assert "faults landed" in done.stdout
-    assert "no violation in 1 seeds" in done.stderr
+    assert "no violation in 1 seed\n" in done.stderr
 
 
 def test_json_is_one_object_of_the_same_seed_each_time():
