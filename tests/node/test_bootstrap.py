@@ -202,6 +202,19 @@ def test_a_first_start_that_was_cut_short_is_gone_on_with(tmp_path, left):
     asyncio.run(_count(tmp_path))
 
 
+def test_a_group_that_the_first_start_could_not_make_is_made_by_the_next(tmp_path):
+    (tmp_path / "groups").mkdir()
+    (tmp_path / "groups" / "00001").write_text("in its place")
+
+    async def run():
+        async with a_node(tmp_path, strict=False) as node:
+            assert node.node.status()["groups"]["1"]["refused"]
+
+    asyncio.run(run())
+    (tmp_path / "groups" / "00001").unlink()
+    asyncio.run(_count(tmp_path))
+
+
 async def _count(path):
     async with a_node(path) as node:
         assert node.node.status()["ready"] is True

@@ -297,6 +297,11 @@ class Boot:
         count = sum(len(store.machine.state.partitions) for store in self.stores.values())
         said = "; ".join(f"{number}: {self._said(number)}" for number in cluster.shards)
         self._note("shards", f"{count} partitions; {said}")
+        if self.was_made or not any(state.refused for state in self.groups.values()):
+            self._write_config()
+
+    def _write_config(self) -> None:
+        """Say what this start runs with; whoever finds it knows that all groups were made."""
         assert self.root is not None
         atomic_replace(self.root, CONFIG_NAME, [effective(self.config).encode()])
 
