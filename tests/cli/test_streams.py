@@ -1,5 +1,6 @@
 """Standard streams that are closed, full, or read only in part; commands in pipes."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -74,3 +75,28 @@ def test_two_commands_do_not_wait_for_one_another(log):
     ended = shell(f"{line}{COMMAND} produce copy --data {log}")
     assert ended.returncode == 0
     assert ended.stderr.splitlines()[-1] == "100,000 rows acknowledged in 1 partition"
+
+
+def test_what_was_printed_before_the_log_failed_is_not_taken_back():
+    script = (
+        "import sys\n"
+        "from headrace.cli import main\n"
+        "from headrace.errors import StorageFailed\n"
+        "def made(word):\n"
+        "    def run():\n"
+        "        sys.stdout.write('a row\\n')\n"
+        "        raise StorageFailed('segment', 'read', OSError(5, 'Input/output error'))\n"
+        "    return run\n"
+        "main.made = made\n"
+        "main.main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"},
+    )
+    assert (ended.returncode, ended.stdout) == (1, "a row\n")
+    assert ended.stderr.startswith("headrace: segment: read failed: Input/output error")

@@ -14,7 +14,7 @@ import typer
 
 from headrace import __version__
 from headrace.cli.exits import Exit, exit_code
-from headrace.cli.output import PipeClosed
+from headrace.cli.output import STANDARD_OUTPUT, PipeClosed
 from headrace.errors import HeadraceError, StorageFailed
 
 VERDICTS: Final = frozenset(
@@ -35,7 +35,7 @@ def main() -> None:
     try:
         made(word)()
     except HeadraceError as error:
-        if isinstance(error, StorageFailed):
+        if isinstance(error, StorageFailed) and error.path == STANDARD_OUTPUT:
             _forget_output()
         typer.echo(f"headrace: {error}", err=True)
         sys.exit(exit_code(error))

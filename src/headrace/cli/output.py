@@ -6,7 +6,7 @@ With `--json` a command prints one JSON object, whose shape is a struct beside t
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, TextIO, cast
+from typing import Annotated, Final, TextIO, cast
 
 import msgspec
 import typer
@@ -19,6 +19,8 @@ from headrace.errors import StorageFailed
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+STANDARD_OUTPUT: Final = "standard output"
 
 _WIDTH_OF_A_FILE = 10_000  # lines that go into a pipe are not folded
 
@@ -87,7 +89,7 @@ def _told() -> Iterator[None]:
         raise PipeClosed from None
     except OSError as error:
         hint = "Make room where it goes, and repeat"
-        raise StorageFailed("standard output", "write", error, hint=hint) from error
+        raise StorageFailed(STANDARD_OUTPUT, "write", error, hint=hint) from error
 
 
 def words() -> Console:
