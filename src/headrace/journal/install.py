@@ -16,7 +16,6 @@ finds both. Only the snapshot moves: the files that a shard's state names are no
 from headrace.errors import DiskFull, ForeignFile, StorageFailed, UnsupportedFormat
 from headrace.journal import mend
 from headrace.journal.entry import CHECKSUM_SIZE, Entry, Flaw
-from headrace.journal.file import size_for
 from headrace.journal.frame import entry_frame_size
 from headrace.journal.group import Group
 from headrace.journal.journal import Journal
@@ -104,17 +103,8 @@ def _give_up_tail(group: Group, first: Op) -> None:
 
 def _open_file(journal: Journal, entry: Entry) -> None:
     """Open a file behind the others; one of the same name has nothing in it, and goes."""
-    size = size_for(entry_frame_size(len(entry.body)), journal.spares.file_size)
-    try:
-        file = journal.spares.enlist(
-            journal.directory, journal.identity, entry.op, entry.parent, size
-        )
-    except OSError as error:
-        if is_full(error):
-            raise DiskFull(journal.directory.path, "install") from error
-        raise journal.poison(journal.directory.path, "install", error) from error
-    except StorageFailed as failed:
-        raise journal.poison(failed.path, failed.stage, failed.cause) from failed
+    size = entry_frame_size(len(entry.body))
+    file = journal.enlist(entry.op, entry.parent, size, "install")
     if journal.files and journal.newest.header.first_op == entry.op:
         old = journal.files.pop()
         if old.retire():

@@ -245,15 +245,7 @@ class Journal:
         """Go on in a new file. One without an entry is replaced by one of the same name."""
         old = self.newest
         next_op = Op(self.durable + 1)
-        try:
-            size = size_for(frame_size, self.spares.file_size)
-            new = self.spares.enlist(self.directory, self.identity, next_op, self.tip, size)
-        except OSError as error:
-            if is_full(error):
-                raise DiskFull(self.directory.path, "roll") from error
-            raise self.poison(self.directory.path, "roll", error) from error
-        except StorageFailed as failed:
-            raise self.poison(failed.path, failed.stage, failed.cause) from failed
+        new = self.enlist(next_op, self.tip, frame_size, "roll")
         if old.header.first_op == next_op:
             self.files[-1] = new
             self.marked = Op(min(self.marked, max(self.durable - 1, 0)))
@@ -267,6 +259,18 @@ class Journal:
             raise
         self.marked = self.durable
         self.files.append(new)
+
+    def enlist(self, first: Op, parent: bytes, frame_size: int, stage: str) -> JournalFile:
+        """Have a file that begins with `first`, with room for such a frame; not used yet."""
+        try:
+            size = size_for(frame_size, self.spares.file_size)
+            return self.spares.enlist(self.directory, self.identity, first, parent, size)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(self.directory.path, stage) from error
+            raise self.poison(self.directory.path, stage, error) from error
+        except StorageFailed as failed:
+            raise self.poison(failed.path, failed.stage, failed.cause) from failed
 
     def _retire(self, file: JournalFile, stage: str) -> None:
         try:
