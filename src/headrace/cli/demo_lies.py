@@ -1,7 +1,8 @@
 """What a proof is worth: lies about copies of table and log, each of which must be named."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import deltalake
@@ -55,19 +56,15 @@ def lie_about_log(data: Path) -> tuple[str, str | None]:
     return "a bit of the log is flipped", None
 
 
-class _copied:  # noqa: N801 - a context
-    """A copy of a directory, beside it, for as long as this lasts."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._copy = path.with_name(f"{path.name}-lie")
-
-    def __enter__(self) -> Path:
-        shutil.copytree(self._path, self._copy, ignore=shutil.ignore_patterns("*.sock", "LOCK"))
-        return self._copy
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._copy)
+@contextmanager
+def _copied(path: Path) -> Iterator[Path]:
+    """Give a copy of a directory, beside it, for as long as this lasts."""
+    copy = path.with_name(f"{path.name}-lie")
+    shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*.sock", "LOCK"))
+    try:
+        yield copy
+    finally:
+        shutil.rmtree(copy)
 
 
 def _delete(table: Path) -> None:

@@ -17,8 +17,6 @@ from headrace.spark.record import Record
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-NOTE = "rows that the transform makes and the table does not have, or the other way round"
-
 
 def recompute(pipeline: Pipeline, record: Record) -> Proof:
     """Run the transform over the recorded ranges, and compare."""

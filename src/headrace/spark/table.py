@@ -29,7 +29,7 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
     except (DeltaError, OSError) as error:
         what = "" if version is None else f" with a version {version}"
         text = f"there is no Delta table{what} at {path}"
-        raise BadRequest(text, hint=str(error).splitlines()[0]) from None
+        raise BadRequest(f"{text}: {error}") from None
     _refuse_strange(table, path)
     from pyspark.sql.types import StructType
 

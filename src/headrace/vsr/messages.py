@@ -71,9 +71,7 @@ Effect = Append[P] | Apply[P] | Reply
 RANGE_MAX: Final = 64  # entries in one answer: bounds memory, and the time one answer takes
 HEADERS_MAX: Final = 2**13  # in one start-view or do-view-change; above any pipeline
 CHUNK_SIZE: Final = 256 * 1024  # of a snapshot on its way
-GROUP_SIZE_MAX: Final = (
-    64 * 1024 * 1024
-)  # bodies in one message, and prepared but not committed
+GROUP_SIZE_MAX: Final = 64 * 1024 * 1024  # bodies in a message, and of what is not committed
 CHECKSUM_SIZE: Final = 16
 
 
