@@ -91,10 +91,11 @@ def test_nothing_of_a_peers_new_life_is_counted_before_that_life_is_durable():
     scene.filters.append(lambda *_: False)
     scene.ask(9).run(20)
     commit, head = state.commit, state.log.head
+    past = (state.boots[peer],)
 
     def of_its_new_life(message: vm.Message[Entry]) -> vm.Envelope[Entry]:
         life = state.seen[peer] + (state.boots[peer] != 12345)
-        return vm.Envelope(ReplicaId(peer), 12345, life, life, 0, message)
+        return vm.Envelope(ReplicaId(peer), 12345, life, life, 0, message, past)
 
     probe = vm.GetStartView(state.view, Op(1), is_blank=False)
     (persist,) = member.on_message(of_its_new_life(probe))

@@ -37,11 +37,13 @@ def samples() -> list[vm.Message[Entry]]:
         vm.PrepareOk(view, op, b"c" * 16, op),
         vm.Heartbeat(view, Op(5), op, 12),
         vm.StartViewChange(view),
-        vm.DoViewChange(view, View(2), Op(8), op, op, votes, (Op(9), Op(10)), (1, 2, 3), 77),
+        vm.DoViewChange(
+            view, View(2), Op(8), op, op, votes, (Op(9), Op(10)), (1, 2, 3), 77, (4, 5, 6)
+        ),
         vm.StartView(view, op, Op(5), op, (header,), 5),
         vm.GetStartView(view, Op(1), is_blank=False),
         vm.Standing(view, 5, is_blank=True, knows=False),
-        vm.Amnesia(5, 6, 7),
+        vm.Amnesia(5, 6, 7, 8),
         vm.GetRange(view, Op(1), op),
         vm.GetExact((vm.Name(op, b"c" * 16),)),
         vm.Exact((entry,)),
@@ -54,7 +56,7 @@ def samples() -> list[vm.Message[Entry]]:
 
 
 def envelope(message: vm.Message[Entry]) -> vm.Envelope[Entry]:
-    return vm.Envelope(ReplicaId(1), 2**62, 3, 4, 10**15, message, 2**62)
+    return vm.Envelope(ReplicaId(1), 2**62, 3, 4, 10**15, message, (7, 2**62))
 
 
 def test_there_is_a_sample_of_each_kind_in_the_order_of_its_number():

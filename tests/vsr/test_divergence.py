@@ -143,3 +143,20 @@ def test_a_candidate_leads_with_an_empty_log_if_that_is_what_the_votes_leave():
     assert (state.log.head, state.sure) == (1, 0)
     assert _common(state, Merged(Op(0), Op(0), ())) == 0
     assert _common(state, Merged(Op(3), Op(3), ())) is None, "it lacks what is committed"
+
+
+def test_a_start_view_that_came_late_cuts_nothing_that_is_committed_since():
+    scene = a_group()
+    leader = scene.hosts[leader_of(scene)].state
+    host = scene.hosts[(leader.me + 1) % 3]
+    headers = tuple(leader.log.headers(Op(1), leader.log.head))
+    late = vm.StartView(leader.view, leader.log.head, leader.commit, Op(1), headers, 1)
+    scene.ask(2).run(60).ask(3).run(60).ask(4).run(60).crash(host.me)
+    scene.filters.append(lambda *_: False)
+    scene.boot(host.me)
+    # As one that caught up within this view and had not settled when it stopped.
+    host.state.log_view = View(0)
+    head = host.state.log.head
+    host.deliver(packet_to(host, leader.me, late))
+    assert (host.halted, host.state.log.head) == (None, head)
+    assert host.state.dropped["start-view of a log that has grown since"] == 1

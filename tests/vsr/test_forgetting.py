@@ -5,7 +5,7 @@ from tests.vsr.test_catching_up import backups_of
 from tests.vsr.test_divergence import a_group, leader_of, packet_to
 
 from headrace.journal.superblock import decode, encode
-from headrace.model.ids import Op, ReplicaId, View
+from headrace.model.ids import BOOTS_MAX, Op, ReplicaId, View
 from headrace.sim.cluster_scene import Scene
 from headrace.storage.memory import MemoryDisk
 from headrace.vsr import messages as vm
@@ -23,15 +23,18 @@ def after_a_power_cut_with_one_down(how: str) -> tuple[Scene, int, int]:
     scene.forbid("late", lambda _from, to, one: to == other and isinstance(one, vm.Prepares))
     scene.ask(5, 6, 7).run(100).crash()
     assert scene.answers[-1][0] == 5
-    host.disk = copy if how == "a copy" else MemoryDisk()
+    host.disk = MemoryDisk() if how == "init" else copy
     scene.world.oracles.forgot(host)
     if how == "init":
         host.init()
+    if how == "a copy that was started often":
+        for _ in range(20):
+            scene.boot(forgot).run(200).crash(forgot)
     scene.allow_all().boot(other, forgot)
     return scene, down, forgot
 
 
-@pytest.mark.parametrize("how", ["init", "a copy"])
+@pytest.mark.parametrize("how", ["init", "a copy", "a copy that was started often"])
 def test_who_forgot_is_no_voter_for_a_peer_that_was_restarted_meanwhile(how):
     scene, down, forgot = after_a_power_cut_with_one_down(how)
     scene.run(1500)
@@ -49,7 +52,7 @@ def test_one_made_anew_stays_known_after_it_has_caught_up():
     scene.wipe(gone)
     host.init()
     scene.boot(gone).run(900)
-    assert (host.state.may_vote, host.state.birth) == (True, 0)
+    assert host.state.may_vote
     dropped = [one.state.dropped["of an earlier life"] for one in scene.hosts]
     scene.crash(gone).boot(gone).run(600)
     assert host.state.may_vote
@@ -58,33 +61,57 @@ def test_one_made_anew_stays_known_after_it_has_caught_up():
 
 def test_a_vote_is_not_counted_if_another_voter_knows_that_its_giver_forgot():
     vote = vm.DoViewChange(
-        View(3), View(2), Op(5), Op(5), Op(6), (), None, (0, 0, 7), 1, (0, 0, 90), (0, 0, 40)
+        View(3), View(2), Op(5), Op(5), Op(6), (), None, (0, 0, 7), 1, (0, 0, 40)
     )
-    gave = vm.Peer(ReplicaId(2), 7, 90, 40)
+    gave = vm.Peer(ReplicaId(2), 7, 40)
     assert not _is_past(gave, vote)
-    assert not _is_past(gave._replace(life=8, birth=0, boot=41), vote)
+    assert not _is_past(gave._replace(life=8, boot=42, past=(39, 40, 41)), vote)
     assert _is_past(gave._replace(life=6), vote)
-    assert _is_past(gave._replace(life=9, birth=91), vote), "made anew"
-    assert _is_past(gave._replace(boot=41), vote), "a copy"
+    assert _is_past(gave._replace(life=9, boot=42, past=(39, 41)), vote), "a copy"
+    assert _is_past(gave._replace(life=9, boot=42), vote), "made anew"
+    assert not _is_past(vm.Peer(ReplicaId(1), 1, 50), vote), "of whom it knows nothing"
 
 
-def test_each_directory_that_init_makes_has_a_birth_of_its_own():
+def boots_of(scene: Scene) -> list[tuple[int, ...]]:
+    copies = [host.disk.content("superblock.a") for host in scene.hosts]
+    found = [decode(data, "superblock.a") for data in copies]
+    assert [encode(one) for one in found] == copies
+    return [one.boots for one in found]
+
+
+def test_each_start_has_a_number_that_is_durable_before_anything_is_said():
     scene = Scene()
-    births = [host.disk.content("superblock.a") for host in scene.hosts]
-    found = [decode(data, "superblock.a") for data in births]
-    assert len({one.birth for one in found}) == 3
-    assert 0 not in {one.birth for one in found}
-    assert [encode(one) for one in found] == births
+    made = boots_of(scene)
+    scene.filters.append(lambda *_: False)
+    scene.boot().run(10)
+    started = boots_of(scene)
+    assert [one[:-1] for one in started] == made
+    assert [host.state.boot for host in scene.hosts] == [one[-1] for one in started]
+    assert [host.state.past for host in scene.hosts] == made
+    assert len({number for one in started for number in one}) == 6
+
+
+def test_a_peer_that_slept_through_more_starts_than_are_kept_has_them_catch_up_again():
+    scene = a_group()
+    away, often = backups_of(scene)
+    scene.crash(away)
+    for _ in range(BOOTS_MAX + 1):
+        scene.crash(often).boot(often).run(100)
+    assert len(boots_of(scene)[often]) == BOOTS_MAX
+    scene.run(400).boot(away).run(2500)
+    assert all(host.state.may_vote for host in scene.hosts)
+    assert scene.hosts[away].state.boots[often] == scene.hosts[often].state.boot
+    assert scene.hosts[away].state.dropped["of an earlier life"] > 0
 
 
 def test_what_is_known_of_a_peer_is_durable():
     scene = a_group()
     host = scene.hosts[leader_of(scene)]
-    known = list(zip(host.state.lives, host.state.births, host.state.boots, strict=True))
+    known = list(zip(host.state.lives, host.state.boots, strict=True))
     scene.crash(host.me)
     scene.filters.append(lambda *_: False)
     scene.boot(host.me)
-    again = list(zip(host.state.lives, host.state.births, host.state.boots, strict=True))
+    again = list(zip(host.state.lives, host.state.boots, strict=True))
     assert again == known
     peer = (host.me + 1) % 3
     host.deliver(packet_to(host, peer, vm.StartViewChange(host.state.view)))

@@ -7,7 +7,7 @@ import pytest
 from tests.vsr.test_codec import IDENTITY, an_entry, envelope, samples
 
 from headrace.journal.entry import seal
-from headrace.model.ids import OP_MAX, GroupId, Op, ReplicaId, View
+from headrace.model.ids import BOOTS_MAX, OP_MAX, GroupId, Op, ReplicaId, View
 from headrace.sim.cluster_codec import decode_packet, encode_packet
 from headrace.sim.cluster_scene import Scene
 from headrace.vsr import messages as vm
@@ -60,6 +60,9 @@ def test_each_flaw_is_named():
     cases = {
         "sender out of range": replace(packet, sender=ReplicaId(3)),
         "life out of range": replace(packet, life=9, sequence=8),
+        "wall out of range": replace(packet, wall=2**63),
+        "past out of range": replace(packet, past=(1,) * (BOOTS_MAX + 1)),
+        "boot out of range": replace(packet, message=vm.Amnesia(5, 6, 7, 0)),
         "op out of range": replace(packet, message=replace(samples()[1], op=-1)),
         "entries do not chain": replace(packet, message=replace(samples()[0], entries=entries)),
         "start-view headers out of place": replace(
@@ -77,7 +80,7 @@ def test_each_flaw_is_named():
         "commit above the head": replace(packet, message=replace(samples()[2], commit=8)),
         "op out of reach": replace(packet, message=replace(samples()[2], op=2**41)),
         "view out of reach": replace(packet, message=vm.StartViewChange(View(OP_MAX))),
-        "sequence out of range": replace(packet, message=vm.Amnesia(5, 6, OP_MAX)),
+        "sequence out of range": replace(packet, message=vm.Amnesia(5, 6, OP_MAX, 7)),
         "size of a snapshot out of range": replace(
             packet, message=replace(samples()[14], size=2**40)
         ),
@@ -126,6 +129,7 @@ def far_vote(state) -> vm.DoViewChange:
         None,
         lives,
         state.boot,
+        lives,
     )
 
 
@@ -146,8 +150,10 @@ def foreign_prepare(state) -> vm.Prepares:
 
 SHAPES = {
     "a head that nobody can have": far_vote,
-    "the highest sequence": lambda state: vm.Amnesia(state.boot, state.life, OP_MAX),
-    "more than a number on disk": lambda state: vm.Amnesia(state.boot, state.life, 2**64 - 1),
+    "the highest sequence": lambda state: vm.Amnesia(state.boot, state.life, OP_MAX, 7),
+    "more than a number on disk": lambda state: vm.Amnesia(
+        state.boot, state.life, 2**64 - 1, 7
+    ),
     "an entry of another group": foreign_prepare,
     "a commit above the head": lambda state: vm.Heartbeat(state.view, OP_MAX, Op(1), 10**9),
     "an op far above": lambda state: vm.Heartbeat(state.view, OP_MAX, OP_MAX, 10**9),

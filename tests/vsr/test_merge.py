@@ -35,6 +35,7 @@ def a_vote(*tail: Vote, log_view: int = 1, suspect=None, commit: int = 1) -> DoV
         suspect=suspect,
         lives=(0,) * 5,
         to_boot=1,
+        boots=(0,) * 5,
     )
 
 

@@ -41,7 +41,7 @@ from headrace.journal.snapshot import SnapshotFiles, snapshot_name
 from headrace.journal.spare import Spares
 from headrace.journal.superblock import NAMES, Superblock, SuperblockFile
 from headrace.journal.survey import Survey, survey
-from headrace.model.ids import OP_MAX, Identity, Op
+from headrace.model.ids import BOOTS_MAX, OP_MAX, Identity, Op
 from headrace.storage.atomic import is_leftover
 from headrace.storage.full import is_full
 from headrace.storage.quarantine import set_aside
@@ -52,7 +52,6 @@ SLOTS_SHARD = 2**17
 SLOTS_METADATA = 2**12  # its ops are few, and its snapshots small
 SLOTS_MIN = SEAL_SLOTS + 3  # two checkpoints, an entry between them, and room for Seals
 FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and the one spare takes little space
-FORGOTTEN_SEQUENCE_MAX = 2**20  # two lives that both forgot hardly ever begin alike
 SPARE_COUNT_MAX = 4  # the next rolls find a written file; more would only hold space
 
 
@@ -168,22 +167,24 @@ def _make(
         root(identity),
     )
     superblock = SuperblockFile(rooms.top, Superblock(identity))
-    if options.forgotten or options.lost:
-        # Peers tell one life of a replica from another by this number: begin at another one.
-        sequence = options.new_id() % FORGOTTEN_SEQUENCE_MAX
-        superblock.current = replace(superblock.current, sequence=sequence)
-    elif not identity.is_solo:
-        # And one made by init, where another was before, by this one.
-        birth = options.new_id() % OP_MAX + 1
-        superblock.current = replace(superblock.current, birth=birth)
-    suspect = (Op(1), OP_MAX) if options.lost else None
-    superblock.write(recovering=options.forgotten or options.lost, suspect=suspect)
+    superblock.write(
+        recovering=options.forgotten or options.lost,
+        suspect=(Op(1), OP_MAX) if options.lost else None,
+        boots=_boots(superblock.current, options),
+    )
     rooms.spares.ensure()
     machine.restore(None)
     options.keeper.restore(None)
     checkpoints = Checkpoints(journal, superblock, rooms.snapshots, options.keeper)
     group = Group(machine, journal, superblock, checkpoints, Op(0))
     return group, RecoveryReport(is_new=True, file_count=1)
+
+
+def _boots(known: Superblock, options: Options) -> tuple[int, ...]:
+    """Name this start beside those before: peers ask whether it descends from one they know."""
+    if known.identity.is_solo:
+        return ()
+    return (*known.boots, options.new_id() % OP_MAX + 1)[-BOOTS_MAX:]
 
 
 @dataclass(slots=True)
@@ -230,6 +231,7 @@ class _Recovery:
             suspect=plan.suspect,
             commit=max(superblock.current.commit, plan.commit),
             recovering=plan.is_recovering,
+            boots=_boots(known, self.options),
         )
         self._finish(group)
         return group, RecoveryReport(

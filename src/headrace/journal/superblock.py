@@ -64,8 +64,8 @@ class Superblock:
     clean_head: Op | None = None  # the last stop was clean, with this head
     peers: tuple[tuple[ReplicaId, int], ...] = ()  # highest sequence seen of each peer
     recovering: bool = False  # what it once promised is not known: it must not vote yet
-    birth: int = 0  # drawn by init; 0 if it ever forgot, and for one that is alone
-    births: tuple[tuple[ReplicaId, int, int], ...] = ()  # of each peer: birth and newest boot
+    boots: tuple[int, ...] = ()  # drawn at each start, oldest first; none if it is alone
+    peer_boots: tuple[tuple[ReplicaId, int], ...] = ()  # of each peer, the newest
 
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,8 +93,8 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     clean_head: int | None
     peers: tuple[tuple[int, int], ...]
     recovering: bool
-    birth: int = 0
-    births: tuple[tuple[int, int, int], ...] = ()
+    boots: tuple[int, ...] = ()
+    peer_boots: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ def encode(superblock: Superblock) -> bytes:
             clean_head=superblock.clean_head,
             peers=superblock.peers,
             recovering=superblock.recovering,
-            birth=superblock.birth,
-            births=superblock.births,
+            boots=superblock.boots,
+            peer_boots=superblock.peer_boots,
         )
     )
     rest = _FIELDS.pack(bytes(_CHECKSUM_SIZE), MAGIC, FORMAT, FORMAT, len(record))
@@ -252,7 +252,7 @@ def _check_identity(found: Identity, expected: Identity, path: str) -> None:
 def _from_record(record: _Record) -> Superblock | Flaw:
     """Turn plain numbers into a record, or say which of them cannot be."""
     numbers = [record.group, record.replica, record.sequence, record.view, record.log_view]
-    numbers += [record.commit, record.checkpoint_op, record.previous_op, record.birth]
+    numbers += [record.commit, record.checkpoint_op, record.previous_op, *record.boots]
     if min(numbers) < 0 or max(numbers) > OP_MAX or not record.replica < record.replica_count:
         return Flaw("superblock record", "numbers from 0", numbers)
     if len(record.cluster) != CLUSTER_ID_SIZE or sum(record.namespace_bits) > 64:
@@ -286,8 +286,8 @@ def _from_record(record: _Record) -> Superblock | Flaw:
         clean_head=_op(record.clean_head),
         peers=tuple((ReplicaId(peer), seen) for peer, seen in record.peers),
         recovering=record.recovering,
-        birth=record.birth,
-        births=tuple((ReplicaId(peer), birth, boot) for peer, birth, boot in record.births),
+        boots=record.boots,
+        peer_boots=tuple((ReplicaId(peer), boot) for peer, boot in record.peer_boots),
     )
 
 

@@ -1,7 +1,6 @@
 """From a recovered group to a replica with peers: what a driver tells it of its disk."""
 
 from collections.abc import Iterator
-from random import Random
 
 from headrace.journal.entry import (
     BODY_SIZE_MAX,
@@ -40,9 +39,10 @@ TIMES = Timeouts(
 Found = list[tuple[Op, vm.Header | None, bytes | None]]
 
 
-def member_of(group: Group, report: RecoveryReport, slots: int, rng: Random) -> Member[Entry]:
+def member_of(group: Group, report: RecoveryReport, slots: int) -> Member[Entry]:
     """Make the replica that continues what `recover` found."""
     journal, block = group.journal, group.superblock.current
+    *past, boot = block.boots or (1,)
     identity, found = journal.identity, _found(group, report)
     anchor = journal.ring.watermark if found else journal.durable
     tip = _anchor_checksum(group, anchor, found)
@@ -52,7 +52,7 @@ def member_of(group: Group, report: RecoveryReport, slots: int, rng: Random) -> 
         slots=slots,
         seal=sealer(identity),
         seal_operation=SEAL,
-        boot=rng.getrandbits(63) + 1,
+        boot=boot,
         log=Log(anchor, tip),
         times=TIMES,
         clock=Clock(identity.replica_count),
@@ -71,7 +71,7 @@ def member_of(group: Group, report: RecoveryReport, slots: int, rng: Random) -> 
         recovering=block.recovering,
         syncing_to=block.syncing_to,
         sequence=block.sequence,
-        birth=block.birth,
+        past=tuple(past),
         peers=_peers(block),
         timestamp=max((one.timestamp for _, one, _ in found if one), default=0),
     )
@@ -86,9 +86,9 @@ def _is_ours(entry: Entry, identity: Identity) -> bool:
 
 
 def _peers(block: Superblock) -> Iterator[vm.Peer]:
-    known = {peer: (birth, boot) for peer, birth, boot in block.births}
+    boots = dict(block.peer_boots)
     for peer, life in block.peers:
-        yield vm.Peer(peer, life, *known.get(peer, (0, 0)))
+        yield vm.Peer(peer, life, boots.get(peer, 0))
 
 
 def sealer(identity: Identity) -> Seal[Entry]:

@@ -159,7 +159,7 @@ class Host:
             self.world.died(self, f"recovery: {type(error).__name__}: {error}")
             return
         self.was_made, self.is_lost = True, False
-        member = member_of(group, report, self.swarm.slots, self.rng)
+        member = member_of(group, report, self.swarm.slots)
         faulty = {one.op: one for one in report.faulty}
         self.process = Process(group, member, machine, report, faulty)
         self.world.booted(self)
@@ -436,8 +436,8 @@ class Host:
             log_view=job.log_view,
             commit=max(current.commit, min(job.commit, durable)),
             peers=tuple((one.replica, one.life) for one in job.peers),
-            births=tuple((one.replica, one.birth, one.boot) for one in job.peers),
-            birth=job.birth,
+            peer_boots=tuple((one.replica, one.boot) for one in job.peers),
+            boots=job.boots,
             recovering=job.recovering,
             syncing_to=job.syncing_to,
             suspect=None if job.is_settled else current.suspect,

@@ -191,8 +191,13 @@ def _remember_at_once(self: Any, envelope: Any) -> None:
     self.state.unsure.discard(envelope.sender)
 
 
-def _started_without_birth(state: Any, found: Any) -> Any:
-    return _member_started(state, replace(found, birth=0))
+def _descends_always(self: Any, envelope: Any) -> Any:
+    known = self.state.boots[envelope.sender]
+    return _on_message(self, replace(envelope, past=(*envelope.past, known)))
+
+
+def _is_past_by_life(voter: Any, vote: Any) -> bool:
+    return bool(vote.lives[voter.replica] > voter.life)
 
 
 def _known_always(self: Any, envelope: Any) -> bool:
@@ -312,7 +317,7 @@ _directory_sync = MemoryDirectory.sync
 _checkpoint_persist = Checkpoints.persist
 _host_apply = Host._apply
 _remember = Member._remember
-_member_started = Member.started
+_on_message = Member.on_message
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -377,7 +382,13 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cut leaves the frames", ((mend, "_erase", _erase_nothing),)),
     Mutant("unreadable entry skipped", ((Host, "_apply", _apply_skips),)),
     Mutant("life counted before it is durable", ((Member, "_remember", _remember_at_once),)),
-    Mutant("made again by init unnoticed", ((Member, "started", _started_without_birth),)),
+    Mutant(
+        "a life of another past",
+        (
+            (Member, "on_message", _descends_always),
+            (view_change, "_is_past", _is_past_by_life),
+        ),
+    ),
     Mutant("unfinished install is kept", ((judge, "_begun_install", lambda *_: None),)),
 )
 SMOKE = (

@@ -3,7 +3,7 @@
     packet := checksum:16s  kind:u8  envelope
 
 `checksum` is xxh3-128 of everything after it; `envelope` is a msgpack array of sender, boot,
-life, sequence, wall, birth and the message's fields. Entries in it are the bytes that they were
+life, sequence, wall, past and the message's fields. Entries in it are the bytes that they were
 sealed as. Reading returns a value or the reason why the bytes are none; it never raises.
 """
 
@@ -29,7 +29,9 @@ _WITH_ENTRIES: Final = (Prepares, Exact, Offer)
 
 def _decoder(kind: Any) -> Any:  # noqa: ANN401 - the types of a union, one by one
     fields = kind[bytes] if kind in _WITH_ENTRIES else kind
-    return msgspec.msgpack.Decoder(tuple.__class_getitem__((*[int] * 6, fields)))
+    return msgspec.msgpack.Decoder(
+        tuple.__class_getitem__((*[int] * 5, tuple[int, ...], fields))
+    )
 
 
 _DECODERS: Final = tuple(map(_decoder, KINDS))
@@ -45,7 +47,7 @@ def encode(envelope: Envelope[E], bytes_of: Callable[[E], bytes]) -> bytes:
     elif isinstance(message, Offer):
         message = replace(message, entry=bytes_of(message.entry))
     life = (envelope.sender, envelope.boot, envelope.life, envelope.sequence, envelope.wall)
-    rest = bytes([number]) + msgspec.msgpack.encode((*life, envelope.birth, message))
+    rest = bytes([number]) + msgspec.msgpack.encode((*life, envelope.past, message))
     assert len(rest) <= PACKET_SIZE_MAX - _CHECKSUM_SIZE, "nobody would read it"
     return xxh3_128_digest(rest) + rest
 
@@ -66,8 +68,8 @@ def decode(data: bytes, entry_of: Callable[[bytes], E | None]) -> Envelope[E] | 
     message = _with_entries(message, entry_of)
     if message is None:
         return "packet entry"
-    sender, boot, life, sequence, wall, birth = who
-    return Envelope(ReplicaId(sender), boot, life, sequence, wall, message, birth)
+    sender, boot, life, sequence, wall, past = who
+    return Envelope(ReplicaId(sender), boot, life, sequence, wall, message, past)
 
 
 def _with_entries(message: Any, entry_of: Callable[[bytes], E | None]) -> Any:  # noqa: ANN401

@@ -44,7 +44,7 @@ class Persist:
     log_view: View
     commit: Op
     peers: tuple[Peer, ...]
-    birth: int
+    boots: tuple[int, ...]  # ours, oldest first; the last one runs
     recovering: bool
     syncing_to: Op | None
     is_settled: bool  # a start-view is installed: no op is suspect any more

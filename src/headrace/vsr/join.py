@@ -7,7 +7,7 @@ holds everything up to the head that the primary of a view not below its witness
 named for this life.
 """
 
-from headrace.model.ids import Op, ReplicaId, View
+from headrace.model.ids import BOOTS_MAX, Op, ReplicaId, View
 from headrace.vsr import normal, repair, transfer, view_change
 from headrace.vsr.effects import Cut
 from headrace.vsr.messages import (
@@ -108,7 +108,9 @@ def on_amnesia(state: State[E], sender: ReplicaId, message: Amnesia) -> None:
         state.drop("amnesia of an earlier life")
         return
     state.recovering = True
-    state.birth = 0  # from now on we are known by our lives alone
+    if message.known not in state.past:
+        # It was ours, and we answer for it from now on: the next time it is no reason.
+        state.past = (*state.past, message.known)[-BOOTS_MAX:]
     state.answered = None
     state.standings.clear()
     state.refuse_all(f"replica {state.me} has forgotten what it promised")
@@ -129,6 +131,9 @@ def on_start_view(state: State[E], sender: ReplicaId, message: StartView) -> Non
         _note_answer(state, message)
     if message.view == state.view and state.follows:
         settle(state)
+        return
+    if message.view == state.view and message.op < state.sure:
+        state.drop("start-view of a log that has grown since")
         return
     if message.view > state.view or state.status is not Status.NORMAL:
         _enter(state, message.view)

@@ -63,7 +63,7 @@ class Recovered:
     recovering: bool
     syncing_to: Op | None
     sequence: int
-    birth: int
+    past: tuple[int, ...]
     peers: Iterable[Peer]
     timestamp: int
 
@@ -85,11 +85,11 @@ class Member(Generic[E]):
         state.is_silent = not state.may_vote
         state.sequence = state.life = found.sequence
         state.timestamp = found.timestamp
-        state.birth = found.birth
+        state.past = found.past
         for peer in found.peers:
             one = peer.replica
             state.lives[one] = state.seen[one] = peer.life
-            state.births[one], state.boots[one] = peer.birth, peer.boot
+            state.boots[one] = peer.boot
         assert state.log.head == found.anchor
         for op, header, checksum in found.found:
             state.log.found(op, header, checksum)
@@ -111,7 +111,7 @@ class Member(Generic[E]):
             state.sequence,
             state.clock.wall,
             message,
-            state.birth,
+            state.past,
         )
 
     def on_message(self, envelope: Envelope[E]) -> list[Effect[E]]:
@@ -127,10 +127,8 @@ class Member(Generic[E]):
     def _is_known(self, envelope: Envelope[E]) -> bool:
         """Listen to the newest life of each peer only; a new one is remembered first."""
         state, sender = self.state, envelope.sender
-        is_known = envelope.boot == state.boots[sender]
-        # Made anew by init where another was before: it does not know that it forgot.
-        is_other = envelope.birth not in (0, state.births[sender]) and state.lives[sender] > 0
-        if is_known and envelope.life >= state.lives[sender] and not is_other:
+        known = state.boots[sender]
+        if envelope.boot == known and envelope.life >= state.lives[sender]:
             if envelope.life > state.lives[sender]:
                 self._remember(envelope)
                 return False
@@ -140,21 +138,20 @@ class Member(Generic[E]):
             state.seen[sender] = max(state.seen[sender], envelope.sequence)
             state.clock.hear(sender, envelope.wall)
             return True
-        is_first = state.boots[sender] == 0
-        newest = state.lives[sender] if is_first else state.seen[sender] + 1
-        if envelope.life < newest or is_other:
+        # A life that has not the one that we know in its past is of an old directory, or of
+        # a new one: what it promised since, or before, is forgotten.
+        if known and (envelope.life <= state.seen[sender] or known not in envelope.past):
             state.drop("of an earlier life")
-            if isinstance(envelope.message, GetStartView):
-                state.send(sender, Amnesia(envelope.boot, envelope.life, state.seen[sender]))
-            return False
-        self._remember(envelope)
+            forgot = Amnesia(envelope.boot, envelope.life, state.seen[sender], known)
+            state.send(sender, forgot)
+        else:
+            self._remember(envelope)
         return False
 
     def _remember(self, envelope: Envelope[E]) -> None:
         """Make a new life of a peer durable here before anything of it is counted."""
         state, sender = self.state, envelope.sender
-        state.boots[sender], state.births[sender] = envelope.boot, envelope.birth
-        state.lives[sender] = envelope.life
+        state.boots[sender], state.lives[sender] = envelope.boot, envelope.life
         state.seen[sender] = max(state.seen[sender], envelope.sequence)
 
         state.unsure.add(sender)
@@ -171,7 +168,7 @@ class Member(Generic[E]):
         if state.halted is not None:
             return
         if isinstance(message, DoViewChange):
-            peer = Peer(sender, envelope.life, envelope.birth, envelope.boot)
+            peer = Peer(sender, envelope.life, envelope.boot, envelope.past)
             view_change.on_do_view_change(state, peer, message)
         else:
             HANDLERS[type(message)](state, sender, message)

@@ -118,8 +118,8 @@ class Peer(NamedTuple):
 
     replica: ReplicaId
     life: int
-    birth: int
     boot: int
+    past: tuple[int, ...] = ()  # boots of its lives before
 
 
 class Name(NamedTuple):
@@ -179,8 +179,7 @@ class DoViewChange:
     suspect: tuple[Op, Op] | None  # may have been durable here and was lost
     lives: tuple[int, ...]  # the newest life known of each replica, by its boot sequence
     to_boot: int  # the life of the receiver that it is meant for
-    births: tuple[int, ...] = ()  # known of each replica, as its lives are
-    boots: tuple[int, ...] = ()
+    boots: tuple[int, ...]  # the process of that life
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +220,7 @@ class Amnesia:
     boot: int
     life: int  # of the message that this answers
     sequence: int  # what is remembered
+    known: int  # the boot that is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,4 +318,4 @@ class Envelope(Generic[E]):
     sequence: int  # of the superblock now
     wall: int  # microseconds
     message: Message[E]
-    birth: int = 0  # drawn when its directory was made; 0 if it ever forgot since
+    past: tuple[int, ...] = ()  # boots of its lives before, oldest first

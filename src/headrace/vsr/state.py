@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, Generic
 
 from headrace.errors import HeadraceError, Unknown
-from headrace.model.ids import Op, ReplicaId, View
+from headrace.model.ids import BOOTS_MAX, Op, ReplicaId, View
 from headrace.vsr.clock import Clock
 from headrace.vsr.effects import Effect, Halt, Persist, Reply, Send
 from headrace.vsr.log import Log
@@ -107,10 +107,9 @@ class State(Generic[E]):
     # Who is who.
     sequence: int = 0  # of our superblock
     life: int = 0  # our sequence when this life began
-    birth: int = 0  # of our directory; 0 if we ever forgot since it was made
+    past: tuple[int, ...] = ()  # boots of our lives before, and of those that we forgot
     lives: list[int] = field(default_factory=list)  # of each peer, the newest; durable
     seen: list[int] = field(default_factory=list)  # highest sequence heard of each, this life
-    births: list[int] = field(default_factory=list)  # of each peer; durable
     boots: list[int] = field(default_factory=list)  # the process that we listen to; durable
     unsure: set[ReplicaId] = field(default_factory=set)  # whose new life is not durable here
     standings: dict[ReplicaId, View] = field(default_factory=dict)  # answers to our probe
@@ -138,7 +137,6 @@ class State(Generic[E]):
         self.heads = [Op(0)] * self.count
         self.lives = self.lives or [0] * self.count
         self.seen = list(self.lives)
-        self.births = [0] * self.count
         self.boots = [0] * self.count
 
     @property
@@ -216,7 +214,7 @@ class State(Generic[E]):
             log_view=self.log_view,
             commit=min(self.commit, self.log.whole),
             peers=tuple(self._peers()),
-            birth=self.birth,
+            boots=(*self.past, self.boot)[-BOOTS_MAX:],
             recovering=self.recovering,
             syncing_to=self.syncing_to,
             is_settled=is_settled,
@@ -228,7 +226,7 @@ class State(Generic[E]):
     def _peers(self) -> Iterator[Peer]:
         for one in self.others:
             if self.lives[one]:
-                yield Peer(one, self.lives[one], self.births[one], self.boots[one])
+                yield Peer(one, self.lives[one], self.boots[one])
 
     def arm(self, name: str, ticks: int) -> None:
         self.due[name] = self.now + ticks

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from headrace.model.ids import OP_MAX, Op, View
+from headrace.model.ids import BOOTS_MAX, OP_MAX, Op, View
 from headrace.vsr.messages import (
     CHECKSUM_SIZE,
     HEADERS_MAX,
@@ -39,8 +39,10 @@ def flaw_of(envelope: Envelope[E], me: int, count: int, view: View, head: Op) ->
         return "sender out of range"
     if envelope.boot <= 0 or not 0 <= envelope.life <= envelope.sequence <= _COUNT_MAX:
         return "life out of range"
-    if not 0 <= envelope.birth <= OP_MAX or not abs(envelope.wall) <= _COUNT_MAX:
-        return "birth or wall out of range"
+    if not abs(envelope.wall) <= _COUNT_MAX:
+        return "wall out of range"
+    if len(envelope.past) > BOOTS_MAX or not all(0 < one <= OP_MAX for one in envelope.past):
+        return "past out of range"
     message = envelope.message
     return _flaw_of_numbers(message, view, head) or _flaw_of_body(message, count)
 
@@ -67,8 +69,7 @@ def _flaw_of_body(message: Message[E], count: int) -> str | None:  # noqa: PLR09
         case Heartbeat():
             return "commit above the head" if message.commit > message.op else None
         case Amnesia():
-            in_range = 0 <= message.life <= _COUNT_MAX and 0 <= message.sequence <= _COUNT_MAX
-            return None if in_range else "sequence out of range"
+            return _flaw_of_amnesia(message)
         case Offer():
             if not 0 < message.size <= SNAPSHOT_SIZE_MAX:
                 return "size of a snapshot out of range"
@@ -114,9 +115,15 @@ def _is_sound(header: Header) -> bool:
     return sizes == {CHECKSUM_SIZE} and 0 <= header.timestamp <= _COUNT_MAX
 
 
+def _flaw_of_amnesia(message: Amnesia) -> str | None:
+    if not all(0 <= one <= _COUNT_MAX for one in (message.life, message.sequence)):
+        return "sequence out of range"
+    return None if 0 < message.known <= OP_MAX else "boot out of range"
+
+
 def _flaw_of_votes(message: DoViewChange, count: int) -> str | None:
     votes = message.votes
-    known = {len(message.lives), len(message.births) or count, len(message.boots) or count}
+    known = {len(message.lives), len(message.boots)}
     if message.log_view > message.view or known != {count}:
         return "do-view-change out of range"
     suspect = message.suspect

@@ -83,7 +83,7 @@ def _vote(state: State[E]) -> None:
     election.voted = True
     vote = own_vote(state)
     if state.primary == state.me:
-        take_vote(state, Peer(state.me, state.life, state.birth, state.boot), vote)
+        take_vote(state, Peer(state.me, state.life, state.boot, state.past), vote)
     else:
         state.send(state.primary, vote)
 
@@ -107,7 +107,6 @@ def own_vote(state: State[E]) -> DoViewChange:
         suspect=state.suspect,
         lives=tuple(state.lives),
         to_boot=state.boots[state.primary],
-        births=tuple(state.births),
         boots=tuple(state.boots),
     )
 
@@ -165,13 +164,9 @@ def decide(state: State[E]) -> None:
 
 
 def _is_past(voter: Peer, vote: DoViewChange) -> bool:
-    """Another voter knows a later life of this one, or that it is not the one it was."""
-    one, life = voter.replica, vote.lives[voter.replica]
-    if life == 0 or not vote.births or not vote.boots:
-        return life > voter.life
-    is_other = voter.birth not in (0, vote.births[one])
-    is_copy = life == voter.life and vote.boots[one] not in (0, voter.boot)
-    return life > voter.life or is_other or is_copy
+    """Another voter knows a later life of this one, or one that it does not descend from."""
+    life, boot = vote.lives[voter.replica], vote.boots[voter.replica]
+    return life > voter.life or boot not in (0, voter.boot, *voter.past)
 
 
 def _adopt(state: State[E], merged: Merged) -> None:
