@@ -1,13 +1,15 @@
-"""`headrace pipeline check | run | status | clean FILE`: from a topic into a Delta table."""
+"""`headrace pipeline`: from a topic into a Delta table. Here are `check`, `run` and `clean`."""
 
 import time
-from pathlib import Path
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli.output import Json, Shape, print_json, say, words
-from headrace.errors import Unavailable
+from headrace.cli.pipeline_file import File, load
+from headrace.cli.pipeline_status import status
+from headrace.cli.pipeline_stop import stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from headrace.spark.definition import Definition
     from headrace.spark.pipeline import Round
 
-File = Annotated[Path, typer.Argument(help="The pipeline's TOML file.", dir_okay=False)]
 Master = Annotated[str, typer.Option(help="Where Spark runs.")]
 ORPHAN_SECONDS = 3_600  # files younger than this may be of a driver that is about to commit
 
@@ -44,18 +45,6 @@ class PipelineRan(Shape, frozen=True, kw_only=True):
     seconds: float
 
 
-class PipelineStatus(Shape, frozen=True, kw_only=True):
-    """How far a pipeline is, by its table and by the log."""
-
-    name: str
-    topic: str
-    table: str
-    version: int
-    commits: int
-    ends: dict[str, int]
-    lag: int
-
-
 class PipelineCleaned(Shape, frozen=True, kw_only=True):
     """Which files were removed."""
 
@@ -69,7 +58,7 @@ def register(app: typer.Typer) -> None:
     own = typer.Typer(
         help="Bring a topic into a Delta table, exactly once.", no_args_is_help=True
     )
-    for command in (check, run, status, clean):
+    for command in (check, run, status, stop, clean):
         own.command(command.__name__)(command)
     app.add_typer(own, name="pipeline")
 
@@ -83,7 +72,7 @@ def check(file: File, master: Master = "local[*]", as_json: Json = False) -> Non
     """
     from headrace.spark.pipeline import opened
 
-    definition = _load(file)
+    definition = load(file)
     _look_up(definition)
     with opened(_spark(master), definition) as pipeline:
         schema = pipeline.schema()
@@ -122,62 +111,28 @@ def run(
     """
     from headrace.spark.pipeline import opened
 
-    definition, began = _load(file), time.monotonic()
+    definition, began = load(file), time.monotonic()
     _look_up(definition)
     rounds: list[Round] = []
     with opened(_spark(master), definition) as pipeline:
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
         try:
-            for done in pipeline.run(once=once):
-                rounds.append(done)
-                if not as_json:
-                    _tell(done)
+            with closing(pipeline.run(once=once)) as running:
+                for done in running:
+                    rounds.append(done)
+                    if not as_json:
+                        _tell(done)
+            if not once:
+                say("stopped, as somebody asked; the table says where to go on")
         except KeyboardInterrupt:
             say("stopped; the table says where to go on")
+        if pipeline.flaw:
+            say(f"`headrace pipeline status` does not know of this run: {pipeline.flaw}")
         lost = pipeline.lost
     if as_json:
         print_json(_ran(definition, rounds, lost, time.monotonic() - began))
     elif not rounds:
         say("nothing new")
-
-
-def status(file: File, as_json: Json = False) -> None:
-    """Tell how far a pipeline is, by its table and by the log. No Spark is started.
-
-    Example:
-
-        headrace pipeline status orders.toml
-    """
-    from headrace.spark.desk import Desk
-    from headrace.spark.options import parse
-    from headrace.spark.record import Source, look
-
-    definition = _load(file)
-    desk = Desk(parse(definition.options), "10s")
-    try:
-        source = Source(definition.name, desk.topic.name, desk.topic.created)
-        record = look(definition.table, source)
-        bounds = desk.bounds()
-        ends = {number: record.ends.get(number, each.first) for number, each in bounds.items()}
-        lag = sum(each.end - ends[number] for number, each in bounds.items())
-    finally:
-        desk.close()
-    answer = PipelineStatus(
-        name=definition.name,
-        topic=desk.topic.name,
-        table=definition.table,
-        version=record.table.version(),
-        commits=record.number,
-        ends={str(number): end for number, end in ends.items()},
-        lag=lag,
-    )
-    if as_json:
-        print_json(answer)
-        return
-    typer.echo(f"{answer.name}: {answer.topic} -> {answer.table}, version {answer.version}")
-    typer.echo(f"  commits {answer.commits:,}, rows behind {answer.lag:,}")
-    for number, end in answer.ends.items():
-        typer.echo(f"  partition {number}: next is {end}")
 
 
 def clean(
@@ -196,7 +151,7 @@ def clean(
     """
     from headrace.spark.orphans import orphans_of
 
-    definition = _load(file)
+    definition = load(file)
     found = orphans_of(definition.table, age)
     size = sum(path.stat().st_size for path in found)
     if not dry_run:
@@ -209,18 +164,6 @@ def clean(
     for name in names:
         typer.echo(name)
     say(f"{'would remove' if dry_run else 'removed'} {len(names)} files, {size:,} bytes")
-
-
-def _load(file: Path) -> "Definition":
-    try:
-        from headrace.spark.definition import load
-        from headrace.spark.record import Record  # noqa: F401  # its packages are needed, too
-    except ImportError as error:
-        raise Unavailable(
-            f"{error.name} is not installed",
-            hint="Install what pipelines need: pip install 'headrace[spark,delta]'",
-        ) from error
-    return load(file)
 
 
 def _look_up(definition: "Definition") -> None:

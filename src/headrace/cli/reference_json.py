@@ -20,8 +20,9 @@ from headrace.cli.pipeline import (
     PipelineChecked,
     PipelineCleaned,
     PipelineRan,
-    PipelineStatus,
 )
+from headrace.cli.pipeline_status import PipelineList, PipelineStatus
+from headrace.cli.pipeline_stop import PipelineStopped
 from headrace.cli.produce import Produced
 from headrace.cli.prove import ProofAnswer
 from headrace.cli.sim import MutantShape, SimShape
@@ -51,6 +52,8 @@ SHAPES: Final[dict[str, type[Shape]]] = {
     "pipeline clean": PipelineCleaned,
     "pipeline run": PipelineRan,
     "pipeline status": PipelineStatus,
+    "pipeline status --data": PipelineList,
+    "pipeline stop": PipelineStopped,
     "produce": Produced,
     "prove": ProofAnswer,
     "sim": SimShape,

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.errors import BadConfig
-from headrace.model.names import is_name
+from headrace.model.names import NAME_SIZE_MAX, is_name
 from headrace.model.units import parse_duration, parse_size
+from headrace.spark.reports import group_of
 
 SOURCE: Final = "source"  # what SQL calls the rows
 
@@ -101,8 +102,9 @@ def _rooted(found: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _check(made: Definition, source: str) -> None:
-    if not is_name(made.name):
-        hint = "Letters, digits, dots, dashes and underscores, at most 64"
+    if not is_name(group_of(made.name)) or not is_name(made.name):
+        most = NAME_SIZE_MAX - len(group_of(""))
+        hint = f"Letters, digits, dots, dashes and underscores, at most {most}"
         raise BadConfig("name", f"{made.name!r} is no name", source=source, hint=hint)
     if bool(made.address) == bool(made.path):
         raise BadConfig("address", "say either address or path", source=source)

@@ -35,12 +35,16 @@ class Desk:
     def __init__(self, options: Options, timeout: str) -> None:
         self.options = options
         self.address = address_of(options)
-        self.log = headrace.connect(self.address, _token(options.token_file), timeout)
+        self.log = self.another(timeout)
         try:
             self.topic = self.log.topic(options.topic)
         except BaseException:
             self.log.close()
             raise
+
+    def another(self, timeout: str) -> "headrace.Log":
+        """Open one more connection to the same log."""
+        return headrace.connect(self.address, _token(self.options.token_file), timeout)
 
     def close(self) -> None:
         self.log.close()

@@ -9,6 +9,7 @@ One round, and what is there after a crash behind each step:
     commit     files and new ends, or neither      the rows are there, once; the round is over
     tell       the cursor of the pipeline's group  the next round tells it again
 
+Meanwhile a `Reporter` tells the log that the driver is alive, and hears whether it shall stop.
 Decisions are made on offsets, never on a round's number: a second driver loses the race at the
 commit, looks again, and goes on behind the rows of the first.
 """
@@ -16,7 +17,7 @@ commit, looks again, and goes on behind the rows of the first.
 import json
 import runpy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,8 @@ from headrace.spark.desk import Desk
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
 from headrace.spark.record import DataFile, Record, Source, create, local_path
+from headrace.spark.reporter import Reporter
+from headrace.spark.reports import group_of
 from headrace.spark.worker.files import WRITTEN, writer
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
 TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
+REPORT_TIMEOUT: Final = "5s"  # of one report: who presses Ctrl-C does not wait for a node
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 
@@ -73,7 +77,8 @@ class Pipeline:
     desk: Desk
     transform: Transform
     lost: int = 0  # races at the commit
-    is_held: bool = False  # the rows that are not in the table, by the pipeline's group
+    told: Mapping[int, int] | None = None  # where the pipeline's group is, as far as we know
+    flaw: str = ""  # why the log does not know how this driver is doing
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
 
     @property
@@ -87,8 +92,8 @@ class Pipeline:
         self.desk.topic.refresh()
         record = self._look()
         starts, ends = self._choose(record)
-        if not self.is_held:
-            self.is_held = self._tell(starts)
+        if self.told != starts:
+            self._tell(starts)
         if starts == ends:
             return None
         self.on_step("before files")
@@ -111,20 +116,31 @@ class Pipeline:
             lag=sum(max(0, bounds[n].end - end) for n, end in ends.items()),
         )
 
-    def run(self, *, once: bool) -> Iterator[Round]:
-        """Go on for ever, or until all that is there now is in the table."""
+    def run(self, *, once: bool) -> Generator[Round]:
+        """Go on until somebody asks to stop, or until all that is there now is in the table."""
         until = {number: each.end for number, each in self.desk.bounds().items()}
-        while True:
-            before = self.lost
-            done = self.round()
-            if done is not None:
-                yield done
-                if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
+        with self._reporter() as reporter:
+            while not reporter.asked.is_set():
+                before = self.lost
+                done = self.round()
+                self.flaw = reporter.flaw
+                if done is not None:
+                    reporter.done(done.version, done.row_count)
+                    yield done
+                    if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
+                        return
+                elif once and self.lost == before:
                     return
-            elif once and self.lost == before:
-                return
-            elif self.lost == before:
-                time.sleep(self.definition.interval_seconds)
+                elif self.lost == before:
+                    reporter.asked.wait(self.definition.interval_seconds)
+
+    def _reporter(self) -> Reporter:
+        return Reporter(
+            lambda: self.desk.another(REPORT_TIMEOUT),
+            self.definition.name,
+            self.desk.topic.name,
+            self.definition.table,
+        )
 
     def rows(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> "DataFrame":
         """Return exactly these rows, as the transform makes them."""
@@ -200,21 +216,17 @@ class Pipeline:
             DataFile(row.path, row.size, row.row_count, row.stats) for row in written.collect()
         ]
 
-    def _tell(self, places: Mapping[int, int]) -> bool:
+    def _tell(self, places: Mapping[int, int]) -> None:
         """Store where the pipeline is, and hold the rows from there on.
 
         The table is the truth about the place, so this may fail, and is done again.
         """
         try:
-            self.desk.topic.store_cursors(self.group, places, hold=True)
+            self.desk.topic.store_cursors(group_of(self.definition.name), places, hold=True)
         except HeadraceError:
-            return False
-        return True
-
-    @property
-    def group(self) -> str:
-        """The consumer group that holds rows until they are in the table."""
-        return f"pipeline.{self.definition.name}"[:64]
+            self.told = None
+            return
+        self.told = dict(places)
 
 
 @contextmanager

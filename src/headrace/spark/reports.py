@@ -1,0 +1,215 @@
+"""What pipelines tell the log about themselves, and what they are asked: rows of one topic.
+
+    report := a driver is alive, or ended, and what it has done
+    stop   := a driver is asked to end after its current batch
+
+The topic is `headrace/pipelines`. It needs nothing that a log does not have: reports are
+durable, come from any machine, and `headrace read headrace/pipelines` shows how a pipeline did.
+They are for people and monitors. Where a pipeline goes on is in its table, and nowhere else.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+import headrace
+from headrace.errors import BadRequest, TopicExists, TopicUnknown
+
+NAME: Final = "headrace/pipelines"
+KEPT: Final = "7d"
+KEPT_SIZE: Final = "256MiB"  # of batches of one row: about 200,000 reports
+TEXT_SIZE_MAX: Final = 1_000  # letters of a text in a report; what is longer is cut
+WINDOW: Final = 5_000  # rows that are read at a time, from the newest back
+SILENT_SECONDS: Final = 60.0  # four reports did not come: the driver is gone, or cut off
+_GROUP: Final = "pipeline."  # and the name: the consumer group that holds rows
+
+_REPORT: Final = "report"
+_STOP: Final = "stop"
+_TIMESTAMP: Final = pa.timestamp("us", "UTC")
+SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("pipeline", pa.string()),
+        ("topic", pa.string()),
+        ("run", pa.string()),
+        ("state", pa.string()),
+        ("table", pa.string()),
+        ("version", pa.int64()),
+        ("rows", pa.int64()),
+        ("rows_per_second", pa.float64()),
+        ("committed_at", _TIMESTAMP),
+        ("host", pa.string()),
+        ("pid", pa.int64()),
+        ("note", pa.string()),
+    ]
+)
+
+
+class State(StrEnum):
+    """How a pipeline is."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    SILENT = "silent"  # never reported: it is what no report means
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one driver told last."""
+
+    pipeline: str
+    topic: str
+    run: str  # of this driver alone
+    state: State
+    table: str
+    version: int | None = None  # of the table, after the newest commit of this driver
+    rows: int = 0  # that this driver has brought
+    rows_per_second: float = 0.0
+    committed_at: datetime | None = None
+    host: str = ""
+    pid: int = 0
+    note: str = ""  # why it failed
+    reported_at: datetime | None = None  # when the log had it
+
+    def at(self, now: datetime) -> "Report":
+        """Return the same as it is to be taken now: who says nothing for long is silent."""
+        assert self.reported_at is not None
+        is_late = now - self.reported_at > timedelta(seconds=SILENT_SECONDS)
+        if self.state != State.RUNNING or not is_late:
+            return self
+        return replace(self, state=State.SILENT, rows_per_second=0.0)
+
+
+def group_of(pipeline: str) -> str:
+    """Return the consumer group that holds rows until they are in the table."""
+    return f"{_GROUP}{pipeline}"
+
+
+def pipeline_of(group: str) -> str | None:
+    """Return the pipeline whose consumer group this is, if it is one's."""
+    return group.removeprefix(_GROUP) if group.startswith(_GROUP) else None
+
+
+def find(log: "headrace.Log") -> "headrace.Topic | None":
+    """Return the topic of reports; None if no pipeline has ever reported."""
+    try:
+        topic = log.topic(NAME)
+    except TopicUnknown:
+        return None
+    missing = [
+        one.name
+        for one in SCHEMA
+        if one.name not in topic.schema.names or topic.schema.field(one.name).type != one.type
+    ]
+    if missing or topic.partitions != 1:
+        what = f"has no column {missing[0]!r} as reports do" if missing else "is of partitions"
+        raise BadRequest(
+            f"topic {NAME} {what}: it was not made by a pipeline",
+            hint=f"Delete it to have reports: headrace topic delete {NAME}",
+        )
+    return topic
+
+
+def make(log: "headrace.Log") -> "headrace.Topic":
+    """Return the topic of reports, made if need be."""
+    found = find(log)
+    if found is None:
+        with suppress(TopicExists):  # another driver was faster
+            log.create_topic(NAME, SCHEMA, retention=KEPT, retention_size=KEPT_SIZE)
+        found = find(log)
+    assert found is not None
+    return found
+
+
+def tell(topic: "headrace.Topic", report: Report) -> None:
+    """Append a report."""
+    row = {field.name: getattr(report, field.name, None) for field in SCHEMA}
+    _append(topic, {**row, "kind": _REPORT, "state": str(report.state)})
+
+
+def ask_to_stop(topic: "headrace.Topic", report: Report) -> None:
+    """Ask the driver of a report to end."""
+    row = dict.fromkeys(SCHEMA.names)
+    wanted = {"pipeline": report.pipeline, "topic": report.topic, "run": report.run}
+    _append(topic, {**row, **wanted, "kind": _STOP})
+
+
+def end_of(topic: "headrace.Topic") -> int:
+    """Return where the next row of the topic of reports will be."""
+    return topic.bounds()[0].end
+
+
+def is_asked(topic: "headrace.Topic", run: str, start: int, end: int) -> bool:
+    """Tell whether a driver is asked to stop in rows `start` to before `end`."""
+    start = max(start, topic.bounds()[0].first)
+    if start >= end:
+        return False
+    rows = topic.read(start=start, end=end, columns=["kind", "run"]).to_table()
+    return {"kind": _STOP, "run": run} in rows.to_pylist()
+
+
+def newest(log: "headrace.Log", wanted: Iterable[tuple[str, str]] = ()) -> list[Report]:
+    """Return the newest report of each driver, the newest first, as it is to be taken now.
+
+    All that were there in the last rows are found; of those `wanted`, which are pipelines and
+    their topics, also what is as old as anything retained.
+    """
+    topic = find(log)
+    if topic is None:
+        return []
+    bounds, now = topic.bounds()[0], datetime.now(UTC)
+    left, found, end = set(wanted), dict[str, Report](), bounds.end
+    while end > bounds.first and (left or end == bounds.end):
+        start = max(bounds.first, end - WINDOW)
+        for row in reversed(topic.read(start=start, end=end).to_table().to_pylist()):
+            report = _report_of(row)
+            if report is not None and report.run not in found:
+                found[report.run] = report.at(now)
+                left.discard((report.pipeline, report.topic))
+        end = start
+    return list(found.values())
+
+
+def summed_up(reports: Iterable[Report]) -> dict[tuple[str, str], Report]:
+    """Return one report for each pipeline and topic: of a driver that runs, or the newest."""
+    found: dict[tuple[str, str], Report] = {}
+    for report in reports:
+        known = found.setdefault((report.pipeline, report.topic), report)
+        if report.state == State.RUNNING != known.state:
+            found[report.pipeline, report.topic] = report
+    return found
+
+
+def _append(topic: "headrace.Topic", row: Mapping[str, Any]) -> None:
+    cut = {
+        name: value[:TEXT_SIZE_MAX] if isinstance(value, str) else value
+        for name, value in row.items()
+    }
+    topic.append(pa.Table.from_pylist([cut], SCHEMA), partition=0)
+
+
+def _report_of(row: Mapping[str, Any]) -> Report | None:
+    """Return what a row tells; None for other rows, and for those that nobody can take."""
+    texts = ("pipeline", "topic", "run", "table")
+    if row["kind"] != _REPORT or not all(row[name] for name in texts):
+        return None
+    if row["state"] not in (State.RUNNING, State.STOPPED, State.FAILED):
+        return None
+    return Report(
+        **{name: row[name] for name in texts},
+        state=State(row["state"]),
+        version=row["version"],
+        rows=row["rows"] or 0,
+        rows_per_second=row["rows_per_second"] or 0.0,
+        committed_at=row["committed_at"],
+        host=row["host"] or "",
+        pid=row["pid"] or 0,
+        note=row["note"] or "",
+        reported_at=row["_timestamp"],
+    )
