@@ -1,6 +1,7 @@
 """A replica that forgot, and does not know it: whoever remembers does not count it."""
 
 import pytest
+from tests.scenarios.scripts import the_operator_gives_up_an_op
 from tests.vsr.test_catching_up import backups_of
 from tests.vsr.test_divergence import a_group, leader_of, packet_to
 
@@ -116,3 +117,24 @@ def test_what_is_known_of_a_peer_is_durable():
     peer = (host.me + 1) % 3
     host.deliver(packet_to(host, peer, vm.StartViewChange(host.state.view)))
     assert host.process.member.state.unsure == set()
+
+
+def test_what_the_operator_gave_up_is_in_the_superblock_of_each_that_was_reached():
+    scene = the_operator_gives_up_an_op()
+    left = [host for host in scene.hosts if host.state is not None]
+    assert left
+    for host in left:
+        found = decode(host.disk.content("superblock.a"), "superblock.a")
+        assert found.gave_up == host.state.gave_up
+        assert found.gave_up is not None
+    again = left[0]
+    scene.crash(again.me).boot(again.me)
+    assert again.state.gave_up == left[1].state.gave_up
+    assert again.state.given_up is None, "it counts in the election that waited for it only"
+
+
+def test_giving_up_counts_for_nothing_while_nothing_waits():
+    scene = a_group()
+    host = scene.hosts[leader_of(scene)]
+    assert host.process.member.on_give_up(Op(1)) == []
+    assert (host.state.given_up, host.state.gave_up) == (None, None)

@@ -66,6 +66,7 @@ class Superblock:
     recovering: bool = False  # what it once promised is not known: it must not vote yet
     boots: tuple[int, ...] = ()  # drawn at each start, oldest first; none if it is alone
     peer_boots: tuple[tuple[ReplicaId, int], ...] = ()  # of each peer, the newest
+    gave_up: tuple[View, Op] | None = None  # in this view the operator gave up from this op on
 
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -95,6 +96,7 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     recovering: bool
     boots: tuple[int, ...] = ()
     peer_boots: tuple[tuple[int, int], ...] = ()
+    gave_up: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,7 @@ def encode(superblock: Superblock) -> bytes:
             recovering=superblock.recovering,
             boots=superblock.boots,
             peer_boots=superblock.peer_boots,
+            gave_up=superblock.gave_up,
         )
     )
     rest = _FIELDS.pack(bytes(_CHECKSUM_SIZE), MAGIC, FORMAT, FORMAT, len(record))
@@ -253,6 +256,7 @@ def _from_record(record: _Record) -> Superblock | Flaw:
     """Turn plain numbers into a record, or say which of them cannot be."""
     numbers = [record.group, record.replica, record.sequence, record.view, record.log_view]
     numbers += [record.commit, record.checkpoint_op, record.previous_op, *record.boots]
+    numbers += record.gave_up or ()
     if min(numbers) < 0 or max(numbers) > OP_MAX or not record.replica < record.replica_count:
         return Flaw("superblock record", "numbers from 0", numbers)
     if len(record.cluster) != CLUSTER_ID_SIZE or sum(record.namespace_bits) > 64:
@@ -269,7 +273,7 @@ def _from_record(record: _Record) -> Superblock | Flaw:
         record.replica_count,
         record.namespace_bits,
     )
-    suspect = record.suspect
+    suspect, gave_up = record.suspect, record.gave_up
     return Superblock(
         identity=identity,
         sequence=record.sequence,
@@ -288,6 +292,7 @@ def _from_record(record: _Record) -> Superblock | Flaw:
         recovering=record.recovering,
         boots=record.boots,
         peer_boots=tuple((ReplicaId(peer), boot) for peer, boot in record.peer_boots),
+        gave_up=None if gave_up is None else (View(gave_up[0]), Op(gave_up[1])),
     )
 
 

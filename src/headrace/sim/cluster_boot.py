@@ -72,6 +72,7 @@ def member_of(group: Group, report: RecoveryReport, slots: int) -> Member[Entry]
         syncing_to=block.syncing_to,
         sequence=block.sequence,
         past=tuple(past),
+        gave_up=block.gave_up,
         peers=_peers(block),
         timestamp=max((one.timestamp for _, one, _ in found if one), default=0),
     )

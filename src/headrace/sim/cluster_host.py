@@ -438,6 +438,7 @@ class Host:
             peers=tuple((one.replica, one.life) for one in job.peers),
             peer_boots=tuple((one.replica, one.boot) for one in job.peers),
             boots=job.boots,
+            gave_up=job.gave_up,
             recovering=job.recovering,
             syncing_to=job.syncing_to,
             suspect=None if job.is_settled else current.suspect,

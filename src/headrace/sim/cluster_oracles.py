@@ -255,6 +255,11 @@ class Oracles:
         """What was acknowledged is found again; what was replayed belongs to the log."""
         assert host.process is not None
         group = host.process.group
+        if host.process.report.superblock_rebuilt:
+            # Both copies were damaged: it knows no view any more, and knows that.
+            if not group.superblock.current.recovering:
+                raise Violation("recovery", f"replica {host.me} votes without a superblock")
+            self.heights.pop(host.me, None)
         promised = self.promised.get(host.me, 0)
         if group.journal.durable < promised and not is_damaged:
             what = f"replica {host.me} acknowledged op {promised}, has {group.journal.durable}"

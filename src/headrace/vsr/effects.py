@@ -47,6 +47,7 @@ class Persist:
     boots: tuple[int, ...]  # ours, oldest first; the last one runs
     recovering: bool
     syncing_to: Op | None
+    gave_up: tuple[View, Op] | None  # what the operator gave up last
     is_settled: bool  # a start-view is installed: no op is suspect any more
     sequence_min: int  # peers remember this much of us: go on above it
 

@@ -66,6 +66,7 @@ class Recovered:
     past: tuple[int, ...]
     peers: Iterable[Peer]
     timestamp: int
+    gave_up: tuple[View, Op] | None = None
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class Member(Generic[E]):
         state.is_silent = not state.may_vote
         state.sequence = state.life = found.sequence
         state.timestamp = found.timestamp
-        state.past = found.past
+        state.past, state.gave_up = found.past, found.gave_up
         for peer in found.peers:
             one = peer.replica
             state.lives[one] = state.seen[one] = peer.life
@@ -237,11 +238,18 @@ class Member(Generic[E]):
         return self._effects()
 
     def on_give_up(self, op: Op) -> list[Effect[E]]:
-        """The operator gives up `op` and what follows: it may have been committed."""
-        state = self.state
-        state.given_up = op
-        if state.status is Status.VIEW_CHANGE and state.election.votes:
-            view_change.decide(state)
+        """The operator gives up `op` and what follows: it may have been committed. Recorded."""
+        state, log_view = self.state, self.state.log_view
+        if state.status is not Status.VIEW_CHANGE:
+            return []  # nothing waits: it must not count in a later election
+        state.gave_up = (state.view, op)
+
+        def decide() -> None:
+            if state.status is Status.VIEW_CHANGE and state.log_view == log_view:
+                state.given_up = op
+                view_change.decide(state)
+
+        state.persist(decide)
         return self._effects()
 
     def _effects(self) -> list[Effect[E]]:

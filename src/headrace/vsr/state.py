@@ -84,6 +84,7 @@ class State(Generic[E]):
     is_silent: bool = False  # the superblock says that we are recovering or syncing
     suspect: tuple[Op, Op] | None = None
     given_up: Op | None = None  # the operator gave up this op and what follows
+    gave_up: tuple[View, Op] | None = None  # the last time that happened; durable
     awaiting: tuple[Op, tuple[ReplicaId, ...]] | None = None  # AwaitingReplica: op, whom
 
     commit: Op = Op(0)  # newest op known committed in a log that ours is a part of
@@ -217,6 +218,7 @@ class State(Generic[E]):
             boots=(*self.past, self.boot)[-BOOTS_MAX:],
             recovering=self.recovering,
             syncing_to=self.syncing_to,
+            gave_up=self.gave_up,
             is_settled=is_settled,
             sequence_min=sequence_min,
         )
