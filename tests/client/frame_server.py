@@ -68,12 +68,14 @@ class Peer(asyncio.BufferedProtocol):
 
     def _judge(self, frame, message):
         node, nonce = self.node, self.hello.nonce
-        if not matches(message.mac, client_mac(node.token, nonce, NODE_NONCE)):
+        if not matches(
+            message.mac, client_mac(node.token, nonce, NODE_NONCE, version=node.version)
+        ):
             failed = Failed("Unauthorized", "the token is not this node's", "", (), None)
             self.say(failed, frame.id)
             return
         known = node.token if node.knows_token else b"something else"
-        self.say(Accepted(node_mac(known, nonce, NODE_NONCE)), frame.id)
+        self.say(Accepted(node_mac(known, nonce, NODE_NONCE, version=node.version)), frame.id)
 
 
 @asynccontextmanager

@@ -8,8 +8,11 @@ import pytest
 from tests.formats.test_golden import PAGES
 
 from headrace.errors import Busy
+from headrace.partition.segment import segment_name
+from headrace.wire.catalog import PartitionInfo
 from headrace.wire.frame import FrameReader, check_body, decode_message, encode_frame
-from headrace.wire.messages import Append, Fetched, Hello
+from headrace.wire.leasing import Leased, LeasedFile, LeasedPartition
+from headrace.wire.messages import Append, Fetched, Hello, LeaseFiles
 from headrace.wire.reading import Piece
 from headrace.wire.refusals import to_error, to_failed
 
@@ -80,6 +83,59 @@ cf 00 06 0a 24 18 1e 40 00                       # timestamp
 c4 00                                            # checksum: none
 74 77 6f 20 72 6f 77 73                          # body
 """
+LEASE_FILES = """\
+48 52 57 31                                      # magic
+58 00                                            # kind
+00 00                                            # flags
+07 00 00 00 00 00 00 00                          # id
+dc 05 00 00                                      # deadline_ms
+22 00 00 00                                      # meta_size
+00 00 00 00                                      # body_size
+00 00 00 00                                      # body_crc
+00 00 00 00                                      # zeros
+da 7a 4c f5                                      # head_crc
+93                                               # array of 3
+c4 10 6c 65 61 73 65 20 6f 66 20 73 69 78 74 65  # lease_id
+65 6e
+cd 27 10                                         # duration_ms
+91                                               # 1 partition
+92                                               # array of 2
+cf 00 01 00 00 02 00 00 03                       # namespace
+07                                               # created
+"""
+LEASED = """\
+48 52 57 31                                      # magic
+59 00                                            # kind
+00 00                                            # flags
+07 00 00 00 00 00 00 00                          # id
+00 00 00 00                                      # deadline_ms
+6f 00 00 00                                      # meta_size
+00 00 00 00                                      # body_size
+00 00 00 00                                      # body_crc
+00 00 00 00                                      # zeros
+37 9b 62 81                                      # head_crc
+92                                               # array of 2
+cd 27 10                                         # duration_ms
+91                                               # 1 partition
+95                                               # array of 5
+28                                               # first
+64                                               # sealed_end
+66                                               # end
+a5 2f 64 61 74 61                                # directory
+91                                               # 1 file
+96                                               # array of 6
+d9 44 30 30 30 31 30 30 30 30 30 32 30 30 30 30  # name
+30 33 2d 37 2d 30 30 30 30 30 30 30 30 30 30 30
+30 30 30 30 30 30 30 30 30 2d 30 30 30 30 30 30
+30 30 30 30 30 30 30 30 30 30 30 31 30 30 2e 70
+61 72 71 75 65 74
+00                                               # first
+64                                               # end
+01                                               # version
+cd 10 00                                         # size
+c4 10 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d  # row_digest
+0e 0f
+"""
 FAILED = """\
 48 52 57 31                                      # magic
 05 00                                            # kind
@@ -104,6 +160,9 @@ ab 55 6e 61 76 61 69 6c 61 62 6c 65              # its value: Unavailable
 cc fa                                            # retry_after_ms
 """
 
+A_FILE = LeasedFile(
+    segment_name(0x0001_000002_000003, 7, 0, 100), 0, 100, 1, 4096, bytes(range(16))
+)
 BUSY = to_failed(Busy("too many requests are open", 250))
 GOLDEN = {
     "hello": (HELLO, Hello(1, 1, "0.1.0", bytes(range(16))), 0, b"", 0),
@@ -119,6 +178,20 @@ GOLDEN = {
         Fetched(102, 0, 70_000, (Piece(True, 100, 2, 1_700_000_000_000_000, 1, 8),)),
         6,
         b"two rows",
+        0,
+    ),
+    "lease files": (
+        LEASE_FILES,
+        LeaseFiles(b"lease of sixteen", 10_000, (PartitionInfo(0x0001_000002_000003, 7),)),
+        7,
+        b"",
+        1500,
+    ),
+    "leased": (
+        LEASED,
+        Leased(10_000, (LeasedPartition(40, 100, 102, "/data", (A_FILE,)),)),
+        7,
+        b"",
         0,
     ),
     "failed": (FAILED, BUSY, 2**40, b"", 0),

@@ -177,7 +177,7 @@ class Peer:
         assert isinstance(answer, Welcome)
         self.welcome = answer
         if token is not None:
-            mac = client_mac(token, CLIENT_NONCE, answer.nonce)
+            mac = client_mac(token, CLIENT_NONCE, answer.nonce, version=answer.version)
             assert isinstance(await self.ask(Proof(mac)), Accepted)
 
     async def is_alive(self) -> bool:

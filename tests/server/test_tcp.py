@@ -70,7 +70,16 @@ def test_a_large_body_comes_and_goes_unchanged(loop):
 
 @pytest.mark.parametrize(
     ("version_min", "version_max", "chosen"),
-    [(1, 1, 1), (0, 9, 1), (1, 2, 1), (2, 3, None), (0, 0, None), (9, 1, None), (-5, -1, None)],
+    [
+        (1, 1, 1),
+        (0, 9, 2),
+        (1, 2, 2),
+        (2, 3, 2),
+        (3, 4, None),
+        (0, 0, None),
+        (9, 1, None),
+        (-5, -1, None),
+    ],
 )
 def test_the_version_is_one_that_both_speak(version_min, version_max, chosen):
     async def scene():
@@ -98,21 +107,27 @@ def test_who_has_the_token_is_accepted_and_sees_that_the_node_has_it(loop):
         ):
             welcome = await peer.ask(a_hello())
             assert welcome.needs_proof
-            mac = client_mac(TOKEN, CLIENT_NONCE, welcome.nonce)
+            mac = client_mac(TOKEN, CLIENT_NONCE, welcome.nonce, version=1)
             accepted = await peer.ask(Proof(mac))
-            assert accepted == Accepted(node_mac(TOKEN, CLIENT_NONCE, welcome.nonce))
+            assert accepted == Accepted(node_mac(TOKEN, CLIENT_NONCE, welcome.nonce, version=1))
             assert await peer.is_alive()
 
     run(scene(), loop)
 
 
 FALSE_WORDS = {
-    "another token": lambda nonce: Proof(client_mac(b"another", CLIENT_NONCE, nonce)),
-    "the node's own proof": lambda nonce: Proof(node_mac(TOKEN, CLIENT_NONCE, nonce)),
-    "an earlier nonce": lambda nonce: Proof(client_mac(TOKEN, CLIENT_NONCE, b"n" * 16)),
-    "nonces swapped": lambda nonce: Proof(client_mac(TOKEN, nonce, CLIENT_NONCE)),
+    "another token": lambda nonce: Proof(
+        client_mac(b"another", CLIENT_NONCE, nonce, version=1)
+    ),
+    "the node's own proof": lambda nonce: Proof(
+        node_mac(TOKEN, CLIENT_NONCE, nonce, version=1)
+    ),
+    "an earlier nonce": lambda nonce: Proof(
+        client_mac(TOKEN, CLIENT_NONCE, b"n" * 16, version=1)
+    ),
+    "nonces swapped": lambda nonce: Proof(client_mac(TOKEN, nonce, CLIENT_NONCE, version=1)),
     "nothing": lambda nonce: Proof(b""),
-    "a part": lambda nonce: Proof(client_mac(TOKEN, CLIENT_NONCE, nonce)[:-1]),
+    "a part": lambda nonce: Proof(client_mac(TOKEN, CLIENT_NONCE, nonce, version=1)[:-1]),
     "a request instead": lambda nonce: an_append(),
     "a ping instead": lambda nonce: Ping(),
     "another hello": lambda nonce: a_hello(),
@@ -147,7 +162,7 @@ def test_a_proof_cannot_be_used_on_another_connection():
         ):
             welcome = await one.ask(a_hello())
             assert (await two.ask(a_hello())).nonce != welcome.nonce
-            mac = client_mac(TOKEN, CLIENT_NONCE, welcome.nonce)
+            mac = client_mac(TOKEN, CLIENT_NONCE, welcome.nonce, version=1)
             assert (await two.ask(Proof(mac))).code == "Unauthorized"
             assert isinstance(await one.ask(Proof(mac)), Accepted)
 

@@ -5,6 +5,7 @@ from typing import Final, Protocol, get_args
 
 from headrace.wire.catalog import DescribeTopic, ListTopics
 from headrace.wire.greeting import GetStatus, Ping
+from headrace.wire.leasing import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
 from headrace.wire.reading import Fetch, GetBounds, GetCursors, GetOffset, StoreCursor
@@ -21,6 +22,9 @@ REPEATABLE: Final[frozenset[type[Request]]] = _LOOKS | {
     Publish,
     Discard,
     Trim,
+    LeaseFiles,
+    RenewLease,
+    ReleaseLease,
 }
 CHANGING: Final[frozenset[type[Request]]] = frozenset(get_args(Request)) - _LOOKS
 

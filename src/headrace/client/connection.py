@@ -29,8 +29,18 @@ from headrace.wire.frame import (
     decode_message,
     encode_frame,
 )
-from headrace.wire.greeting import VERSION, Accepted, Failed, Hello, Ping, Proof, Welcome
-from headrace.wire.messages import Message, Reply, Request
+from headrace.wire.greeting import (
+    LEASES_SINCE,
+    VERSION,
+    VERSION_MIN,
+    Accepted,
+    Failed,
+    Hello,
+    Ping,
+    Proof,
+    Welcome,
+)
+from headrace.wire.messages import LeaseRequest, Message, Reply, Request
 from headrace.wire.msgpack import Buffer
 from headrace.wire.proof import NONCE_SIZE, client_mac, matches, node_mac
 from headrace.wire.reading import Fetched
@@ -65,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.body_size_max = 0  # the node says it
         self.cluster = b""  # that the node is of; it says that, too
+        self.version = VERSION  # of the protocol, as the node chose it
         self.error: HeadraceError | None = None  # why the connection is over
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -87,14 +98,15 @@ class Connection(asyncio.BufferedProtocol):
         A node that is not of `cluster` is refused as well, and asked nothing more.
         """
         nonce = secrets.token_bytes(NONCE_SIZE)
-        hello = Hello(VERSION, VERSION, release, nonce, needs_crc=False)
+        hello = Hello(VERSION_MIN, VERSION, release, nonce, needs_crc=False)
         welcome = await self._say(hello, Welcome, deadline)
-        if welcome.version != VERSION:
+        if not VERSION_MIN <= welcome.version <= VERSION:
             raise VersionUnknown(
                 f"{self.address} speaks version {welcome.version} of the protocol, "
-                f"this client speaks {VERSION}",
+                f"this client speaks {VERSION_MIN} to {VERSION}",
                 hint="Use the same release on both sides",
             )
+        self.version = welcome.version
         if cluster is not None and welcome.cluster != cluster:
             raise Refused(
                 ANOTHER_CLUSTER,
@@ -118,9 +130,10 @@ class Connection(asyncio.BufferedProtocol):
         if not welcome.needs_proof:
             hint = "Check the address; if it is right, connect without a token"
             raise Unauthorized(f"{self.address} asks for no token, so it has none", hint=hint)
-        mac = client_mac(token, nonce, welcome.nonce)
+        nonces = (nonce, welcome.nonce)
+        mac = client_mac(token, *nonces, version=welcome.version)
         accepted = await self._say(Proof(mac), Accepted, deadline)
-        if not matches(accepted.mac, node_mac(token, nonce, welcome.nonce)):
+        if not matches(accepted.mac, node_mac(token, *nonces, version=welcome.version)):
             hint = "Check the address: something else answers there"
             raise Unauthorized(f"{self.address} does not know the token", hint=hint)
 
@@ -142,6 +155,12 @@ class Connection(asyncio.BufferedProtocol):
         on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
         """Ask once. See Channel.call."""
+        if isinstance(request, LeaseRequest) and self.version < LEASES_SINCE:
+            raise VersionUnknown(
+                f"{self.address} speaks version {self.version} of the protocol, which has no "
+                f"leases: {LEASES_SINCE} has",
+                hint="Run the node with this release, too",
+            )
         deadline = self._loop.time() + timeout
         reply, rows = await self._exchange(request, body, deadline, on_head)
         if isinstance(reply, Failed):

@@ -152,6 +152,7 @@ class Boot:
             "cluster": self.node.cluster.hex() if self.node else "",
             "disk": disk_figures(self.path),
             "work": self.node.work.figures() if self.node else {},
+            "leases": self.node.lessor.figures() if self.node else {},
             "steps": dict(self.steps),
             "groups": {str(number): self._describe(number) for number in sorted(self.groups)},
             "diverged": list(self.diverged),

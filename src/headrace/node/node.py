@@ -18,6 +18,7 @@ from headrace.node.admission import Admission, Kind, judge_append, judge_stage
 from headrace.node.catalog import Catalog
 from headrace.node.driver import Driver, now_us
 from headrace.node.figures import Work
+from headrace.node.lessor import Lessor
 from headrace.node.outcomes import defect
 from headrace.node.reads import bounds_of, cursors_of, fetched
 from headrace.node.requests import to_log, to_reply
@@ -31,8 +32,15 @@ from headrace.partition.read import Key
 from headrace.storage.seam import Buffer
 from headrace.vsr import messages as log
 from headrace.wire import reading, writing
+from headrace.wire.catalog import PartitionInfo
 from headrace.wire.greeting import GetStatus, Ping, Pong, Status
-from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request
+from headrace.wire.leasing import LeaseFiles, ReleaseLease, RenewLease
+from headrace.wire.messages import (
+    MetadataRequest,
+    PartitionRequest,
+    Reply,
+    Request,
+)
 
 Answer = Callable[[Reply | HeadraceError, Sequence[Buffer]], None]
 TICK_S = 0.1  # how late a deadline may be noticed
@@ -63,11 +71,15 @@ class Node:
     is_stopping: bool = False
     open_count: int = 0  # requests that are not answered yet
     work: Work = field(default_factory=Work)
+    lessor: Lessor = field(init=False)
     _drained: asyncio.Event | None = None  # set when a stop has none of them to wait for
     _target: TargetView | None = None  # of the revision in it
     _is_woken: bool = False
     _timer: asyncio.TimerHandle | None = None
     _retain_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.lessor = Lessor(self.shards)
 
     def submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
         """Begin a request. `answer` is called once, on the loop's thread."""
@@ -162,24 +174,43 @@ class Node:
             raise NotReady("the node is stopping", hint="Connect again in a moment")
         elif isinstance(request, MetadataRequest):
             self.require_catalog().handle(request, deadline, answer)
-        elif isinstance(request, reading.GetBounds):
-            self._bounds(request, deadline, answer)
+        elif isinstance(request, reading.GetBounds | LeaseFiles):
+            self._on_partitions(request, deadline, answer)
+        elif isinstance(request, RenewLease | ReleaseLease):
+            self._on_lease(request, answer)
         else:
             self._on_partition(request, body, deadline, answer)
 
-    def _bounds(self, request: reading.GetBounds, deadline: float, answer: Answer) -> None:
-        for one in request.partitions:
-            awaited = self._find(one.namespace, one.created)
-            if isinstance(awaited, Awaited):
-                self._park(awaited, request, b"", deadline, answer, one.namespace)
+    def _on_partitions(
+        self, request: reading.GetBounds | LeaseFiles, deadline: float, answer: Answer
+    ) -> None:
+        """Answer about several partitions, as they are in one moment."""
+        found = [self._find(one.namespace, one.created) for one in request.partitions]
+        shards: list[tuple[Shard, Key]] = []
+        for one, running in zip(request.partitions, found, strict=True):
+            if isinstance(running, Awaited):
+                self._park(running, request, b"", deadline, answer, one.namespace)
                 return
-        found = []
-        for one in request.partitions:
-            running = self._find(one.namespace, one.created)
-            assert isinstance(running, Running)
-            key = Key(Namespace(one.namespace), Revision(one.created))
-            found.append(bounds_of(running.shard.store.reader.partition(key)))
-        answer(reading.Bounds(tuple(found)), ())
+            shards.append((running.shard, _key(one)))
+        if isinstance(request, LeaseFiles):
+            answer(self.lessor.lease(request, shards, self.loop.time()), ())
+            return
+        bounds = [bounds_of(shard.store.reader.partition(key)) for shard, key in shards]
+        answer(reading.Bounds(tuple(bounds)), ())
+
+    def _on_lease(self, request: RenewLease | ReleaseLease, answer: Answer) -> None:
+        if isinstance(request, RenewLease):
+            answer(self.lessor.renew(request, self.loop.time()), ())
+        else:
+            reply, due = self.lessor.release(request)
+            self._collect(due)
+            answer(reply, ())
+
+    def _collect(self, shards: Sequence[Shard]) -> None:
+        """Have a checkpoint soon: files that leases have kept are collected by it."""
+        for shard in shards:
+            running = self.shards[shard.number]
+            running.driver.perform(shard.pump.request_seal(now_us()))
 
     def _find(self, namespace: int, created: int) -> Running | Awaited:
         """Find who serves a partition, or who will. Never a default."""
@@ -374,6 +405,7 @@ class Node:
             return
         self.catalog.driver.tick()
         target, now, clock = self.target(), now_us(), self.loop.time()
+        self._collect(self.lessor.expire(clock))
         retains = clock >= self._retain_at
         if retains:
             self._retain_at = clock + self.config.retention.tick.seconds
@@ -383,6 +415,10 @@ class Node:
                 max_hold_ms = self.config.retention.max_hold.ms
                 effects += running.shard.retain(self.metadata, now, max_hold_ms)
             running.driver.perform(effects)
+
+
+def _key(one: PartitionInfo) -> Key:
+    return Key(Namespace(one.namespace), Revision(one.created))
 
 
 def schema_unknown(version: int, count: int) -> NotYet:

@@ -61,11 +61,13 @@ class ShardFiles:
     lost_carries: dict[Op, tuple[Carried, Flaw]] = field(default_factory=dict)
     named: dict[Op, frozenset[str]] = field(default_factory=dict)  # by the snapshot at an op
     restored: Op = Op(0)  # the snapshot that this process began with
-    holds: Counter[str] = field(default_factory=Counter)  # readers of a segment's name
+    holds: Counter[str] = field(default_factory=Counter)  # readers and leases of a name
+    leased: Counter[str] = field(default_factory=Counter)  # of them, the leases
+    kept_back: set[str] = field(default_factory=set)  # held at the last collection
     open: OrderedDict[str, SegmentFile] = field(default_factory=OrderedDict)
     findings: list[Finding] = field(default_factory=list)
     stubborn: dict[str, Finding] = field(default_factory=dict)  # by path: unlinking failed
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # of `holds`
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of holds and `kept_back`
 
     def report(self, finding: Finding) -> None:
         """Note what is wrong with a file, once."""
@@ -183,7 +185,7 @@ class ShardFiles:
     def _collect_segments(self, named: set[str], state: PartitionsState) -> None:
         gone = 0
         for name in sorted(self.there - named):
-            if self.holds[name]:
+            if self._is_held(name):
                 continue
             if name in self.found and not self._is_covered(name, state):
                 where = set_aside(self.segments, name, self.quarantine)
@@ -212,9 +214,20 @@ class ShardFiles:
         self.stubborn.pop(path, None)
         return True
 
+    def _is_held(self, name: str) -> bool:
+        with self._lock:
+            if self.holds[name]:
+                self.kept_back.add(name)
+                return True
+            self.kept_back.discard(name)
+            return False
+
     def lives(self) -> set[tuple[int, int]]:
-        """Return (namespace, created) of every life that has a segment here."""
-        parsed = (parse_name(name) for name in list(self.there))
+        """Return (namespace, created) of every life that has a segment here.
+
+        What a lease keeps does not count: nobody waits for the end of a lease.
+        """
+        parsed = (parse_name(name) for name in list(self.there) if name not in self.leased)
         return {each[:2] for each in parsed if each is not None}
 
     def _is_covered(self, name: str, state: PartitionsState) -> bool:
@@ -281,9 +294,20 @@ class ShardFiles:
             yield
         finally:
             with self._lock:
-                self.holds[name] -= 1
-                if not self.holds[name]:
-                    del self.holds[name]
+                _count_down(self.holds, [name])
+
+    def lease(self, names: Sequence[str]) -> None:
+        """Keep files from being unlinked until `end_lease` of the same names."""
+        with self._lock:
+            self.holds.update(names)
+            self.leased.update(names)
+
+    def end_lease(self, names: Sequence[str]) -> bool:
+        """Let files go. Say whether a collection has left one of them only for that."""
+        with self._lock:
+            _count_down(self.holds, names)
+            _count_down(self.leased, names)
+            return any(name in self.kept_back and not self.holds[name] for name in names)
 
     def segment(self, info: SegmentInfo, place: Placed) -> SegmentFile:
         """Return a segment that was checked whole, once, since it was opened."""
@@ -337,3 +361,11 @@ class ShardFiles:
         with suppress(KeyError):
             while True:
                 self.open.popitem()[1].close()
+
+
+def _count_down(counts: Counter[str], names: Iterable[str]) -> None:
+    for name in names:
+        counts[name] -= 1
+        assert counts[name] >= 0
+        if not counts[name]:
+            del counts[name]

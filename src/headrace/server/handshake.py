@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 
 from headrace.errors import BadFrame, Unauthorized, VersionUnknown
 from headrace.server.limits import Limits
-from headrace.wire.greeting import VERSION, Accepted, Hello, Proof, Welcome
+from headrace.wire.greeting import VERSION, VERSION_MIN, Accepted, Hello, Proof, Welcome
 from headrace.wire.messages import Message
 from headrace.wire.proof import NONCE_SIZE, client_mac, matches, node_mac
-
-VERSION_MIN = VERSION  # the oldest that is still spoken
 
 
 @dataclass(slots=True)
@@ -22,6 +20,7 @@ class Handshake:
     is_done: bool = False
     _nonce: bytes = field(default_factory=lambda: secrets.token_bytes(NONCE_SIZE))
     _hello: Hello | None = None
+    _version: int = VERSION  # that Welcome chose
 
     @property
     def needs_crc(self) -> bool:
@@ -48,6 +47,7 @@ class Handshake:
                 hint="Use releases that are closer to each other",
             )
         self._hello = message
+        self._version = version
         self.is_done = self.token is None
         return Welcome(
             version=version,
@@ -63,7 +63,8 @@ class Handshake:
         assert self.token is not None
         if not isinstance(message, Proof):
             raise Unauthorized("this node wants a token", hint="Give the client its token")
-        if not matches(message.mac, client_mac(self.token, hello.nonce, self._nonce)):
+        nonces = (hello.nonce, self._nonce)
+        if not matches(message.mac, client_mac(self.token, *nonces, version=self._version)):
             raise Unauthorized("the token is not this node's", hint="Check the client's token")
         self.is_done = True
-        return Accepted(node_mac(self.token, hello.nonce, self._nonce))
+        return Accepted(node_mac(self.token, *nonces, version=self._version))

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-VERSION = 1  # of the protocol, as negotiated by Hello and Welcome
+VERSION = 2  # of the protocol, as negotiated by Hello and Welcome
+VERSION_MIN = 1  # the oldest that is still spoken
+LEASES_SINCE = 2  # the version that brought the requests of leasing.py
 
 
 @dataclass(frozen=True, slots=True)

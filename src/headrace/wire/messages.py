@@ -35,6 +35,14 @@ from headrace.wire.greeting import (
     Status,
     Welcome,
 )
+from headrace.wire.leasing import (
+    Leased,
+    LeaseFiles,
+    LeaseReleased,
+    LeaseRenewed,
+    ReleaseLease,
+    RenewLease,
+)
 from headrace.wire.reading import (
     Bounds,
     CursorDeleted,
@@ -88,7 +96,8 @@ PartitionRequest = (
     | GetOffset
     | Fetch
 )
-Request = MetadataRequest | PartitionRequest | GetBounds | GetStatus | Ping
+LeaseRequest = LeaseFiles | RenewLease | ReleaseLease
+Request = MetadataRequest | PartitionRequest | LeaseRequest | GetBounds | GetStatus | Ping
 Reply = (
     Failed
     | Pong
@@ -107,5 +116,8 @@ Reply = (
     | Bounds
     | FoundOffset
     | Fetched
+    | Leased
+    | LeaseRenewed
+    | LeaseReleased
 )
 Message = Handshake | Request | Reply

@@ -16,7 +16,7 @@ from headrace.errors import BadFrame
 Buffer = bytes | bytearray | memoryview
 Value = None | bool | int | str | bytes | tuple["Value", ...]
 
-DEPTH_MAX: Final = 8  # arrays within arrays; messages need 3
+DEPTH_MAX: Final = 8  # arrays within arrays; messages need 5
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**64 - 1
 NOT_SENT: Final = "Nothing was sent; give values that the message can hold"

@@ -11,8 +11,6 @@ import hmac
 import struct
 from typing import Final
 
-from headrace.wire.greeting import VERSION
-
 NONCE_SIZE: Final = 16
 MAC_SIZE: Final = 32
 
@@ -21,16 +19,12 @@ _NODE: Final = b"headrace node proof\0"
 _U16: Final = struct.Struct("<H")
 
 
-def client_mac(
-    token: bytes, client_nonce: bytes, node_nonce: bytes, *, version: int = VERSION
-) -> bytes:
+def client_mac(token: bytes, client_nonce: bytes, node_nonce: bytes, *, version: int) -> bytes:
     """Make what a client sends in Proof. `version` is the one that Welcome chose."""
     return _mac(_CLIENT, token, version, client_nonce, node_nonce)
 
 
-def node_mac(
-    token: bytes, client_nonce: bytes, node_nonce: bytes, *, version: int = VERSION
-) -> bytes:
+def node_mac(token: bytes, client_nonce: bytes, node_nonce: bytes, *, version: int) -> bytes:
     """Make what a node sends in Accepted."""
     return _mac(_NODE, token, version, client_nonce, node_nonce)
 

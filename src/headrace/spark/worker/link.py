@@ -23,7 +23,15 @@ from headrace.errors import (
 )
 from headrace.wire.address import Address, parse_addresses
 from headrace.wire.frame import Frame, FrameReader, check_body, decode_message, encode_frame
-from headrace.wire.greeting import VERSION, Accepted, Failed, Hello, Proof, Welcome
+from headrace.wire.greeting import (
+    VERSION,
+    VERSION_MIN,
+    Accepted,
+    Failed,
+    Hello,
+    Proof,
+    Welcome,
+)
 from headrace.wire.messages import Message, Reply
 from headrace.wire.msgpack import Buffer
 from headrace.wire.proof import NONCE_SIZE, client_mac, matches, node_mac
@@ -133,17 +141,19 @@ class Link:
     def _greet(self) -> None:
         deadline = time.monotonic() + CONNECT_SECONDS
         nonce = secrets.token_bytes(NONCE_SIZE)
-        welcome, _ = self._exchange(Hello(VERSION, VERSION, self._release, nonce), (), deadline)
+        hello = Hello(VERSION_MIN, VERSION, self._release, nonce)
+        welcome, _ = self._exchange(hello, (), deadline)
         if not isinstance(welcome, Welcome):
             raise BadFrame(f"expected Welcome, found {type(welcome).__name__}")
         self.body_size_max = welcome.body_size_max
         if not welcome.needs_proof:
             return
         token = _token(self._token_file)
-        proof = Proof(client_mac(token, nonce, welcome.nonce))
+        nonces, version = (nonce, welcome.nonce), welcome.version
+        proof = Proof(client_mac(token, *nonces, version=version))
         accepted, _ = self._exchange(proof, (), deadline)
         mac = accepted.mac if isinstance(accepted, Accepted) else b""
-        if not matches(mac, node_mac(token, nonce, welcome.nonce)):
+        if not matches(mac, node_mac(token, *nonces, version=version)):
             raise Unauthorized("the node does not know the token", hint="Check the address")
 
     def _exchange(
