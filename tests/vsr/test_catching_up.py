@@ -91,7 +91,7 @@ def test_nothing_of_a_peers_new_life_is_counted_before_that_life_is_durable():
     scene.filters.append(lambda *_: False)
     scene.ask(9).run(20)
     commit, head = state.commit, state.log.head
-    past = (state.boots[peer],)
+    past = (vm.Start(state.lives[peer], state.boots[peer]),)
 
     def of_its_new_life(message: vm.Message[Entry]) -> vm.Envelope[Entry]:
         life = state.seen[peer] + (state.boots[peer] != 12345)

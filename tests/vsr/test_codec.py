@@ -56,7 +56,7 @@ def samples() -> list[vm.Message[Entry]]:
 
 
 def envelope(message: vm.Message[Entry]) -> vm.Envelope[Entry]:
-    return vm.Envelope(ReplicaId(1), 2**62, 3, 4, 10**15, message, (7, 2**62))
+    return vm.Envelope(ReplicaId(1), 2**62, 3, 4, 10**15, message, (vm.Start(6, 2**62),))
 
 
 def test_there_is_a_sample_of_each_kind_in_the_order_of_its_number():

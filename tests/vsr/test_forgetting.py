@@ -6,7 +6,7 @@ from tests.vsr.test_catching_up import backups_of
 from tests.vsr.test_divergence import a_group, leader_of, packet_to
 
 from headrace.journal.superblock import decode, encode
-from headrace.model.ids import BOOTS_MAX, Op, ReplicaId, View
+from headrace.model.ids import STARTS_MAX, Op, ReplicaId, View
 from headrace.sim.cluster_scene import Scene
 from headrace.storage.memory import MemoryDisk
 from headrace.vsr import messages as vm
@@ -66,43 +66,59 @@ def test_a_vote_is_not_counted_if_another_voter_knows_that_its_giver_forgot():
     )
     gave = vm.Peer(ReplicaId(2), 7, 40)
     assert not _is_past(gave, vote)
-    assert not _is_past(gave._replace(life=8, boot=42, past=(39, 40, 41)), vote)
+    first, known, last = vm.Start(4, 39), vm.Start(7, 40), vm.Start(8, 41)
+    assert not _is_past(gave._replace(life=9, boot=42, past=(first, known, last)), vote)
     assert _is_past(gave._replace(life=6), vote)
-    assert _is_past(gave._replace(life=9, boot=42, past=(39, 41)), vote), "a copy"
+    assert _is_past(gave._replace(life=9, boot=42, past=(first, last)), vote), "a copy"
     assert _is_past(gave._replace(life=9, boot=42), vote), "made anew"
+    assert not _is_past(gave._replace(life=9, boot=42, past=(last,)), vote), "too far back"
     assert not _is_past(vm.Peer(ReplicaId(1), 1, 50), vote), "of whom it knows nothing"
 
 
-def boots_of(scene: Scene) -> list[tuple[int, ...]]:
+def starts_of(scene: Scene) -> list[tuple[tuple[int, int], ...]]:
     copies = [host.disk.content("superblock.a") for host in scene.hosts]
     found = [decode(data, "superblock.a") for data in copies]
     assert [encode(one) for one in found] == copies
-    return [one.boots for one in found]
+    return [one.starts for one in found]
 
 
 def test_each_start_has_a_number_that_is_durable_before_anything_is_said():
     scene = Scene()
-    made = boots_of(scene)
+    made = starts_of(scene)
     scene.filters.append(lambda *_: False)
     scene.boot().run(10)
-    started = boots_of(scene)
+    started = starts_of(scene)
     assert [one[:-1] for one in started] == made
-    assert [host.state.boot for host in scene.hosts] == [one[-1] for one in started]
+    assert [host.state.boot for host in scene.hosts] == [one[-1][1] for one in started]
     assert [host.state.past for host in scene.hosts] == made
-    assert len({number for one in started for number in one}) == 6
+    assert len({boot for one in started for _, boot in one}) == 6
 
 
-def test_a_peer_that_slept_through_more_starts_than_are_kept_has_them_catch_up_again():
+def test_a_peer_that_slept_through_more_starts_than_are_named_counts_the_newest():
     scene = a_group()
     away, often = backups_of(scene)
     scene.crash(away)
-    for _ in range(BOOTS_MAX + 1):
+    for _ in range(STARTS_MAX + 1):
         scene.crash(often).boot(often).run(100)
-    assert len(boots_of(scene)[often]) == BOOTS_MAX
-    scene.run(400).boot(away).run(2500)
-    assert all(host.state.may_vote for host in scene.hosts)
+    assert len(starts_of(scene)[often]) == STARTS_MAX
+    scene.run(400).boot(away).run(600)
     assert scene.hosts[away].state.boots[often] == scene.hosts[often].state.boot
-    assert scene.hosts[away].state.dropped["of an earlier life"] > 0
+    assert scene.hosts[away].state.dropped["of an earlier life"] == 0
+
+
+def test_who_caught_up_again_is_not_accused_by_one_that_knows_an_older_life():
+    scene = Scene(5).boot().run(600).register().ask(1).run(60)
+    old, gone, *_ = backups_of(scene)
+    scene.crash(gone, power=False)
+    copy = scene.hosts[gone].disk.clone()
+    scene.boot(gone).run(400).crash(old)
+    scene.crash(gone).boot(gone).run(400).crash(gone)
+    scene.restore(gone, copy).boot(gone).run(900)
+    assert scene.hosts[gone].state.may_vote
+    life = scene.hosts[gone].state.life
+    scene.boot(old).run(900)
+    assert all(host.state.may_vote for host in scene.hosts)
+    assert scene.hosts[gone].state.life == life
 
 
 def test_what_is_known_of_a_peer_is_durable():

@@ -7,7 +7,7 @@ import pytest
 from tests.vsr.test_codec import IDENTITY, an_entry, envelope, samples
 
 from headrace.journal.entry import seal
-from headrace.model.ids import BOOTS_MAX, OP_MAX, GroupId, Op, ReplicaId, View
+from headrace.model.ids import OP_MAX, STARTS_MAX, GroupId, Op, ReplicaId, View
 from headrace.sim.cluster_codec import decode_packet, encode_packet
 from headrace.sim.cluster_scene import Scene
 from headrace.vsr import messages as vm
@@ -61,7 +61,7 @@ def test_each_flaw_is_named():
         "sender out of range": replace(packet, sender=ReplicaId(3)),
         "life out of range": replace(packet, life=9, sequence=8),
         "wall out of range": replace(packet, wall=2**63),
-        "past out of range": replace(packet, past=(1,) * (BOOTS_MAX + 1)),
+        "past out of range": replace(packet, past=(vm.Start(1, 1),) * (STARTS_MAX + 1)),
         "boot out of range": replace(packet, message=vm.Amnesia(5, 6, 7, 0)),
         "op out of range": replace(packet, message=replace(samples()[1], op=-1)),
         "entries do not chain": replace(packet, message=replace(samples()[0], entries=entries)),

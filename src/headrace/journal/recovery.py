@@ -41,7 +41,7 @@ from headrace.journal.snapshot import SnapshotFiles, snapshot_name
 from headrace.journal.spare import Spares
 from headrace.journal.superblock import NAMES, Superblock, SuperblockFile
 from headrace.journal.survey import Survey, survey
-from headrace.model.ids import BOOTS_MAX, OP_MAX, Identity, Op
+from headrace.model.ids import OP_MAX, STARTS_MAX, Identity, Op
 from headrace.storage.atomic import is_leftover
 from headrace.storage.full import is_full
 from headrace.storage.quarantine import set_aside
@@ -170,7 +170,7 @@ def _make(
     superblock.write(
         recovering=options.forgotten or options.lost,
         suspect=(Op(1), OP_MAX) if options.lost else None,
-        boots=_boots(superblock.current, options),
+        starts=_starts(superblock.current, options),
     )
     rooms.spares.ensure()
     machine.restore(None)
@@ -180,11 +180,11 @@ def _make(
     return group, RecoveryReport(is_new=True, file_count=1)
 
 
-def _boots(known: Superblock, options: Options) -> tuple[int, ...]:
+def _starts(known: Superblock, options: Options) -> tuple[tuple[int, int], ...]:
     """Name this start beside those before: peers ask whether it descends from one they know."""
     if known.identity.is_solo:
         return ()
-    return (*known.boots, options.new_id() % OP_MAX + 1)[-BOOTS_MAX:]
+    return (*known.starts, (known.sequence + 1, options.new_id() % OP_MAX + 1))[-STARTS_MAX:]
 
 
 @dataclass(slots=True)
@@ -231,7 +231,7 @@ class _Recovery:
             suspect=plan.suspect,
             commit=max(superblock.current.commit, plan.commit),
             recovering=plan.is_recovering,
-            boots=_boots(known, self.options),
+            starts=_starts(superblock.current, self.options),
         )
         self._finish(group)
         return group, RecoveryReport(

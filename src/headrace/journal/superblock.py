@@ -64,7 +64,7 @@ class Superblock:
     clean_head: Op | None = None  # the last stop was clean, with this head
     peers: tuple[tuple[ReplicaId, int], ...] = ()  # highest sequence seen of each peer
     recovering: bool = False  # what it once promised is not known: it must not vote yet
-    boots: tuple[int, ...] = ()  # drawn at each start, oldest first; none if it is alone
+    starts: tuple[tuple[int, int], ...] = ()  # sequence and boot, oldest first; none if alone
     peer_boots: tuple[tuple[ReplicaId, int], ...] = ()  # of each peer, the newest
     gave_up: tuple[View, Op] | None = None  # in this view the operator gave up from this op on
 
@@ -94,7 +94,7 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     clean_head: int | None
     peers: tuple[tuple[int, int], ...]
     recovering: bool
-    boots: tuple[int, ...] = ()
+    starts: tuple[tuple[int, int], ...] = ()
     peer_boots: tuple[tuple[int, int], ...] = ()
     gave_up: tuple[int, int] | None = None
 
@@ -167,7 +167,7 @@ def encode(superblock: Superblock) -> bytes:
             clean_head=superblock.clean_head,
             peers=superblock.peers,
             recovering=superblock.recovering,
-            boots=superblock.boots,
+            starts=superblock.starts,
             peer_boots=superblock.peer_boots,
             gave_up=superblock.gave_up,
         )
@@ -255,7 +255,8 @@ def _check_identity(found: Identity, expected: Identity, path: str) -> None:
 def _from_record(record: _Record) -> Superblock | Flaw:
     """Turn plain numbers into a record, or say which of them cannot be."""
     numbers = [record.group, record.replica, record.sequence, record.view, record.log_view]
-    numbers += [record.commit, record.checkpoint_op, record.previous_op, *record.boots]
+    numbers += [record.commit, record.checkpoint_op, record.previous_op]
+    numbers += [number for start in record.starts for number in start]
     numbers += record.gave_up or ()
     if min(numbers) < 0 or max(numbers) > OP_MAX or not record.replica < record.replica_count:
         return Flaw("superblock record", "numbers from 0", numbers)
@@ -290,7 +291,7 @@ def _from_record(record: _Record) -> Superblock | Flaw:
         clean_head=_op(record.clean_head),
         peers=tuple((ReplicaId(peer), seen) for peer, seen in record.peers),
         recovering=record.recovering,
-        boots=record.boots,
+        starts=record.starts,
         peer_boots=tuple((ReplicaId(peer), boot) for peer, boot in record.peer_boots),
         gave_up=None if gave_up is None else (View(gave_up[0]), Op(gave_up[1])),
     )

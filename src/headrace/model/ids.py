@@ -11,7 +11,7 @@ GroupId = NewType("GroupId", int)  # 0 is the metadata group, 1.. are the shards
 ReplicaId = NewType("ReplicaId", int)  # a replica's place among the voters, from 0
 
 OP_MAX = Op(2**63 - 1)  # stands for an end that nobody knows
-BOOTS_MAX = 32  # starts of one replica that a peer may sleep through and know it still
+STARTS_MAX = 32  # of its newest starts, that a replica with peers keeps and names
 CLUSTER_ID_SIZE = 16
 
 

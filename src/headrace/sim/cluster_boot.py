@@ -42,7 +42,7 @@ Found = list[tuple[Op, vm.Header | None, bytes | None]]
 def member_of(group: Group, report: RecoveryReport, slots: int) -> Member[Entry]:
     """Make the replica that continues what `recover` found."""
     journal, block = group.journal, group.superblock.current
-    *past, boot = block.boots or (1,)
+    *past, (_, boot) = block.starts or ((0, 1),)
     identity, found = journal.identity, _found(group, report)
     anchor = journal.ring.watermark if found else journal.durable
     tip = _anchor_checksum(group, anchor, found)
@@ -71,7 +71,7 @@ def member_of(group: Group, report: RecoveryReport, slots: int) -> Member[Entry]
         recovering=block.recovering,
         syncing_to=block.syncing_to,
         sequence=block.sequence,
-        past=tuple(past),
+        past=tuple(vm.Start(*one) for one in past),
         gave_up=block.gave_up,
         peers=_peers(block),
         timestamp=max((one.timestamp for _, one, _ in found if one), default=0),

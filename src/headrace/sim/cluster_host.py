@@ -437,7 +437,7 @@ class Host:
             commit=max(current.commit, min(job.commit, durable)),
             peers=tuple((one.replica, one.life) for one in job.peers),
             peer_boots=tuple((one.replica, one.boot) for one in job.peers),
-            boots=job.boots,
+            starts=tuple(map(tuple, job.starts)),
             gave_up=job.gave_up,
             recovering=job.recovering,
             syncing_to=job.syncing_to,

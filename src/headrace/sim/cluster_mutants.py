@@ -192,7 +192,8 @@ def _remember_at_once(self: Any, envelope: Any) -> None:
 
 
 def _descends_always(self: Any, envelope: Any) -> Any:
-    known = self.state.boots[envelope.sender]
+    state, sender = self.state, envelope.sender
+    known = messages.Start(state.lives[sender], state.boots[sender])
     return _on_message(self, replace(envelope, past=(*envelope.past, known)))
 
 

@@ -15,7 +15,7 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from headrace.model.ids import ReplicaId
-from headrace.vsr.messages import E, Envelope, Exact, Message, Offer, Prepares
+from headrace.vsr.messages import E, Envelope, Exact, Message, Offer, Prepares, Start
 
 _CHECKSUM_SIZE: Final = 16
 PACKET_SIZE_MAX: Final = 80 * 1024 * 1024  # one commit group of 64 MiB, and its headers
@@ -30,7 +30,7 @@ _WITH_ENTRIES: Final = (Prepares, Exact, Offer)
 def _decoder(kind: Any) -> Any:  # noqa: ANN401 - the types of a union, one by one
     fields = kind[bytes] if kind in _WITH_ENTRIES else kind
     return msgspec.msgpack.Decoder(
-        tuple.__class_getitem__((*[int] * 5, tuple[int, ...], fields))
+        tuple.__class_getitem__((*[int] * 5, tuple[Start, ...], fields))
     )
 
 

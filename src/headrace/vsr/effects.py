@@ -9,7 +9,7 @@ from typing import Generic
 
 from headrace.errors import HeadraceError
 from headrace.model.ids import Op, ReplicaId, View
-from headrace.vsr.messages import E, Message, Name, Peer
+from headrace.vsr.messages import E, Message, Name, Peer, Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Persist:
     log_view: View
     commit: Op
     peers: tuple[Peer, ...]
-    boots: tuple[int, ...]  # ours, oldest first; the last one runs
+    starts: tuple[Start, ...]  # ours, oldest first; the last one runs
     recovering: bool
     syncing_to: Op | None
     gave_up: tuple[View, Op] | None  # what the operator gave up last

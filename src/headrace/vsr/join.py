@@ -7,7 +7,7 @@ holds everything up to the head that the primary of a view not below its witness
 named for this life.
 """
 
-from headrace.model.ids import BOOTS_MAX, Op, ReplicaId, View
+from headrace.model.ids import Op, ReplicaId, View
 from headrace.vsr import normal, repair, transfer, view_change
 from headrace.vsr.effects import Cut
 from headrace.vsr.messages import (
@@ -16,6 +16,7 @@ from headrace.vsr.messages import (
     E,
     GetStartView,
     Standing,
+    Start,
     StartView,
 )
 from headrace.vsr.state import State, Status
@@ -108,9 +109,8 @@ def on_amnesia(state: State[E], sender: ReplicaId, message: Amnesia) -> None:
         state.drop("amnesia of an earlier life")
         return
     state.recovering = True
-    if message.known not in state.past:
-        # It was ours, and we answer for it from now on: the next time it is no reason.
-        state.past = (*state.past, message.known)[-BOOTS_MAX:]
+    # Once we have caught up we answer for this life and all below it: the rest is no matter.
+    state.past = (Start(message.sequence, message.known),)
     state.answered = None
     state.standings.clear()
     state.refuse_all(f"replica {state.me} has forgotten what it promised")

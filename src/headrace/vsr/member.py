@@ -40,6 +40,7 @@ from headrace.vsr.messages import (
     Prepares,
     Request,
     Standing,
+    Start,
     StartView,
     StartViewChange,
 )
@@ -63,7 +64,7 @@ class Recovered:
     recovering: bool
     syncing_to: Op | None
     sequence: int
-    past: tuple[int, ...]
+    past: tuple[Start, ...]
     peers: Iterable[Peer]
     timestamp: int
     gave_up: tuple[View, Op] | None = None
@@ -128,9 +129,9 @@ class Member(Generic[E]):
     def _is_known(self, envelope: Envelope[E]) -> bool:
         """Listen to the newest life of each peer only; a new one is remembered first."""
         state, sender = self.state, envelope.sender
-        known = state.boots[sender]
-        if envelope.boot == known and envelope.life >= state.lives[sender]:
-            if envelope.life > state.lives[sender]:
+        boot, life = state.boots[sender], state.lives[sender]
+        if envelope.boot == boot and envelope.life >= life:
+            if envelope.life > life:
                 self._remember(envelope)
                 return False
             if sender in state.unsure:
@@ -139,11 +140,11 @@ class Member(Generic[E]):
             state.seen[sender] = max(state.seen[sender], envelope.sequence)
             state.clock.hear(sender, envelope.wall)
             return True
-        # A life that has not the one that we know in its past is of an old directory, or of
-        # a new one: what it promised since, or before, is forgotten.
-        if known and (envelope.life <= state.seen[sender] or known not in envelope.past):
+        # One that does not descend from the life that we know has forgotten what it promised.
+        peer = Peer(sender, envelope.life, envelope.boot, envelope.past)
+        if boot and (envelope.life <= state.seen[sender] or not peer.descends_from(life, boot)):
             state.drop("of an earlier life")
-            forgot = Amnesia(envelope.boot, envelope.life, state.seen[sender], known)
+            forgot = Amnesia(envelope.boot, envelope.life, state.seen[sender], boot)
             state.send(sender, forgot)
         else:
             self._remember(envelope)

@@ -113,13 +113,31 @@ class Vote(NamedTuple):
     nack: bool  # it was never durable here
 
 
+class Start(NamedTuple):
+    """One start of a replica's process."""
+
+    life: int
+    boot: int
+
+
 class Peer(NamedTuple):
     """What is durably known of a peer: its newest life that was listened to."""
 
     replica: ReplicaId
     life: int
     boot: int
-    past: tuple[int, ...] = ()  # boots of its lives before
+    past: tuple[Start, ...] = ()  # its starts before, oldest first
+
+    def descends_from(self, life: int, boot: int) -> bool:
+        """Tell whether it answers for what was promised in that life.
+
+        It is one of those before it, or below the first that it can name: what it forgot
+        since was made up for by catching up, or lies too far back to be told.
+        """
+        if boot in (0, self.boot):
+            return True
+        is_below = bool(self.past) and life < self.past[0].life
+        return is_below or any(boot == one.boot for one in self.past)
 
 
 class Name(NamedTuple):
@@ -318,4 +336,4 @@ class Envelope(Generic[E]):
     sequence: int  # of the superblock now
     wall: int  # microseconds
     message: Message[E]
-    past: tuple[int, ...] = ()  # boots of its lives before, oldest first
+    past: tuple[Start, ...] = ()  # its starts before this one, oldest first

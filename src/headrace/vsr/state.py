@@ -12,12 +12,21 @@ from enum import Enum
 from typing import Final, Generic
 
 from headrace.errors import HeadraceError, Unknown
-from headrace.model.ids import BOOTS_MAX, Op, ReplicaId, View
+from headrace.model.ids import STARTS_MAX, Op, ReplicaId, View
 from headrace.vsr.clock import Clock
 from headrace.vsr.effects import Effect, Halt, Persist, Reply, Send
 from headrace.vsr.log import Log
 from headrace.vsr.merge import Merged
-from headrace.vsr.messages import DoViewChange, E, Header, Message, Offer, Peer, Request
+from headrace.vsr.messages import (
+    DoViewChange,
+    E,
+    Header,
+    Message,
+    Offer,
+    Peer,
+    Request,
+    Start,
+)
 from headrace.vsr.quorum import Quorum
 from headrace.vsr.timeouts import Timeouts
 
@@ -108,7 +117,7 @@ class State(Generic[E]):
     # Who is who.
     sequence: int = 0  # of our superblock
     life: int = 0  # our sequence when this life began
-    past: tuple[int, ...] = ()  # boots of our lives before, and of those that we forgot
+    past: tuple[Start, ...] = ()  # our starts before this one
     lives: list[int] = field(default_factory=list)  # of each peer, the newest; durable
     seen: list[int] = field(default_factory=list)  # highest sequence heard of each, this life
     boots: list[int] = field(default_factory=list)  # the process that we listen to; durable
@@ -215,7 +224,7 @@ class State(Generic[E]):
             log_view=self.log_view,
             commit=min(self.commit, self.log.whole),
             peers=tuple(self._peers()),
-            boots=(*self.past, self.boot)[-BOOTS_MAX:],
+            starts=(*self.past, Start(max(self.life, sequence_min), self.boot))[-STARTS_MAX:],
             recovering=self.recovering,
             syncing_to=self.syncing_to,
             gave_up=self.gave_up,

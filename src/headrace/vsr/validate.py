@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from headrace.model.ids import BOOTS_MAX, OP_MAX, Op, View
+from headrace.model.ids import OP_MAX, STARTS_MAX, Op, View
 from headrace.vsr.messages import (
     CHECKSUM_SIZE,
     HEADERS_MAX,
@@ -41,7 +41,10 @@ def flaw_of(envelope: Envelope[E], me: int, count: int, view: View, head: Op) ->
         return "life out of range"
     if not abs(envelope.wall) <= _COUNT_MAX:
         return "wall out of range"
-    if len(envelope.past) > BOOTS_MAX or not all(0 < one <= OP_MAX for one in envelope.past):
+    starts = envelope.past
+    if len(starts) > STARTS_MAX or not all(
+        0 < one <= OP_MAX for each in starts for one in each
+    ):
         return "past out of range"
     message = envelope.message
     return _flaw_of_numbers(message, view, head) or _flaw_of_body(message, count)

@@ -166,7 +166,7 @@ def decide(state: State[E]) -> None:
 def _is_past(voter: Peer, vote: DoViewChange) -> bool:
     """Another voter knows a later life of this one, or one that it does not descend from."""
     life, boot = vote.lives[voter.replica], vote.boots[voter.replica]
-    return life > voter.life or boot not in (0, voter.boot, *voter.past)
+    return life > voter.life or not voter.descends_from(life, boot)
 
 
 def _adopt(state: State[E], merged: Merged) -> None:
