@@ -191,3 +191,44 @@ def test_a_name_that_leaves_no_room_for_its_group_is_refused(tmp_path):
     a_definition(tmp_path, name="n" * 55)
     with pytest.raises(headrace.errors.BadConfig, match="at most 55"):
         a_definition(tmp_path, name="n" * 56)
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_query_that_has_read_all_shows_no_lag(spark, tmp_path, topic, once):
+    topic.append(rows(0, 50), partition=0)
+    frame = spark.readStream.format("headrace").option("topic", "shop/orders")
+    frame = frame.option("path", str(tmp_path / "data")).option("groupId", "billing").load()
+    writer = frame.writeStream.foreachBatch(lambda batch, _: batch.count())
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start() if once else writer.start()
+    try:
+        if once:
+            assert query.awaitTermination(60)
+        else:
+            query.processAllAvailable()
+            deadline = time.monotonic() + 20
+            while [one.lag_rows for one in lags_of(topic, "billing")] != [0]:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        (lag,) = lags_of(topic, "billing")
+        assert (lag.lag_rows, lag.lag_seconds, lag.state) == (0, 0, "caught up")
+        topic.append(rows(50, 60), partition=1)
+        if once:
+            (lag,) = lags_of(topic, "billing")
+            assert lag.lag_rows == 10
+            assert lag.lag_seconds > 0
+    finally:
+        query.stop()
+
+
+def test_a_run_that_is_terminated_is_stopped_not_silent(tmp_path, topic):
+    topic.append(rows(0, 5))
+    command = [sys.executable, "-m", "headrace", "pipeline", "run", str(a_file(tmp_path))]
+    with subprocess.Popen(
+        [*command, "--master", "local[1]"], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline().startswith(b"version 1: rows 5")
+        process.terminate()
+        assert process.wait(60) == 0
+    (line,) = told("status", "--data", tmp_path / "data")["pipelines"]
+    assert (line["state"], line["note"]) == ("stopped", "")

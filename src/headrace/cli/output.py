@@ -104,15 +104,19 @@ def say(text: str) -> None:
 
 def confirm_name(what: str, name: str, *, yes: bool) -> None:
     """Have the name typed before something goes for ever. Cancelled if it is another."""
+    said, otherwise = f"This deletes {what} {name} for ever.", f"{what} {name} is not deleted"
+    typed(said, name, otherwise, yes=yes)
+
+
+def typed(said: str, name: str, otherwise: str, *, yes: bool) -> None:
+    """Say what will happen, and have a name typed. Cancelled, `otherwise`, if it is another."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Cancelled(
-            f"{what} {name} is not deleted", hint="Add --yes to do it without a question"
-        )
-    say(f"This deletes {what} {name} for ever. Type its name to go on:")
+        raise Cancelled(otherwise, hint="Add --yes to do it without a question")
+    say(f"{said} Type its name to go on:")
     if sys.stdin.readline().strip() != name:
-        raise Cancelled(f"{what} {name} is not deleted")
+        raise Cancelled(otherwise)
 
 
 def confirm(question: str, *, yes: bool) -> None:

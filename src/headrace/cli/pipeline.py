@@ -1,5 +1,6 @@
 """`headrace pipeline`: from a topic into a Delta table. Here are `check`, `run` and `clean`."""
 
+import signal
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +9,7 @@ import typer
 
 from headrace.cli.output import Json, Shape, print_json, say, words
 from headrace.cli.pipeline_file import File, load
+from headrace.cli.pipeline_reset import reset
 from headrace.cli.pipeline_status import status
 from headrace.cli.pipeline_stop import stop
 
@@ -58,7 +60,7 @@ def register(app: typer.Typer) -> None:
     own = typer.Typer(
         help="Bring a topic into a Delta table, exactly once.", no_args_is_help=True
     )
-    for command in (check, run, status, stop, clean):
+    for command in (check, run, status, stop, reset, clean):
         own.command(command.__name__)(command)
     app.add_typer(own, name="pipeline")
 
@@ -101,7 +103,9 @@ def run(
     master: Master = "local[*]",
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline until it is stopped with Ctrl-C, or once. Nothing is lost either way.
+    """Run a pipeline until it is stopped, or once. Nothing is lost either way.
+
+    Ctrl-C and SIGTERM stop it at once, `headrace pipeline stop` after its current batch.
 
     Examples:
 
@@ -114,6 +118,7 @@ def run(
     definition, began = load(file), time.monotonic()
     _look_up(definition)
     rounds: list[Round] = []
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with opened(_spark(master), definition) as pipeline:
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
         try:

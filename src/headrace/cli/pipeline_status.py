@@ -27,8 +27,6 @@ HEADS = (
     "lag",
     "oldest unread",
     "last commit",
-    "version",
-    "table",
 )
 
 
@@ -196,7 +194,12 @@ def _status(definition: "Definition") -> PipelineStatus:
 
 
 def _print(lines: Iterable[PipelineLine]) -> None:
+    """Print a table, then where each writes to: paths are long, and would fold a table."""
     print_table(HEADS, [_cells(line) for line in lines])
+    typer.echo()
+    for line in lines:
+        version = "" if line.version is None else f", version {line.version}"
+        typer.echo(f"{line.name}: table {line.table or 'not told'}{version}")
     for line in lines:
         if line.note:
             say(f"{line.name}: {line.note}")
@@ -211,8 +214,6 @@ def _cells(line: PipelineLine) -> list[str]:
         "?" if line.lag_rows is None else shown_rows(line.lag_rows),
         "?" if line.lag_seconds is None else shown_seconds(line.lag_seconds),
         _ago(line.last_commit),
-        "" if line.version is None else str(line.version),
-        line.table or "?",
     ]
 
 

@@ -39,9 +39,10 @@ class ProofAnswer(Shape, frozen=True, kw_only=True):
     version: int
     acknowledged: int | None  # rows that the ledgers name; null without a ledger
     in_log: int
-    in_table: int
+    in_table: int  # rows that were judged: with --own-only without those of others
     compared: int
     not_compared: int
+    skipped: int  # rows that `pipeline reset` has left out
     columns: list[str]
     missing: int
     duplicated: int
@@ -73,6 +74,12 @@ def prove(
             help="The pipeline's file: run its transform again, on Spark, and compare rows.",
         ),
     ] = None,
+    own_only: Annotated[
+        bool,
+        typer.Option(
+            "--own-only", help="Judge the pipeline's rows alone: rows of others may be there."
+        ),
+    ] = False,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
@@ -95,11 +102,16 @@ def prove(
     """
     from headrace.spark.record import Source, look
 
+    if own_only and recompute is not None:
+        raise BadRequest(
+            "--own-only needs each row's place in the log, which --recompute does not use",
+            hint="Leave out one of both",
+        )
     with opened(data, address, timeout) as log:
         found = log.topic(topic)
         source = Source(_pipeline(table, pipeline), found.name, found.created)
         record = look(str(table.absolute()), source)
-        proof = _compared(found, record, recompute)
+        proof = _compared(found, record, recompute, own_only=own_only)
         lines = list(_lines(ledger or [], found))
         lost = _lost(lines, found)
     answer = _answer(proof, found.name, table, lines if ledger else None, lost)
@@ -107,16 +119,18 @@ def prove(
         print_json(answer)
     else:
         _tell(answer)
-    raise typer.Exit(_exit(answer))
+    raise typer.Exit(_exit(proof, lost))
 
 
-def _compared(topic: "headrace.Topic", record: "Record", recompute: Path | None) -> "Proof":
+def _compared(
+    topic: "headrace.Topic", record: "Record", recompute: Path | None, *, own_only: bool
+) -> "Proof":
     from headrace.spark.prove import prove as compare
 
     if recompute is not None:
         return _recomputed(record, recompute)
     with words().status("comparing …") as status:
-        for proof in compare(topic, record):
+        for proof in compare(topic, record, own_only=own_only):
             status.update(f"comparing: {proof.compared:,} rows")
     return proof
 
@@ -142,12 +156,12 @@ def _recomputed(record: "Record", file: Path) -> "Proof":
             return recompute(pipeline, record)
 
 
-def _exit(answer: ProofAnswer) -> Exit:
-    if answer.grade == "not provable":
+def _exit(proof: "Proof", lost: int) -> Exit:
+    if proof.grade == "not provable":
         return Exit.NOT_SHOWN
-    if not answer.holds:
+    if proof.is_wrong or lost:
         return Exit.INTEGRITY
-    return Exit.NOT_SHOWN if answer.not_compared else Exit.OK
+    return Exit.NOT_SHOWN if proof.not_compared or proof.skipped else Exit.OK
 
 
 def _pipeline(table: Path, given: str | None) -> str:
@@ -215,6 +229,7 @@ def _answer(
         in_table=proof.in_table,
         compared=proof.compared,
         not_compared=proof.not_compared,
+        skipped=proof.skipped,
         columns=list(proof.columns),
         **{str(kind): count for kind, count in proof.counts.items()},
         lost=lost,
@@ -245,7 +260,8 @@ def _tell(answer: ProofAnswer) -> None:
         return
     told = [] if answer.acknowledged is None else [f"{answer.acknowledged:,} acknowledged"]
     told += [f"{answer.in_log:,} in the log", f"{answer.in_table:,} in the table"]
-    sign = " = " if len({part.split()[0] for part in told}) == 1 else ", "
+    is_equal = len({part.split()[0] for part in told}) == 1 and not answer.skipped
+    sign = " = " if is_equal else ", "
     print_line = f"{sign.join(told)} at version {answer.version}"
     counts = f"{answer.missing:,} missing, {answer.duplicated:,} duplicated, "
     counts += f"{answer.changed:,} changed, {answer.foreign:,} foreign"
@@ -256,6 +272,8 @@ def _tell(answer: ProofAnswer) -> None:
         typer.echo(f"  {one.kind}: {place}" + (f", {one.note}" if one.note else ""))
     if answer.lost:
         typer.echo(f"  lost: {answer.lost:,} rows that a ledger names are not in the log")
+    if answer.skipped:
+        typer.echo(f"  skipped by reset: {answer.skipped:,} rows of the log")
     if answer.not_compared:
         say(f"{answer.not_compared:,} rows were trimmed from the log: not compared")
     say(f"grade: {answer.grade}; columns compared: {', '.join(answer.columns) or 'none'}")

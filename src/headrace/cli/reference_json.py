@@ -21,6 +21,7 @@ from headrace.cli.pipeline import (
     PipelineCleaned,
     PipelineRan,
 )
+from headrace.cli.pipeline_reset import PipelineReset
 from headrace.cli.pipeline_status import PipelineList, PipelineStatus
 from headrace.cli.pipeline_stop import PipelineStopped
 from headrace.cli.produce import Produced
@@ -50,6 +51,7 @@ SHAPES: Final[dict[str, type[Shape]]] = {
     "inspect superblock": FileShape,
     "pipeline check": PipelineChecked,
     "pipeline clean": PipelineCleaned,
+    "pipeline reset": PipelineReset,
     "pipeline run": PipelineRan,
     "pipeline status": PipelineStatus,
     "pipeline status --data": PipelineList,

@@ -3,7 +3,8 @@
 The table is read by its file list and plain Parquet, not by the code that wrote it. Each row
 has its place in the log beside it (`_hr_partition`, `_hr_offset`), so every offset of the
 recorded ranges must be there once, and every column that both have must be equal. Rows that the
-log has trimmed are counted as not compared.
+log has trimmed are counted as not compared. Rows that a reset has skipped are counted, too: log
+and table are not equal then, and that is nobody's error.
 
     identity       every column of the table is one of the topic's: rows are compared whole
     lineage        some columns are computed: their values are not judged, places and others are
@@ -31,6 +32,8 @@ from headrace.spark.record import Record
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
 WINDOW: Final = 200_000  # rows that are compared at a time
+NOWHERE: Final = -1  # the partition and offset of a row that has none
+_FILE: Final = "__filename"  # what pyarrow calls the file of a row
 SHOWN_MAX: Final = 20  # findings of a kind that are told one by one
 
 
@@ -65,21 +68,32 @@ class Finding:
 
 @dataclass(slots=True)
 class Proof:
-    """What was found. It holds if all was compared and nothing is wrong."""
+    """What was found. It holds if nothing is wrong, and nothing was skipped."""
 
     grade: Grade
     version: int  # of the table
     in_log: int = 0  # rows of the recorded ranges that the log has
-    in_table: int = 0
+    in_table: int = 0  # rows of the table that are judged
     compared: int = 0
     not_compared: int = 0  # rows that the log has trimmed
+    skipped: int = 0  # rows that a reset has left out
     columns: tuple[str, ...] = ()  # whose values were compared
+    own_only: bool = False  # rows of others are counted, and may be there
     findings: list[Finding] = field(default_factory=list)
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
 
     @property
+    def is_wrong(self) -> bool:
+        """Rows are not as they should be, and nobody asked for it."""
+        return any(
+            count
+            for kind, count in self.counts.items()
+            if not (self.own_only and kind == Kind.FOREIGN)
+        )
+
+    @property
     def holds(self) -> bool:
-        return self.grade != Grade.NOT_PROVABLE and not any(self.counts.values())
+        return self.grade != Grade.NOT_PROVABLE and not self.is_wrong and not self.skipped
 
     def add(self, kind: Kind, partition: int, offsets: Sequence[int], note: str = "") -> None:
         """Note what is wrong with rows, those side by side as one."""
@@ -89,8 +103,13 @@ class Proof:
                 self.findings.append(Finding(kind, partition, start, end, note))
 
 
-def prove(topic: "headrace.Topic", record: Record) -> Iterator[Proof]:
-    """Compare, window by window; the last proof given is the whole one."""
+def prove(
+    topic: "headrace.Topic", record: Record, *, own_only: bool = False
+) -> Iterator[Proof]:
+    """Compare, window by window; the last proof given is the whole one.
+
+    With `own_only` the pipeline's rows alone are judged: others may add rows of their own.
+    """
     table = record.table
     rows = _Table.of(table)
     version = table.version()
@@ -105,17 +124,19 @@ def prove(topic: "headrace.Topic", record: Record) -> Iterator[Proof]:
         and topic.schema.field(name).type.equals(rows.schema.field(name).type)
     ]
     proof = Proof(Grade.IDENTITY if alike == own else Grade.LINEAGE, version)
-    proof.columns = tuple(alike)
+    proof.columns, proof.own_only = tuple(alike), own_only
     bounds = {each.partition: each for each in topic.bounds()}
-    for number, end in record.ends.items():
-        first = record.firsts[number]
-        retained = max(first, bounds[number].first) if number in bounds else end
-        proof.not_compared += max(0, min(retained, end) - first)
-        for start in range(retained, end, WINDOW):
-            _compare(proof, topic, rows, number, start, min(start + WINDOW, end))
-            yield proof
-    _look_for_foreign(proof, rows, record.firsts, record.ends)
-    proof.in_table = rows.data.count_rows()
+    ranges = {number: record.ranges(number) for number in record.ends}
+    for number, recorded in ranges.items():
+        proof.skipped += record.skipped(number)
+        for first, end in recorded:
+            retained = max(first, bounds[number].first) if number in bounds else end
+            proof.not_compared += max(0, min(retained, end) - first)
+            for start in range(retained, end, WINDOW):
+                _compare(proof, topic, rows, number, start, min(start + WINDOW, end))
+                yield proof
+    _look_for_foreign(proof, rows, ranges)
+    proof.in_table = rows.data.count_rows() - proof.counts[Kind.FOREIGN] * own_only
     yield proof
 
 
@@ -213,22 +234,26 @@ def _both_nan(one: object, other: object) -> bool:
 
 
 def _look_for_foreign(
-    proof: Proof, rows: _Table, firsts: Mapping[int, int], ends: Mapping[int, int]
+    proof: Proof, rows: _Table, ranges: Mapping[int, Sequence[tuple[int, int]]]
 ) -> None:
     """Find rows whose place is in no recorded range, or that have none."""
     ours = pc.scalar(False)
-    for number, end in ends.items():
-        offset = pc.field(OFFSET)
-        inside = (offset >= firsts[number]) & (offset < end)
-        ours |= (pc.field(PARTITION) == number) & inside
+    for number, recorded in ranges.items():
+        for start, end in recorded:
+            inside = (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
+            ours |= (pc.field(PARTITION) == number) & inside
     nowhere = pc.field(PARTITION).is_null() | pc.field(OFFSET).is_null()
-    found = rows.where(~ours | nowhere, [PARTITION, OFFSET])
-    for row in found.to_pylist():
-        partition, offset = row[PARTITION], row[OFFSET]
-        if partition is None or offset is None:
-            proof.add(Kind.FOREIGN, -1, [-1], "a row without its place in the log")
-        else:
-            proof.add(Kind.FOREIGN, partition, [offset], "a place that was never recorded")
+    found = rows.where(~ours | nowhere, [PARTITION, OFFSET, _FILE]).to_pylist()
+    lost = [row[_FILE] for row in found if None in (row[PARTITION], row[OFFSET])]
+    for path in sorted(set(lost)):
+        note = f"{lost.count(path):,} without a place in the log, in {Path(path).name}"
+        proof.add(Kind.FOREIGN, NOWHERE, [NOWHERE] * lost.count(path), note)
+    elsewhere: dict[int, list[int]] = {}
+    for row in found:
+        if None not in (row[PARTITION], row[OFFSET]):
+            elsewhere.setdefault(row[PARTITION], []).append(row[OFFSET])
+    for partition, offsets in sorted(elsewhere.items()):
+        proof.add(Kind.FOREIGN, partition, offsets, "places that were never recorded")
 
 
 def _stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -4,6 +4,8 @@
     txn headrace:<pipeline>:<topic>:<created>:count          partitions that were recorded
     txn headrace:<pipeline>:<topic>:<created>:<partition>    where its next row is
     txn headrace:<pipeline>:<topic>:<created>:<partition>+   where its first row was
+    txn …:<partition>:skips                                  ranges that resets have skipped
+    txn …:<partition>:skip<number>:start, …:end              each of them
 
 The table is made with the first two at 0. Each commit of the pipeline has all of them, so that
 two drivers that commit at once always conflict. They outlive compaction, checkpoints and the
@@ -70,6 +72,23 @@ class DataFile:
     stats: str
 
 
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """One file that the table shall not have any more."""
+
+    path: str  # as the table names it
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pipeline goes on, and what its table has."""
+
+    firsts: Mapping[int, int]
+    ends: Mapping[int, int]
+    skips: Mapping[int, Sequence[tuple[int, int]]]
+
+
 @dataclass(slots=True)
 class Record:
     """One look at the table, and the handle it was taken with."""
@@ -80,6 +99,20 @@ class Record:
     ends: dict[int, int]  # the next row of each partition that was recorded
     count: int  # partitions that were recorded
     firsts: dict[int, int]  # where the table begins in each of them
+    skips: dict[int, list[tuple[int, int]]]  # start and end of what resets left out
+
+    def ranges(self, partition: int) -> list[tuple[int, int]]:
+        """Return which rows of a partition the table has: from its first on, without skips."""
+        start, found = self.firsts[partition], []
+        for skip_start, skip_end in self.skips.get(partition, ()):
+            found.append((start, skip_start))
+            start = skip_end
+        found.append((start, self.ends[partition]))
+        return [(start, end) for start, end in found if start < end]
+
+    def skipped(self, partition: int) -> int:
+        """Return how many rows of a partition resets have left out."""
+        return sum(end - start for start, end in self.skips.get(partition, ()))
 
     def start_of(self, partition: int, first: int) -> int:
         """Return where a partition goes on.
@@ -103,17 +136,44 @@ class Record:
         self, files: Sequence[DataFile], starts: Mapping[int, int], ends: Mapping[int, int]
     ) -> bool:
         """Add the files and the new ends, all or nothing. False: somebody was faster."""
-        now = int(time.time() * 1_000)
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(one.path, one.size, {}, now, True, one.stats) for one in files
-        ]
         firsts = {each: self.firsts.get(each, start) for each, start in starts.items()}
-        numbers = {
+        return self._commit(files, [], self._numbers(firsts, ends))
+
+    def restart(
+        self, files: Sequence[DataFile], removed: Sequence[Removed], after: Place
+    ) -> bool:
+        """Have the pipeline go on elsewhere, all or nothing. False: somebody committed.
+
+        The numbers may go back: a table takes what its newest commit says.
+        """
+        numbers = self._numbers(after.firsts, after.ends)
+        for partition in after.ends:
+            skips = after.skips.get(partition, ())
+            numbers[self.source.of(f"{partition}:skips")] = len(skips)
+            for number, (start, end) in enumerate(skips):
+                numbers[self.source.of(f"{partition}:skip{number}:start")] = start
+                numbers[self.source.of(f"{partition}:skip{number}:end")] = end
+        return self._commit(files, removed, numbers)
+
+    def _numbers(self, firsts: Mapping[int, int], ends: Mapping[int, int]) -> dict[str, int]:
+        return {
             self.source.own: self.number + 1,
             self.source.of("count"): len(ends),
             **{self.source.of(each): end for each, end in ends.items()},
             **{self.source.of(f"{each}+"): first for each, first in firsts.items()},
         }
+
+    def _commit(
+        self,
+        files: Sequence[DataFile],
+        removed: Sequence[Removed],
+        numbers: Mapping[str, int],
+    ) -> bool:
+        now = int(time.time() * 1_000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.path, one.size, {}, now, True, one.stats) for one in files
+        ]
+        actions += [RemoveAction(one.path, True, now, one.size, {}) for one in removed]
         said = [Transaction(name, number, now) for name, number in numbers.items()]
         before = self.table.version()
         try:
@@ -179,7 +239,25 @@ def look(path: str, source: Source) -> Record:
     found = {each: table.transaction_version(source.of(each)) for each in range(count)}
     ends = {each: end for each, end in found.items() if end is not None}
     firsts = {each: table.transaction_version(source.of(f"{each}+")) or 0 for each in ends}
-    return Record(source, table, number, ends, count, firsts)
+    skips = {each: _skips(table, source, each) for each in ends}
+    return Record(source, table, number, ends, count, firsts, skips)
+
+
+def _skips(table: DeltaTable, source: Source, partition: int) -> list[tuple[int, int]]:
+    """Return what resets have left out of a partition, in order."""
+    count = table.transaction_version(source.of(f"{partition}:skips")) or 0
+    found = []
+    for number in range(count):
+        start = table.transaction_version(source.of(f"{partition}:skip{number}:start"))
+        end = table.transaction_version(source.of(f"{partition}:skip{number}:end"))
+        if start is None or end is None:
+            raise RecordLost(
+                f"{table.table_uri} does not say which rows of partition {partition} a reset "
+                "has skipped",
+                hint="It was rewritten by something else. Do not run this pipeline",
+            )
+        found.append((start, end))
+    return found
 
 
 def create(path: str, source: Source, schema: pa.Schema) -> Record:

@@ -1,0 +1,168 @@
+"""A pipeline goes on elsewhere: forward past rows, or back over a table without its rows.
+
+The table is the only checkpoint, so a reset is one conditional commit to it, which says what
+became of the rows in between:
+
+    forward     rows are left out, recorded as skipped; a proof counts them, and says so
+    truncate    the pipeline's rows leave the table in the same commit; it begins anew
+
+To go back over a table that keeps its rows would bring them twice, and is refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+import headrace
+from headrace.errors import BadRequest
+from headrace.spark.prove import OFFSET, PARTITION
+from headrace.spark.record import DataFile, Place, Record, Removed, local_path
+from headrace.spark.worker.files import writer
+
+Places = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a reset would do."""
+
+    before: Places  # the next row of each partition
+    after: Place
+    deleted: int = 0  # rows that leave the table
+    kept: int = 0  # rows of others, which stay
+    again: int = 0  # rows of the log that were brought, and will be once more
+    gone: int = 0  # rows of the log that were brought, and will not be
+    skipped: int = 0  # rows of the log that were not brought, and will not be
+    removed: tuple[Removed, ...] = ()
+    mixed: tuple[str, ...] = ()  # removed files with rows of others, which are written anew
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.removed) or self.before != self.after.ends
+
+
+def planned(
+    record: Record, bounds: "Mapping[int, headrace.Bounds]", places: Places, *, truncate: bool
+) -> Plan:
+    """Return what a reset to `places` would do. BadRequest if it is no place to go on from."""
+    before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
+    for number, each in bounds.items():
+        if not each.first <= places[number] <= each.end:
+            raise BadRequest(
+                f"partition {number} has no offset {places[number]} to go on from",
+                hint=f"The log has {each.first} to {each.end} of it",
+            )
+    if truncate:
+        return _truncated(record, before, places)
+    return _forward(record, before, places)
+
+
+def carry_out(record: Record, plan: Plan) -> bool:
+    """Do it, all or nothing. False: somebody committed to the table since it was planned."""
+    files = list(_rest(record, plan.mixed))
+    return record.restart(files, plan.removed, plan.after)
+
+
+def _forward(record: Record, before: Places, places: Places) -> Plan:
+    for number, place in places.items():
+        if place < before[number]:
+            raise BadRequest(
+                f"rows {place} to {before[number] - 1} of partition {number} are in the table, "
+                "and would be there twice",
+                hint="Add --truncate to delete the pipeline's rows in the same commit",
+            )
+    if not record.number:  # nothing was brought: the table begins there
+        return Plan(before, Place(places, places, {}), skipped=_sum(places, before))
+    skips = {
+        number: _with(record.skips.get(number, []), before[number], place)
+        for number, place in places.items()
+    }
+    firsts = {number: record.firsts.get(number, before[number]) for number in places}
+    return Plan(before, Place(firsts, places, skips), skipped=_sum(places, before))
+
+
+def _with(known: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    """Add a range to those that were skipped. One that begins where the last ends widens it."""
+    if start == end:
+        return list(known)
+    if known and known[-1][1] == start:
+        return [*known[:-1], (known[-1][0], end)]
+    return [*known, (start, end)]
+
+
+def _sum(places: Places, before: Places) -> int:
+    return sum(max(0, place - before[number]) for number, place in places.items())
+
+
+def _truncated(record: Record, before: Places, places: Places) -> Plan:
+    removed, mixed, deleted, kept = [], [], 0, 0
+    for path, size, own, others in _files(record):
+        deleted, kept = deleted + own, kept + others
+        if own or not others:
+            removed.append(Removed(path, size))
+        if own and others:
+            mixed.append(path)
+    brought = [
+        (start, end, places.get(number, end))
+        for number in record.ends
+        for start, end in record.ranges(number)
+    ]
+    return Plan(
+        before,
+        Place(places, places, {}),
+        deleted=deleted,
+        kept=kept,
+        again=sum(max(0, end - max(start, place)) for start, end, place in brought),
+        gone=sum(max(0, min(end, place) - start) for start, end, place in brought),
+        skipped=_sum(places, before),
+        removed=tuple(removed),
+        mixed=tuple(mixed),
+    )
+
+
+def _files(record: Record) -> Iterator[tuple[str, int, int, int]]:
+    """Give each file of the table: its path, its size, rows of ours, rows of others."""
+    own = _own(record)
+    for each in pa.table(record.table.get_add_actions(flatten=True)).to_pylist():
+        rows = _rows(record, each["path"])
+        row_count = rows.count_rows()
+        own_count = row_count if own is None else rows.count_rows(filter=own)
+        yield each["path"], each["size_bytes"], own_count, row_count - own_count
+
+
+def _own(record: Record) -> pc.Expression | None:
+    """Return which rows are the pipeline's; None where no row says, and all are taken so."""
+    schema = pa.schema(record.table.schema().to_arrow())
+    if not {PARTITION, OFFSET} <= set(schema.names):
+        return None
+    found = pc.scalar(False)
+    for number in record.ends:
+        for start, end in record.ranges(number):
+            inside = (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
+            found |= (pc.field(PARTITION) == number) & inside
+    return found & pc.field(PARTITION).is_valid() & pc.field(OFFSET).is_valid()
+
+
+def _rows(record: Record, path: str) -> Any:  # noqa: ANN401 - a dataset, untyped there
+    root = Path(local_path(record.table.table_uri))
+    schema = pa.schema(record.table.schema().to_arrow())
+    return ds.dataset([str(root / path)], schema=schema, format="parquet")
+
+
+def _rest(record: Record, mixed: Sequence[str]) -> Iterator[DataFile]:
+    """Write what others have in files that go, and give the new files."""
+    own = _own(record)
+    root = local_path(record.table.table_uri)
+    schema = pa.schema(record.table.schema().to_arrow())
+    write = writer(root, schema.serialize().to_pybytes())
+    for path in mixed:
+        assert own is not None
+        others = ~own | pc.field(PARTITION).is_null() | pc.field(OFFSET).is_null()
+        for written in write(_rows(record, path).to_batches(filter=others)):
+            for row in written.to_pylist():
+                yield DataFile(row["path"], row["size"], row["row_count"], row["stats"])

@@ -1,0 +1,219 @@
+"""A pipeline goes on elsewhere in one commit, and the proof knows what became of the rows."""
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.cli.terminal import Terminal
+from tests.spark.conftest import rows
+from tests.spark.test_pipeline import a_definition, ids, run, table_of
+from tests.spark.test_pipeline_status import a_file, a_report, told
+from tests.spark.test_prove import prove, recomputed
+
+from headrace.spark import reports
+from headrace.spark.definition import load
+from headrace.spark.pipeline import OFFSET, PARTITION, opened
+from headrace.spark.record import Place, look
+from headrace.spark.reset import carry_out, planned
+
+
+@pytest.fixture
+def filled(spark, tmp_path, topic):
+    """A table with rows 0 to 99, from both partitions."""
+    topic.append(rows(0, 60), partition=0)
+    topic.append(rows(60, 100), partition=1)
+    run(spark, a_definition(tmp_path))
+    return tmp_path / "table"
+
+
+def append_foreign(table, *numbers):
+    schema = DeltaTable(str(table)).to_pyarrow_table().schema
+    none = [None] * len(numbers)
+    extra = {"id": list(numbers), "name": none, PARTITION: none, OFFSET: none}
+    write_deltalake(str(table), pa.table(extra, schema=schema), mode="append")
+
+
+def a_record(pipeline):
+    return look(pipeline.definition.table, pipeline.source)
+
+
+def test_a_truncated_table_is_filled_again_and_proven(spark, tmp_path, topic, filled):
+    found = told("reset", a_file(tmp_path), "--truncate", "--yes")
+    assert (found["changed"], found["version"]) == (True, 2)
+    assert (found["deleted"], found["again"], found["gone"], found["skipped"]) == (
+        100,
+        100,
+        0,
+        0,
+    )
+    assert ids(tmp_path) == []
+    assert sum(each.lag for each in topic.cursors("pipeline.orders")) == 100
+    assert {each.hold for each in topic.cursors("pipeline.orders")} == {True}
+    assert prove(tmp_path)[1]["in_table"] == 0
+    assert recomputed(spark, a_file(tmp_path)).in_log == 0
+    assert [each.row_count for each in run(spark, a_definition(tmp_path))] == [100]
+    assert ids(tmp_path) == list(range(100))
+    assert prove(tmp_path)[0] == 0
+
+
+def test_rows_of_others_stay_even_in_a_file_with_ours(spark, tmp_path, filled):
+    append_foreign(filled, 1_000, 1_001)
+    DeltaTable(str(filled)).optimize.compact()  # now one file has both
+    append_foreign(filled, 1_002)
+    found = told("reset", a_file(tmp_path), "--truncate", "--yes")
+    assert (found["deleted"], found["kept"]) == (100, 3)
+    assert ids(tmp_path) == [1_000, 1_001, 1_002]
+    run(spark, a_definition(tmp_path))
+    assert ids(tmp_path) == [*range(100), 1_000, 1_001, 1_002]
+    assert (prove(tmp_path)[0], prove(tmp_path, "--own-only")[0]) == (6, 0)
+
+
+def test_a_table_without_lineage_is_emptied_whole(spark, tmp_path, topic):
+    topic.append(rows(0, 10), partition=0)
+    changes = {"sql": "select id, name from source", "lineage": False}
+    run(spark, a_definition(tmp_path, **changes))
+    with opened(spark, a_definition(tmp_path, **changes)) as pipeline:
+        plan = planned(a_record(pipeline), pipeline.desk.bounds(), {0: 0, 1: 0}, truncate=True)
+        assert (plan.deleted, plan.kept) == (10, 0)
+        assert carry_out(a_record(pipeline), plan)
+        list(pipeline.run(once=True))
+    assert ids(tmp_path) == list(range(10))
+
+
+def test_going_back_over_rows_that_stay_is_refused(tmp_path, filled):
+    said = told("reset", a_file(tmp_path), "--to", "earliest", "--yes", code=2)
+    assert "rows 0 to 59 of partition 0 are in the table, and would be there twice" in said
+    assert "--truncate" in said
+    assert DeltaTable(str(filled)).version() == 1
+
+
+def test_rows_that_are_skipped_are_never_called_equal(spark, tmp_path, topic, filled):
+    topic.append(rows(100, 130), partition=0)
+    found = told("reset", a_file(tmp_path), "--to", "latest", "--yes")
+    assert (found["skipped"], found["deleted"]) == (30, 0)
+    topic.append(rows(130, 140), partition=0)
+    run(spark, a_definition(tmp_path))
+    assert ids(tmp_path) == [*range(100), *range(130, 140)]
+    code, proof = prove(tmp_path)
+    assert (code, proof["holds"], proof["skipped"], proof["missing"]) == (7, False, 30, 0)
+    assert (proof["compared"], proof["in_table"]) == (110, 110)
+    table = DeltaTable(str(filled))
+    table.optimize.compact()
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    assert prove(tmp_path)[1]["skipped"] == 30
+    again = recomputed(spark, a_file(tmp_path))
+    assert (again.skipped, again.is_wrong, again.holds) == (30, False, False)
+    table.delete("id = 135")
+    assert prove(tmp_path)[0] == 6
+
+
+def test_a_row_in_a_skipped_range_is_foreign(tmp_path, topic, filled):
+    topic.append(rows(100, 130), partition=0)
+    told("reset", a_file(tmp_path), "--to", "latest", "--yes")
+    schema = table_of(tmp_path).schema
+    extra = {"id": [70], "name": ["x"], PARTITION: [0], OFFSET: [70]}
+    write_deltalake(str(filled), pa.table(extra, schema=schema), mode="append")
+    code, found = prove(tmp_path)
+    assert (code, found["foreign"], found["findings"][0]["start"]) == (6, 1, 70)
+
+
+def test_skips_that_follow_one_another_are_one(spark, tmp_path, topic, filled):
+    with opened(spark, load(a_file(tmp_path))) as pipeline:
+        for end in (70, 80):
+            topic.append(rows(0, 10), partition=0)
+            bounds = pipeline.desk.bounds()
+            places = {n: each.end for n, each in bounds.items()}
+            assert carry_out(
+                a_record(pipeline),
+                planned(a_record(pipeline), bounds, places, truncate=False),
+            )
+            assert a_record(pipeline).skips == {0: [(60, end)], 1: []}
+        topic.append(rows(0, 10), partition=0)
+        pipeline.round()
+        topic.append(rows(0, 10), partition=0)
+        bounds = pipeline.desk.bounds()
+        places = {n: each.end for n, each in bounds.items()}
+        plan = planned(a_record(pipeline), bounds, places, truncate=False)
+        assert carry_out(a_record(pipeline), plan)
+        assert a_record(pipeline).skips[0] == [(60, 80), (90, 100)]
+        assert a_record(pipeline).ranges(0) == [(0, 60), (80, 90)]
+
+
+def test_a_driver_that_is_about_to_commit_loses_to_a_reset(spark, tmp_path, topic, filled):
+    topic.append(rows(100, 130), partition=0)
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+
+        def on_step(step):
+            if step == "after files":
+                pipeline.on_step = lambda step: None
+                bounds = pipeline.desk.bounds()
+                record = a_record(pipeline)
+                plan = planned(record, bounds, {0: 0, 1: 0}, truncate=True)
+                assert carry_out(record, plan)
+
+        pipeline.on_step = on_step
+        assert pipeline.round() is None
+        assert pipeline.lost == 1
+        list(pipeline.run(once=True))
+    assert ids(tmp_path) == list(range(130))
+    assert prove(tmp_path)[0] == 0
+
+
+def test_a_reset_that_somebody_overtakes_changes_nothing(spark, tmp_path, filled):
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+        record = a_record(pipeline)
+        plan = planned(record, pipeline.desk.bounds(), {0: 0, 1: 0}, truncate=True)
+        append_foreign(filled, 1_000)
+        assert not carry_out(record, plan)
+    assert ids(tmp_path) == [*range(100), 1_000]
+
+
+def test_a_reset_while_it_runs_is_refused(tmp_path, log, filled):
+    reports.tell(reports.make(log), a_report(host="far", pid=7))
+    said = told("reset", a_file(tmp_path), "--truncate", "--yes", code=2)
+    assert "orders runs on far, process 7" in said
+    assert "headrace pipeline stop orders" in said
+
+
+def test_the_name_is_asked_for(tmp_path, filled):
+    said = told("reset", a_file(tmp_path), "--truncate", code=1)
+    assert "pipeline orders is not reset" in said
+    for typed, code in (("others", 1), ("orders", 0)):
+        with Terminal("pipeline", "reset", str(a_file(tmp_path)), "--truncate") as terminal:
+            terminal.read_until("Type its name to go on", 60)
+            terminal.press(f"{typed}\n")
+            assert terminal.wait() == code
+    assert DeltaTable(str(filled)).version() == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "no place is said"),
+        (("--to", "soon"), "'soon' is no place"),
+        (("--to", '{"0": 61}'), "partition 0 has no offset 61"),
+        (("--to", '{"7": 1}'), "has no partition 7"),
+    ],
+)
+def test_a_place_that_cannot_be_is_told(tmp_path, filled, words, said):
+    assert said in told("reset", a_file(tmp_path), *words, "--yes", code=2)
+
+
+def test_what_would_happen_is_told_and_not_done(tmp_path, topic, filled):
+    topic.trim(20, partition=0, past_hold=True)
+    found = told("reset", a_file(tmp_path), "--truncate", "--dry-run")
+    assert (found["changed"], found["deleted"]) == (False, 100)
+    assert (found["again"], found["gone"]) == (80, 20)  # the log has 20 no more
+    assert ids(tmp_path) == list(range(100))
+    found = told("reset", a_file(tmp_path), "--to", '{"1": 40}', "--yes")
+    assert (found["changed"], found["version"]) == (False, 1)  # it is there already
+
+
+def test_a_lost_record_of_skips_is_told(spark, tmp_path, filled):
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+        record = a_record(pipeline)
+        record._commit([], [], {record.source.of("0:skips"): 1})
+        with pytest.raises(Exception, match="does not say which rows of partition 0"):
+            a_record(pipeline)
+        assert record.restart([], [], Place({0: 0, 1: 0}, {0: 0, 1: 0}, {}))
+        assert a_record(pipeline).skips == {0: [], 1: []}
