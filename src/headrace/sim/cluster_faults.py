@@ -93,7 +93,8 @@ class Faults:
     oracles: Oracles
     world: Any  # the simulation: it tells the time and calls later
     damaged: set[int] = field(default_factory=set)
-    zones: dict[int, str] = field(default_factory=dict)  # which files of each are damaged
+    # Which files of each are damaged, and which copy of its superblock stays good.
+    zones: dict[int, tuple[str, str]] = field(default_factory=dict)
     saved: dict[int, tuple[int, MemoryDisk]] = field(default_factory=dict)  # life, copy
     is_over: bool = False
 
@@ -397,20 +398,22 @@ class Faults:
         paths = [path for path in host.disk.files() if path.startswith(only)]
         paths = [path for path in paths if "spare" not in path and "quarantine" not in path]
         if self.swarm.is_safe:
-            if self.zones.get(host.me) == "snapshots/":
+            drawn = self.rng.choice(ZONES), self.rng.choice(NAMES)
+            is_first = host.me not in self.zones
+            zone, copy = self.zones.setdefault(host.me, drawn)
+            if zone == "snapshots/" and not is_first:
                 return None  # the other one must stay good
-            zone = self.zones.setdefault(host.me, self.rng.choice(ZONES))
             snapshots = sorted(path for path in paths if path.startswith("snapshots/"))
-            has_other = len(snapshots) > 1 and _falls_back(host)
-            kept = {NAMES[1], *(snapshots[:-1] if has_other else snapshots)}
+            has_other = len(snapshots) > 1 and _falls_back(host, copy)
+            kept = {copy, *(snapshots[:-1] if has_other else snapshots)}
             paths = [path for path in paths if path.startswith(zone) and path not in kept]
         paths = [path for path in paths if host.disk.content(path)]
         return self.rng.choice(paths) if paths else None
 
 
-def _falls_back(host: Host) -> bool:
+def _falls_back(host: Host, copy: str) -> bool:
     """Tell whether the journal leads from an older snapshot to the newest one."""
-    block = decode(host.disk.content(NAMES[1]), NAMES[1])
+    block = decode(host.disk.content(copy), copy)
     return isinstance(block, Superblock) and block.previous_op < block.checkpoint.op
 
 
