@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import assert_never
 
+from headrace.doctor.lone import LoneState, LoneTask, check_lone
 from headrace.doctor.segments import SegmentState, SegmentTask, check_segment
 from headrace.doctor.sight import Sight
 from headrace.errors import HeadraceError
@@ -51,8 +52,8 @@ class CarryState:
     entry_count: int = 0
 
 
-Task = SegmentTask | CarryTask
-State = SegmentState | CarryState
+Task = SegmentTask | CarryTask | LoneTask
+State = SegmentState | CarryState | LoneState
 
 
 def check(task: Task) -> State:
@@ -62,6 +63,8 @@ def check(task: Task) -> State:
             return check_segment(task)
         case CarryTask():
             return check_carry(task)
+        case LoneTask():
+            return check_lone(task)
         case _:
             assert_never(task)
 
@@ -119,9 +122,19 @@ def _alone(task: Task) -> State:
         try:
             return pool.submit(check, task).result()
         except BrokenProcessPool:
-            if isinstance(task, SegmentTask):
-                return SegmentState(task.name, _DIED)
+            return _died(task)
+
+
+def _died(task: Task) -> State:
+    match task:
+        case SegmentTask():
+            return SegmentState(task.name, _DIED)
+        case CarryTask():
             return CarryState(task.name, _DIED)
+        case LoneTask():
+            return LoneState(task.name, _DIED)
+        case _:
+            assert_never(task)
 
 
 def _pool(worker_count: int) -> ProcessPoolExecutor:
