@@ -99,6 +99,15 @@ def _outcome(account: Account) -> str:
     return f"{missing}, and what is said above" if account.lost else missing
 
 
+def _homes(one: PartitionAccount) -> str:
+    """Say from which files a partition was put together."""
+    names = {"segments": "segments", "carry": "carry files", "journal": "the journal"}
+    found = [
+        f"{one.homes[key]:,} from {name}" for key, name in names.items() if key in one.homes
+    ]
+    return ", ".join(found)
+
+
 def _partition_lines(one: PartitionAccount) -> list[tuple[str, ...]]:
     """Return a line for each range, in the order of the old log."""
     name = (one.topic, str(one.partition))
@@ -115,6 +124,9 @@ def _partition_lines(one: PartitionAccount) -> list[tuple[str, ...]]:
     if not found:
         return [(*name, "none", "none", "")]
     lines = [line for _, line in sorted(found)]
+    if one.is_rebuilt:
+        said = "; ".join(text for text in (lines[0][-1], _homes(one)) if text)
+        lines[0] = (*lines[0][:-1], said)
     if len(lines) > _SHOWN_MAX:
         more = f"and {len(lines) - _SHOWN_MAX:,} more ranges, in salvage.json"
         lines = [*lines[:_SHOWN_MAX], (*name, more, "", "")]

@@ -1,8 +1,12 @@
 """The account of a salvage: which old rows are which new ones, and which are missing."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+
+from headrace.doctor.timeline import Doubt
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -43,6 +47,8 @@ class PartitionAccount(msgspec.Struct, frozen=True):
     missing: list[Gone]
     cursors: list[CursorMoved]
     unsure_from: int | None  # from this old offset on, offsets are the least they can be
+    homes: dict[str, int]  # rows by where they were read: segments, carry, journal
+    is_rebuilt: bool  # without a snapshot
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -72,15 +78,25 @@ class Account(msgspec.Struct, frozen=True):
 class Tally:
     """Counts one partition while its rows are written."""
 
-    unsure_from: int | None
+    doubts: Sequence[Doubt] = ()
     next: int = 0  # the next new offset
     ranges: list[Range] = field(default_factory=list)
     missing: list[Gone] = field(default_factory=list)
+    homes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, start: int, end: int) -> None:
+    @property
+    def unsure_from(self) -> int | None:
+        """The first old offset that may have been a higher one."""
+        unsure = [one.old_start for one in self.ranges if not one.is_exact]
+        return min(unsure, default=None)
+
+    def add(self, start: int, end: int, home: str) -> None:
         """Count old rows that became the next new ones."""
         assert not self.ranges or start >= self.ranges[-1].old_end
-        is_exact = self.unsure_from is None or start < self.unsure_from
+        is_exact = not any(
+            one.start <= start and (one.end is None or start < one.end) for one in self.doubts
+        )
+        self.homes[home] += end - start
         first, self.next = self.next, self.next + end - start
         last = self.ranges[-1] if self.ranges else None
         if last is not None and (last.old_end, last.is_exact) == (start, is_exact):

@@ -81,6 +81,10 @@ class Entries:
             or any(op in ruin.places for ruin in self.ruins.values())
         )
 
+    def is_journaled(self, op: Op) -> bool:
+        """Say whether the journal has this entry, as far as is known."""
+        return op in self.journal or op in self.strays
+
     def header(self, op: Op) -> Header | None:
         """Return the header of an entry, checked by its own checksum."""
         found = self.journal.get(op)

@@ -25,7 +25,7 @@ from headrace.journal.snapshot import snapshot_name
 from headrace.journal.superblock import NAMES, Superblock, decode
 from headrace.model.ids import OP_MAX, Op
 
-_STATE = "the state at that op: cursors, and which entries belong to which rows"
+_STATE = "the state at that op: cursors, writers, and what was trimmed or purged"
 
 
 @dataclass(slots=True)

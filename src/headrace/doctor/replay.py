@@ -7,7 +7,7 @@ nothing tells is said: from there on, offsets of the old log are counted as if n
 there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from headrace.doctor.entries import Entries
@@ -29,7 +29,7 @@ from headrace.partition.operations import (
     Schema,
     SetSchema,
 )
-from headrace.partition.results import Refused
+from headrace.partition.results import Refused, Result
 from headrace.partition.state import Partition, Piece, Unplaced, Writer, Written
 
 
@@ -101,12 +101,13 @@ class ShardReplay:
     entries: Entries
     metadata: MetadataState | None
     done: Replayed
+    watch: Callable[[Entry, Result], None] | None = None  # hears of each op that was applied
 
-    def run(self, tip: bytes, *, stop_at_hole: bool = False) -> Replayed:
-        """Apply every op above the snapshot, whose checksum is `tip`."""
+    def run(self, tip: bytes | None, *, stop_at_hole: bool = False) -> Replayed:
+        """Apply every op above the state; `tip` is the checksum of its newest, if known."""
         base = Op(self.done.expected - 1)
         lost = {one.op: one for one in self.entries.scan.faulty if one.op > base}
-        known: bytes | None = tip
+        known = tip
         for op in sorted({*self.entries.ops(base), *lost}):
             header = self.entries.header(op)
             if header is None and op in lost:
@@ -141,6 +142,8 @@ class ShardReplay:
             return False
         self._smooth(entry.header)
         result = self.done.machine.apply(entry)
+        if self.watch is not None:
+            self.watch(entry, result)
         if isinstance(result, Refused) and self.done.holes:
             if entry.header.operation == APPEND:
                 self.done.placeless_count += entry.header.row_count

@@ -21,8 +21,10 @@ import msgspec
 from headrace.doctor.account import Account
 from headrace.doctor.deep import Task, check_all, size_of
 from headrace.doctor.examine import Tell, look_at_log, say_nothing, segment_tasks
-from headrace.doctor.log_words import LogSight
+from headrace.doctor.log_words import LogSight, metadata_findings, uncounted
+from headrace.doctor.lone import LoneState
 from headrace.doctor.new_log import make
+from headrace.doctor.rebuild import lone_tasks, rebuild
 from headrace.doctor.rooms import REPORT_NAME, strangers
 from headrace.doctor.segments import SegmentState
 from headrace.doctor.sight import Sight, kept_still
@@ -58,6 +60,7 @@ def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
         place = _prepared(source, target)
         log = look_at_log(root, who, tell)
         try:
+            _rebuild(log, tell)
             states = _checked(log, tell)
             account = _written(log, states, place / UNFINISHED, tell)
         except DiskFull as error:
@@ -158,6 +161,26 @@ def _move(place: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _rebuild(log: LogSight, tell: Tell) -> None:
+    """Give each shard without a usable snapshot the state that its files still tell."""
+    lost = [shard for shard in log.shards.values() if shard.replayed is None]
+    tasks = {number: lone_tasks(shard) for number, shard in enumerate(lost)}
+    wanted: list[Task] = [task for some in tasks.values() for task in some]
+    total, done = sum(map(size_of, wanted)), 0
+
+    def count(size: int) -> None:
+        nonlocal done
+        done += size
+        tell("reading segments", done, total)
+
+    found = dict(check_all(wanted, count))
+    is_complete = log.metadata is not None and not any(uncounted(metadata_findings(log)))
+    for number, shard in enumerate(lost):
+        states = [found[task] for task in tasks[number]]
+        own = [one for one in states if isinstance(one, LoneState)]
+        rebuild(shard, log.names.metadata, is_complete, own)
 
 
 def _checked(log: LogSight, tell: Tell) -> States:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from headrace.doctor.entries import Entries
 from headrace.doctor.group import GroupSight
+from headrace.doctor.lone import LoneState
 from headrace.doctor.replay import Replayed, ShardReplay, pieces_of
 from headrace.doctor.sight import Sight
+from headrace.doctor.timeline import Doubt
 from headrace.errors import HeadraceError
 from headrace.journal.entry import Header, root
 from headrace.journal.snapshot import Snapshot
@@ -29,6 +31,20 @@ from headrace.partition.store import CARRY, QUARANTINE, SEGMENTS
 
 
 @dataclass(slots=True)
+class Rebuilt:
+    """What is to be said of a state that was put together without a snapshot."""
+
+    base: Op  # the journal has what follows
+    doubts: dict[int, list[Doubt]] = field(default_factory=dict)  # by namespace
+    below: dict[int, int] = field(default_factory=dict)  # by namespace: what is under it?
+    undecided: dict[int, int] = field(default_factory=dict)  # staged rows, by topic
+    untimed_count: int = 0  # rows whose time of publishing is not known
+    placeless_count: int = 0  # rows that are readable, and for which there is no place
+    unreadable: list[Op] = field(default_factory=list)  # carried entries that are rotten
+    writer_count: int = 0  # that go on in the journal, and whose beginnings are not known
+
+
+@dataclass(slots=True)
 class ShardSight:
     """Everything that is known of a shard."""
 
@@ -41,6 +57,9 @@ class ShardSight:
     older: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)  # by life
     bad_states: dict[Op, str] = field(default_factory=dict)  # whole, yet no state of a shard
     drained: Op = Op(0)  # the newest op that a start does not keep in its journal
+    # Segments that were read alone, by life and then by offset, where the state was rebuilt.
+    lone: dict[tuple[int, int], list[LoneState]] = field(default_factory=dict)
+    rebuilt: Rebuilt | None = None
 
     @property
     def segments(self) -> Sight:

@@ -236,7 +236,9 @@ class ShardWords:
             )
 
     def _unnamed(self) -> Iterator[Finding]:
-        """Find segments and carry files that no snapshot names."""
+        """Find segments and carry files that no snapshot names, if there is one to name any."""
+        if not self.shard.kept and self.shard.group.refusal is not None:
+            return
         identity = self.shard.group.identity
         known = set(self.shard.named_segments()) | {
             info_of(one, identity).name

@@ -2,18 +2,22 @@
 
 Each row has at most three homes: a piece, whose entry is in the journal or a carry file; a
 segment, in its place, under another's name, or set aside; and an older snapshot's memory of the
-entries that a segment was made of. The first home that proves itself gives the row. Offsets
-only rise, so that no row can be given twice.
+entries that a segment was made of. The first home that proves itself gives the row. Where the
+state was rebuilt without a snapshot, segments that nothing names give what no entry has.
+Offsets only rise, so that no row can be given twice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.doctor.examine import segment_tasks
+from headrace.doctor.lone import LoneState
 from headrace.doctor.segments import (
     SegmentState,
     SegmentTask,
@@ -34,8 +38,17 @@ from headrace.partition.segment import OFFSET, TIMESTAMP
 from headrace.partition.state import Partition, Piece, Run, Segment, Unplaced
 from headrace.storage.seam import Buffer
 
+_NOWHERE: Final = "in no file that can be read"
 # Of a new entry: no reader of the new log gets a larger piece than a producer would have made.
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
+
+
+class Home(StrEnum):
+    """Where rows were read."""
+
+    JOURNAL = "journal"
+    CARRY = "carry"
+    SEGMENT = "segments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,7 @@ class Salvaged:
     schema_id: int  # of the body
     rows: pa.RecordBatch  # the user's columns, in `schema_id`
     body: Buffer
+    home: Home = Home.SEGMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +88,47 @@ class Source:
 
     def steps(self) -> Iterator[Step]:
         """Give every retained row that can be proven, and every range that cannot."""
+        for step in self._known_steps():
+            if isinstance(step, Missing):
+                yield from self._alone(step)
+            else:
+                yield step
+
+    def _known_steps(self) -> Iterator[Step]:
         offset = self.partition.first
         for place in _places(self.partition):
             for step in self._steps_of(place):
                 clipped = _clipped(step, offset)
                 if clipped is None:
                     continue
-                if clipped.start > offset:  # never so by what states promise
-                    yield Missing(offset, clipped.start, "nothing says where they are")
+                if clipped.start > offset:  # only where the state was rebuilt
+                    yield Missing(offset, clipped.start, _NOWHERE)
                 yield clipped
                 offset = clipped.end
         if offset < self.partition.end:
-            yield Missing(offset, self.partition.end, "nothing says where they are")
+            yield Missing(offset, self.partition.end, _NOWHERE)
+
+    def _alone(self, missing: Missing, tried: frozenset[int] = frozenset()) -> Iterator[Step]:
+        """Give rows that the state does not place from segments that speak for themselves."""
+        offset, why = missing.start, missing.why
+        key = (self.partition.namespace, self.partition.created)
+        for one in self.shard.lone.get(key, []):
+            if id(one) in tried or one.first >= missing.end or one.end <= offset:
+                continue
+            if one.why:
+                why = f"segment: {one.why}"
+            for step in _lone_rows(one):
+                clipped = _clipped(step, offset, missing.end)
+                if clipped is None:
+                    continue
+                if clipped.start > offset:
+                    gap = Missing(offset, clipped.start, why)
+                    yield from self._alone(gap, tried | {id(one)})
+                yield clipped
+                offset = clipped.end
+            why = why if one.why and one.end > offset else missing.why
+        if offset < missing.end:
+            yield Missing(offset, missing.end, why)
 
     def _steps_of(self, place: Run | Segment) -> Iterator[Step]:
         if isinstance(place, Run):
@@ -113,7 +156,9 @@ class Source:
                 continue
             except Corrupt:
                 continue
-            yield from _salvaged(rows, piece.first, version, piece.timestamp, schema_id)
+            home = Home.JOURNAL if self.shard.entries.is_journaled(piece.op) else Home.CARRY
+            for one in _salvaged(rows, piece.first, version, piece.timestamp, schema_id):
+                yield replace(one, home=home)
             return
         yield Missing(piece.first, piece.end, why)
 
@@ -122,7 +167,7 @@ class Source:
         task, state = self.states[name]
         offset, why = segment.first, state.flaw
         try:
-            for rows in _proven_rows(task, state):
+            for rows in proven_rows(task, state):
                 start = Offset(rows.column(OFFSET)[0].as_py())
                 yield from self._older(segment, offset, start, why)
                 yield from _by_time(rows, start, segment.version)
@@ -176,7 +221,8 @@ def _elsewhere(shard: ShardSight, task: SegmentTask) -> Iterator[SegmentTask]:
                 yield replace(task, directory=room.path, name=name)
 
 
-def _proven_rows(task: SegmentTask, state: SegmentState) -> Iterator[pa.RecordBatch]:
+def proven_rows(task: SegmentTask, state: SegmentState) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a segment that a check found readable, proven once more."""
     if not state.readable:
         return
     storage = Sight(task.directory).open(task.name)
@@ -184,6 +230,16 @@ def _proven_rows(task: SegmentTask, state: SegmentState) -> Iterator[pa.RecordBa
         yield from rows_in(storage, task, state)
     finally:
         storage.close()
+
+
+def _lone_rows(one: LoneState) -> Iterator[Salvaged]:
+    """Give what can be proven of a segment that no state names."""
+    if one.task is None or one.state is None:
+        return
+    with suppress(Corrupt, OSError):  # it went bad since it was checked
+        for rows in proven_rows(one.task, one.state):
+            start = Offset(rows.column(OFFSET)[0].as_py())
+            yield from _by_time(rows, start, one.task.info.schema_id)
 
 
 def _places(partition: Partition) -> list[Run | Segment]:

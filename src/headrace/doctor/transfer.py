@@ -11,10 +11,12 @@ from headrace.doctor.examine import Tell
 from headrace.doctor.finding import Finding, count, ops
 from headrace.doctor.log_words import LogSight, log_findings, uncounted
 from headrace.doctor.new_log import NewLog
+from headrace.doctor.rebuild_words import rebuilt_losses, rebuilt_words
 from headrace.doctor.replay import Hole
 from headrace.doctor.segments import SegmentState, SegmentTask
 from headrace.doctor.shard import ShardSight
 from headrace.doctor.sources import Missing, Salvaged, Source
+from headrace.doctor.timeline import Doubt
 from headrace.doctor.topics import Plans, TopicPlan
 from headrace.errors import (
     CorruptFile,
@@ -85,7 +87,7 @@ class Transfer:
             self.new.cluster.identity.cluster.hex(),
             accounts,
             [*self.plans.lost, *_lost(self.log)],
-            self.plans.words,
+            [*self.plans.words, *_words(self.log)],
         )
 
     def _make_streams(self) -> None:
@@ -141,15 +143,15 @@ class Transfer:
         for each in topic.partitions:
             namespace = self.new.state.layout.pack(topic.stream_id, topic.id, each.id)
             source = None
-            unsure = None
+            doubts: list[Doubt] = []
             if each.id in plan.sources:
                 shard, partition = plan.sources[each.id]
                 states = self.states[shard.group.identity.group]
                 source = Source(shard, partition, schemas, states)
-                unsure = _unsure_from(shard, partition)
+                doubts = _doubts(shard, partition)
             found.append(
                 _Target(
-                    source, namespace, each.created, each.id, Tally(unsure), RowDigest(shape)
+                    source, namespace, each.created, each.id, Tally(doubts), RowDigest(shape)
                 )
             )
         return found
@@ -211,7 +213,7 @@ class Transfer:
             schema_id=step.schema_id,
             row_count=step.rows.num_rows,
         )
-        target.tally.add(step.start, step.end)
+        target.tally.add(step.start, step.end, step.home)
         newest = upgrade(step.rows, schemas.user(len(plan.schemas)))
         target.digest.update(placed(newest, Place(target.number, start, step.timestamp)))
 
@@ -234,6 +236,8 @@ class Transfer:
             tally.missing,
             moved,
             tally.unsure_from,
+            dict(tally.homes),
+            target.source is not None and target.source.shard.rebuilt is not None,
         )
 
     def _read_back(self, plan: TopicPlan, targets: list[_Target]) -> None:
@@ -269,9 +273,12 @@ def _first_version(plan: TopicPlan) -> int:
     return min(found, default=len(plan.schemas))
 
 
-def _unsure_from(shard: ShardSight, partition: Partition) -> int | None:
+def _doubts(shard: ShardSight, partition: Partition) -> list[Doubt]:
+    """Say which offsets may have been higher: by what replay met, and by what was rebuilt."""
     assert shard.replayed is not None
-    return shard.replayed.unsure.get(partition.namespace)
+    found = [] if shard.rebuilt is None else shard.rebuilt.doubts.get(partition.namespace, [])
+    unsure = shard.replayed.unsure.get(partition.namespace)
+    return found if unsure is None else [*found, Doubt(unsure, None)]
 
 
 def _lost(log: LogSight) -> Iterator[str]:
@@ -281,6 +288,7 @@ def _lost(log: LogSight) -> Iterator[str]:
     for number, shard in log.shards.items():
         where = f"{GROUPS}/{group_name(number)}/"
         own = [one for one in findings if one.file.startswith(where)]
+        yield from rebuilt_losses(where.rstrip("/"), shard, log.names)
         if shard.replayed is None:
             continue
         for hole in shard.replayed.holes:
@@ -290,6 +298,11 @@ def _lost(log: LogSight) -> Iterator[str]:
         if shard.replayed.placeless_count:
             rows = count(shard.replayed.placeless_count, "row")
             yield f"{where.rstrip('/')}: {rows} whose partition or writer nothing tells"
+
+
+def _words(log: LogSight) -> Iterator[str]:
+    for number, shard in log.shards.items():
+        yield from rebuilt_words(f"{GROUPS}/{group_name(number)}", shard, log.names)
 
 
 def _is_told(hole: Hole, one: Finding) -> bool:

@@ -1,0 +1,202 @@
+"""A shard without any snapshot is rebuilt from its files: every readable row, each once.
+
+What only the snapshots knew is said. The log is `long_log`; its journal begins late.
+"""
+
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+from tests.doctor import harm, logs, long_log
+from tests.doctor.long_log import AGAIN, ROWS, SHARD, SLOW, ids
+
+from headrace.doctor.examine import examine
+from headrace.doctor.salvage import salvage
+from headrace.journal.frame import PREFIX_SIZE
+
+STAGED = range(21, 27)  # in a/slow: published by an op that is drained, and nothing tells it
+_METADATA = "groups/00000"
+_ID_LEAF = 3  # behind the system's columns
+
+
+@pytest.fixture(scope="module")
+def long_logs(tmp_path_factory):
+    room = tmp_path_factory.mktemp("long")
+    done = long_log.fill(room / "stopped", room / "killed")
+    done[SLOW, 0] = [one for one in done[SLOW, 0] if one not in STAGED]
+    return room, done
+
+
+@pytest.fixture(params=["stopped", "killed"])
+def data(long_logs, tmp_path, request):
+    return logs.copy_of(long_logs[0] / request.param, tmp_path / "data")
+
+
+@pytest.fixture
+def lasting(long_logs, tmp_path):
+    return logs.copy_of(long_logs[0] / "killed", tmp_path / "data")
+
+
+@pytest.fixture
+def done(long_logs):
+    return dict(long_logs[1])
+
+
+def forget(log) -> None:
+    """Take all snapshots away."""
+    shutil.rmtree(log / SHARD / "snapshots")
+    (log / SHARD / "snapshots").mkdir()
+
+
+def rot_snapshots(log) -> None:
+    for path in (log / SHARD / "snapshots").iterdir():
+        harm.flip(path, path.stat().st_size // 2)
+
+
+def bytes_of(log) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in log.rglob("*") if path.is_file()}
+
+
+def rebuilt(log, tmp_path):
+    """Salvage, and see that the source stays as it is and the new log is healthy."""
+    before = bytes_of(log)
+    account = salvage(str(log), str(tmp_path / "new"))
+    assert bytes_of(log) == before
+    assert not account.is_whole
+    assert examine(str(tmp_path / "new"), deep=True).findings == []
+    return account, ids(tmp_path / "new")
+
+
+@pytest.mark.parametrize("harming", [forget, rot_snapshots], ids=["gone", "rotten"])
+def test_every_readable_row_comes_back_once_and_in_order(data, tmp_path, done, harming):
+    harming(data)
+    account, found = rebuilt(data, tmp_path)
+    assert found == done
+    assert not account.missing_count
+
+
+def test_the_account_says_what_was_read_where_and_what_is_in_doubt(lasting, tmp_path):
+    forget(lasting)
+    account, _ = rebuilt(lasting, tmp_path)
+    first = next(one for one in account.partitions if (one.topic, one.partition) == (ROWS, 0))
+    assert first.is_rebuilt
+    assert set(first.homes) == {"segments", "carry", "journal"}
+    assert sum(first.homes.values()) == first.rows
+    sealed = first.ranges[0]
+    assert (sealed.is_exact, sealed.old_end) == (True, first.homes["segments"])
+    assert first.unsure_from == sealed.old_end
+    assert any("cursors that were stored before op" in said for said in account.words)
+    assert any("trimmed or purged" in said for said in account.words)
+
+
+def test_staged_rows_of_which_nothing_tells_stay_out_and_are_counted(lasting, tmp_path):
+    forget(lasting)
+    account, found = rebuilt(lasting, tmp_path)
+    assert long_log.OPEN not in found[SLOW, 0]
+    rows = len(STAGED) + 3  # and those of the transaction that was never published
+    assert any(f"{rows} rows staged in transactions on {SLOW}" in one for one in account.lost)
+
+
+def test_a_transaction_is_published_where_a_segment_has_rows_of_it(lasting, tmp_path, done):
+    """Its rows in partition 1 are sealed, those in partition 0 are in a carry file alone."""
+    forget(lasting)
+    _, found = rebuilt(lasting, tmp_path)
+    assert found[ROWS, 0] == done[ROWS, 0]
+    shutil.rmtree(tmp_path / "new")
+    for path in sorted((lasting / SHARD / "segments").iterdir())[1:]:
+        path.unlink()
+    account, found = rebuilt(lasting, tmp_path)
+    assert len(found[ROWS, 0]) == len(done[ROWS, 0]) - 6
+    assert any(f"staged in transactions on {ROWS}" in said for said in account.lost)
+
+
+def test_no_row_of_a_deleted_topic_comes_into_the_one_made_anew(lasting, tmp_path, done):
+    forget(lasting)
+    _, found = rebuilt(lasting, tmp_path)
+    assert found[AGAIN, 0] == done[AGAIN, 0]
+    assert long_log.OLD_LIFE not in found[AGAIN, 0]
+
+
+def test_a_journal_is_enough_for_what_it_has(lasting, tmp_path, done):
+    forget(lasting)
+    for room in ("segments", "carry"):
+        shutil.rmtree(lasting / SHARD / room)
+    _, found = rebuilt(lasting, tmp_path)
+    for key, own in done.items():
+        assert found[key] == own[len(own) - len(found[key]) :]
+        assert found[key]
+
+
+def test_carry_files_are_enough_for_what_they_have(lasting, tmp_path, done):
+    forget(lasting)
+    for room in ("segments", "journal"):
+        shutil.rmtree(lasting / SHARD / room)
+    _, found = rebuilt(lasting, tmp_path)
+    assert found[SLOW, 0] == done[SLOW, 0][: len(found[SLOW, 0])]
+    assert len(found[SLOW, 0]) >= 26
+    for partition in (0, 1):
+        rows = found[ROWS, partition]
+        assert rows == sorted(set(rows))
+        assert set(rows) <= set(done[ROWS, partition])
+
+
+def test_segments_are_enough_for_what_they_have(lasting, tmp_path, done):
+    forget(lasting)
+    for room in ("carry", "journal"):
+        shutil.rmtree(lasting / SHARD / room)
+    account, found = rebuilt(lasting, tmp_path)
+    for _, partition, first, end in harm.segments(lasting):
+        assert found[ROWS, partition] == done[ROWS, partition][first:end]
+    assert all(each.is_exact for one in account.partitions for each in one.ranges)
+
+
+def test_a_rotten_segment_costs_its_own_rows_alone(lasting, tmp_path, done):
+    forget(lasting)
+    path, partition, first, end = harm.segments(lasting)[0]
+    column = pq.read_metadata(path).row_group(0).column(_ID_LEAF)
+    harm.flip(path, column.data_page_offset + column.total_compressed_size // 2)
+    account, found = rebuilt(lasting, tmp_path)
+    assert found[ROWS, partition] == done[ROWS, partition][end:]
+    assert found[ROWS, 1 - partition] == done[ROWS, 1 - partition]
+    (gone,) = [each for one in account.partitions for each in one.missing]
+    assert (gone.start, gone.end) == (first, end)
+    assert gone.why.startswith("segment: ")
+
+
+def test_a_rotten_journal_entry_is_read_from_the_carry_file(lasting, tmp_path, done):
+    forget(lasting)
+    carried = {op for _, file in harm.carries(lasting) for op in file.ops}
+    hit = next(one for one in harm.frames(lasting / SHARD) if one.header.op in carried)
+    harm.flip(hit.file, hit.position + PREFIX_SIZE + 300)
+    _, found = rebuilt(lasting, tmp_path)
+    assert found == done
+
+
+def test_a_segment_under_another_name_is_known_by_its_footer(lasting, tmp_path, done):
+    forget(lasting)
+    path, *_ = harm.segments(lasting)[0]
+    path.rename(path.with_name("1".rjust(16, "0") + "-7-" + path.name.split("-", 2)[2]))
+    _, found = rebuilt(lasting, tmp_path)
+    assert found[ROWS, 0] != done[ROWS, 0]  # same offsets, another partition: which is right?
+    shutil.rmtree(tmp_path / "new")
+    renamed = next(one for one in (lasting / SHARD / "segments").iterdir() if "-7-" in one.name)
+    renamed.rename(lasting / SHARD / "quarantine" / "set-aside.parquet")
+    _, found = rebuilt(lasting, tmp_path)
+    assert found == done
+
+
+def test_without_metadata_the_rows_of_segments_still_come(lasting, tmp_path, done):
+    forget(lasting)
+    for path in (lasting / _METADATA / "journal").glob("*.wal"):
+        path.write_bytes(b"")
+    account, found = rebuilt(lasting, tmp_path)
+    sealed = {len(own) for key, own in found.items() if key[0].startswith("salvaged/")}
+    assert {len(done[ROWS, 0]), len(done[ROWS, 1])} <= sealed
+    assert any("whose place or schema nothing tells" in said for said in account.lost)
+
+
+def test_the_doctor_calls_no_file_superfluous_when_no_snapshot_is_left(lasting):
+    forget(lasting)
+    found = examine(str(lasting))
+    assert {one.kind for one in found.damage} == {"snapshot-gone"}
+    assert not [one for one in found.notes if one.kind == "unnamed"]
