@@ -12,7 +12,14 @@ from tests.doctor.long_log import AGAIN, ROWS, SHARD, SLOW, ids
 
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import salvage
+from headrace.doctor.sight import Sight
+from headrace.doctor.who import who_is
+from headrace.journal.entry import seal
 from headrace.journal.frame import PREFIX_SIZE
+from headrace.model.ids import GroupId, Op, View
+from headrace.partition.operations import APPEND
+from headrace.partition.store import open_store
+from headrace.storage.file import FileDirectory
 
 STAGED = range(21, 27)  # in a/slow: published by an op that is drained, and nothing tells it
 _METADATA = "groups/00000"
@@ -170,6 +177,69 @@ def test_a_rotten_journal_entry_is_read_from_the_carry_file(lasting, tmp_path, d
     harm.flip(hit.file, hit.position + PREFIX_SIZE + 300)
     _, found = rebuilt(lasting, tmp_path)
     assert found == done
+
+
+def send_again(log, header) -> None:
+    """Let the log take an append a second time, as a producer sends it after a timeout."""
+    cluster = who_is(Sight.of(str(log))).cluster
+    assert cluster is not None
+    room = FileDirectory.open_root(str(log / SHARD), create=False)
+    store = open_store(room, cluster.of(GroupId(1)))
+    original = next(
+        file.read(header.op) for _, file in harm.carries(log) if header.op in file.ops
+    )
+    journal = store.group.journal
+    entry = seal(
+        journal.identity,
+        op=Op(journal.durable + 1),
+        parent=journal.tip,
+        view=View(0),
+        operation=APPEND,
+        timestamp=header.timestamp + 10**9,
+        body=original.body,
+        writer=header.writer,
+        version=header.version,
+        namespace=header.namespace,
+        created=header.created,
+        schema_id=header.schema_id,
+        row_count=header.row_count,
+    )
+    store.group.append([entry])
+    assert store.group.apply(entry).repeated
+    store.close()
+    room.close()
+
+
+def test_an_append_that_was_sent_again_is_there_once(lasting, tmp_path, done):
+    """The journal has the repeat, and a carry file the first copy."""
+    journaled = {one.header.op for one in harm.frames(lasting / SHARD)}
+    header = next(
+        found.header
+        for _, file in reversed(harm.carries(lasting))
+        for op in reversed(file.ops)
+        if op not in journaled and (found := file.read(op)).header.operation == APPEND
+    )
+    send_again(lasting, header)
+    forget(lasting)
+    _, found = rebuilt(lasting, tmp_path)
+    assert found == done
+
+
+def test_a_group_of_which_only_segments_and_carry_files_are_left_is_said_so(
+    lasting, tmp_path, done
+):
+    for name in ("journal", "snapshots"):
+        shutil.rmtree(lasting / SHARD / name)
+    for name in ("superblock.a", "superblock.b"):
+        (lasting / SHARD / name).unlink()
+    (one,) = examine(str(lasting)).damage
+    assert (one.kind, one.file) == ("group-gone", SHARD)
+    assert "only segments and carry files are left" in one.what
+    account, found = rebuilt(lasting, tmp_path)
+    assert not any("every row" in said for said in account.lost)
+    for key, own in found.items():
+        assert own == done[key][: len(own)]
+        assert own
 
 
 def test_a_segment_under_another_name_is_known_by_its_footer(lasting, tmp_path, done):

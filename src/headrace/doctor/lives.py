@@ -111,7 +111,7 @@ class Census:
 
     def origins(self) -> dict[Namespace, Origin]:
         """Return the partitions that were open at the base, each in one life."""
-        known = {*self.recorded.lives(), *self.segments}
+        known = self.recorded.lives() | self._sealed_lives()
         fresh = self.recorded.opened() - known
         newest = self._schema_counts()
         found: dict[Namespace, Origin] = {}
@@ -127,6 +127,14 @@ class Census:
             for life in sorted(known):  # of several, the newest
                 self._add_unnamed(life, found)
         return found
+
+    def _sealed_lives(self) -> set[Life]:
+        """Return the lives that segments have rows of; a name alone proves none."""
+        return {
+            life
+            for life, some in self.segments.items()
+            if any(one.task is not None for one in some)
+        }
 
     def _add_unnamed(self, life: Life, found: dict[Namespace, Origin]) -> None:
         namespace, topic = Namespace(life.namespace), life.namespace >> self.bits

@@ -92,7 +92,7 @@ def _group_findings(log: LogSight, states: States) -> list[Finding]:
     is_complete = log.metadata is not None and not any(uncounted(found))
     for number, shard in log.shards.items():
         if shard.group.is_empty:
-            found += _gone_shard(log, shard.group, is_complete)
+            found += _gone_shard(log, shard, is_complete)
         else:
             own = _shard_findings(log, number, shard, states)
             found += _together(f"{GROUPS}/{group_name(number)}", own)
@@ -253,14 +253,19 @@ def _shard_findings(
     return [*found, *words.findings()]
 
 
-def _gone_shard(log: LogSight, group: GroupSight, is_complete: bool) -> Iterator[Finding]:
+def _gone_shard(log: LogSight, shard: ShardSight, is_complete: bool) -> Iterator[Finding]:
+    group = shard.group
     if not is_refused(log, group):
         return  # a first start that was killed: nothing was ever written
     number, state = group.identity.group, log.names.metadata
     topics = state.topics.values() if state is not None else ()
     own = sum(one.shard == number for one in topics)
     where = f"{GROUPS}/{group_name(number)}"
-    if own:
+    if shard.segments.names() or shard.entries.carries:
+        what = "of the group's files only segments and carry files are left"
+        lost = "the state, and what the journal alone had"
+        yield _gone(where, Loss(lost, is_counted=False), what)
+    elif own:
         yield _gone(where, Loss(f"every row of {count(own, 'topic')}", is_counted=False))
     elif is_complete:
         what = f"the group's files are gone, or {CLUSTER_NAME} counts a shard too many"

@@ -23,6 +23,7 @@ from headrace.doctor.segments import (
 from headrace.doctor.sight import Sight
 from headrace.errors import BadSchema, Corrupt
 from headrace.model.ids import Identity, Offset, Op
+from headrace.model.namespace import NamespaceLayout
 from headrace.model.schema import SYSTEM_FIELDS, encode_schema
 from headrace.partition.segment import (
     FORMAT,
@@ -155,6 +156,8 @@ def _stranger(task: LoneTask, texts: dict[str, str], info: SegmentInfo) -> str:
         return f"its format is {texts.get(FORMAT_KEY)}, and {FORMAT} is known here"
     if (info.cluster, info.group) != (task.identity.cluster, task.identity.group):
         return "it is a segment of another cluster or group"
+    if not NamespaceLayout(*task.identity.namespace_bits).holds(info.namespace):
+        return f"its footer names a partition that cannot be: {info.namespace:x}"
     named = parse_name(task.name)
     is_renamed = named is None or named[2:] != (info.first, info.end)
     if not is_renamed and named is not None and named[:2] != (info.namespace, info.created):

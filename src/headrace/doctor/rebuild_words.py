@@ -36,11 +36,14 @@ def rebuilt_words(where: str, shard: ShardSight, names: Names) -> Iterator[str]:
     told = shard.rebuilt
     if told is None:
         return
-    since = f"before op {told.base + 1:,}"
+    since = f"before op {told.base + 1:,}" if shard.entries.journal else "here"
+    files = "segments, carry files and the journal"
+    if not shard.entries.journal:
+        files = "segments and carry files alone"
     yield (
-        f"no snapshot of {where} is left: its rows were put together from segments, carry "
-        f"files and the journal; cursors that were stored {since} are lost, and rows that were "
-        f"trimmed or purged {since} may be back"
+        f"no snapshot of {where} is left: its rows were put together from {files}; cursors "
+        f"that were stored {since} are lost, and rows that were trimmed or purged {since} may "
+        "be back"
     )
     if told.below:
         below = _below(told, shard, names)
