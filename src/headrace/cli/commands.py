@@ -4,6 +4,7 @@ from typing import Final
 
 from headrace.cli import (
     bench,
+    chaos,
     completion,
     config,
     demo,
@@ -23,6 +24,7 @@ from headrace.cli import (
 
 COMMANDS: Final = (
     bench,
+    chaos,
     completion,
     config,
     demo,

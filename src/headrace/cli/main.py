@@ -18,7 +18,7 @@ from headrace.cli.output import STANDARD_OUTPUT, PipeClosed
 from headrace.errors import HeadraceError, StorageFailed
 
 VERDICTS: Final = frozenset(
-    {"bench", "demo", "doctor", "inspect", "prove", "sim"}
+    {"bench", "chaos", "demo", "doctor", "inspect", "prove", "sim"}
 )  # 0: it holds
 
 

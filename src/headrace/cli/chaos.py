@@ -1,0 +1,328 @@
+"""`headrace chaos spark`: exactly once, whoever is killed, at named moments."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.chaos_names import Point, plan, point_named
+from headrace.cli.exits import Exit
+from headrace.cli.output import Json, Shape, print_json, print_table, say, words
+from headrace.errors import BadRequest, Rejected, StorageFailed, Unavailable
+
+if TYPE_CHECKING:
+    from headrace.cli.chaos_plants import Plant
+    from headrace.cli.chaos_run import Report, Run
+
+RUN_COUNT = 30
+SEED_BITS = 16  # short enough to type again
+
+
+class ChaosStrike(Shape, frozen=True, kw_only=True):
+    """One kill with SIGKILL, and what was seen of the recovery."""
+
+    run: int
+    point: str
+    pid: int
+    landed: bool
+    evidence: str  # empty: none was seen
+
+
+class ChaosRun(Shape, frozen=True, kw_only=True):
+    """One run: a node, a pipeline into a table, and a streaming query into a second topic."""
+
+    run: int
+    holds: bool
+    acknowledged: int  # rows that the ledgers name
+    in_table: int
+    in_copy: int
+    lost: int
+    twice: int
+    invented: int
+    problems: list[str]
+    silence: str  # what did not happen in time; empty if all did
+    executors: list[str]  # of a cluster, that have read
+    seconds: float
+
+
+class ChaosShape(Shape, frozen=True, kw_only=True):
+    """What `headrace chaos spark --json` prints."""
+
+    verdict: str  # held, broken or not shown
+    seed: int
+    cluster: bool
+    runs: list[ChaosRun]
+    strikes: list[ChaosStrike]
+    promised: dict[str, int]  # how often each point was aimed at
+    landed: dict[str, int]
+    recovered: dict[str, int]
+    missing: list[str]  # what was promised and not shown
+    seconds: float
+
+
+class ChaosMutants(Shape, frozen=True, kw_only=True):
+    """What `headrace chaos spark --mutants --json` prints."""
+
+    mutants: int
+    caught: int
+    missed: list[str]
+    catches: dict[str, str]  # what was said of each planted bug
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands on `app`."""
+    own = typer.Typer(
+        help="Kill processes at named moments, and look for rows lost, doubled or invented.",
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+    )
+    own.command("spark")(chaos_spark)
+    app.add_typer(own, name="chaos")
+
+
+def chaos_spark(
+    runs: Annotated[int, typer.Option(min=1, max=10_000, help="How many runs.")] = RUN_COUNT,
+    point: Annotated[
+        list[str] | None,
+        typer.Option(help="Aim at this point only, in every run; may be repeated."),
+    ] = None,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="On a real Spark cluster of two workers.")
+    ] = False,
+    mutants: Annotated[
+        bool, typer.Option("--mutants", help="Plant each known bug; each must be caught.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Draws the moments; by default by chance.")
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Keep logs, tables and ledgers of all runs here.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Kill drivers, workers and nodes at named moments: every row must be there, once.
+
+    In each run producers send rows to a node and keep ledgers; a pipeline brings the rows into
+    a Delta table, and a streaming query into a second topic. Five times somebody is killed with
+    SIGKILL: at moments that are held open until the kill, and at moments of chance. Then table
+    and second topic are compared with the ledgers, by plain pyarrow and by a proof. Exits with
+    1 if a row was lost, doubled or invented, and with 7 if a promised point never landed.
+
+    Examples:
+
+        headrace chaos spark --runs 3
+
+        headrace chaos spark --runs 1 --point "inside a stage" --keep ./kept
+
+        headrace chaos spark --cluster --runs 3 --json
+
+        headrace chaos spark --mutants
+    """
+    seed = secrets.randbits(SEED_BITS) if seed is None else seed
+    points = _points(point or [])
+    if mutants:
+        if points or cluster or keep:
+            raise BadRequest(
+                "--mutants chooses its points itself, and keeps nothing",
+                hint="Leave out --point, --cluster and --keep",
+            )
+        _mutants(seed, as_json=as_json)
+        return
+    aims = [points] * runs if points else plan(runs, Random(seed), cluster=cluster)
+    report = _performed(aims, seed, keep, cluster=cluster, quiet=as_json)
+    if as_json:
+        print_json(_shape(report))
+    else:
+        _print(report)
+    if report.is_broken:
+        raise typer.Exit(Exit.FAILURE)
+    if report.missing:
+        raise typer.Exit(Exit.NOT_SHOWN)
+
+
+def _points(given: list[str]) -> list[Point]:
+    found = []
+    for text in given:
+        try:
+            found.append(point_named(text))
+        except ValueError as error:
+            raise BadRequest(
+                f"--point {text!r} is not the name of one point", hint=f"There are: {error}"
+            ) from None
+    return found
+
+
+def _performed(
+    aims: list[list[Point]],
+    seed: int,
+    keep: Path | None,
+    *,
+    cluster: bool = False,
+    quiet: bool = False,
+    plant: str = "",
+) -> "Report":
+    try:
+        from headrace.cli.chaos_run import Chaos, Report
+    except ImportError as error:
+        raise Unavailable(
+            f"{error.name} is not installed",
+            hint="Install what it needs: pip install 'headrace[spark,delta]'",
+        ) from error
+    report = Report(seed, cluster)
+    out = words()
+    with _place(keep) as directory, out.status("Spark starts", spinner="line") as status:
+        told: list[str] = []
+
+        def tell(text: str) -> None:
+            status.update(text)
+            if not quiet:
+                for run in report.runs[len(told) :]:
+                    if run.seconds:
+                        told.append(_line(run))
+                        say(told[-1])
+
+        Chaos(directory, report, tell, plant).perform(aims, keep=keep is not None)
+        tell("")
+    return report
+
+
+@contextmanager
+def _place(keep: Path | None) -> Iterator[Path]:
+    """Give an empty directory: the one asked for, or one that is removed at the end."""
+    try:
+        if keep is None:
+            with TemporaryDirectory(prefix=".chaos-", dir=Path.cwd()) as directory:
+                yield Path(directory)
+            return
+        keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if next(keep.iterdir(), None) is not None:
+            raise Rejected(f"{keep} is not empty", hint="Name a new directory with --keep")
+        yield keep.resolve()
+    except OSError as error:
+        raise StorageFailed(str(keep or Path.cwd()), "chaos", error) from error
+
+
+def _line(run: "Run") -> str:
+    landed = sum(one.is_landed for one in run.strikes)
+    rows = 0 if run.checked is None else run.checked.acknowledged
+    verdict = "each row once, in table and copy" if run.holds else "BROKEN"
+    return f"run {run.number}: {landed} kills, {rows:,} rows: {verdict} ({run.seconds:.0f} s)"
+
+
+def _print(report: "Report") -> None:
+    from headrace.cli.chaos_names import Point
+
+    landed, recovered = report.landed, report.recovered
+    seen = {
+        one.point: one.evidence for run in report.runs for one in run.strikes if one.evidence
+    }
+    lines = [
+        [point, str(landed[point]), str(recovered[point]), seen.get(point, "")]
+        for point in Point
+        if report.promised[point]
+    ]
+    print_table(("killed", "landed", "recovered", "seen last"), lines)
+    for run in report.runs:
+        if run.checked is not None:
+            for problem in run.checked.problems:
+                say(f"run {run.number}: {problem}")
+    for one in report.missing:
+        say(f"not shown: {one}")
+    checked = [run.checked for run in report.runs if run.checked is not None]
+    rows = sum(one.acknowledged for one in checked)
+    wrong = [
+        sum(getattr(one, kind) for one in checked) for kind in ("lost", "twice", "invented")
+    ]
+    kills = landed.total()
+    counts = f"{wrong[0]:,} lost, {wrong[1]:,} doubled, {wrong[2]:,} invented"
+    say(f"{len(report.runs)} runs, {kills} kills, {rows:,} rows acknowledged; {counts}")
+    say(f"{_verdict(report)}; seed {report.seed}, {report.seconds:,.0f} s")
+
+
+def _verdict(report: "Report") -> str:
+    if report.is_broken:
+        return "broken"
+    return "not shown" if report.missing else "held"
+
+
+def _shape(report: "Report") -> ChaosShape:
+    return ChaosShape(
+        verdict=_verdict(report),
+        seed=report.seed,
+        cluster=report.is_cluster,
+        runs=[_run_shape(run) for run in report.runs],
+        strikes=[
+            ChaosStrike(
+                run=run.number,
+                point=one.point,
+                pid=one.pid,
+                landed=one.is_landed,
+                evidence=one.evidence,
+            )
+            for run in report.runs
+            for one in run.strikes
+        ],
+        promised={str(point): count for point, count in report.promised.items()},
+        landed={str(point): count for point, count in report.landed.items()},
+        recovered={str(point): count for point, count in report.recovered.items()},
+        missing=report.missing,
+        seconds=round(report.seconds, 3),
+    )
+
+
+def _run_shape(run: "Run") -> ChaosRun:
+    checked = run.checked
+    assert checked is not None
+    return ChaosRun(
+        run=run.number,
+        holds=run.holds,
+        acknowledged=checked.acknowledged,
+        in_table=checked.in_table,
+        in_copy=checked.in_copy,
+        lost=checked.lost,
+        twice=checked.twice,
+        invented=checked.invented,
+        problems=list(checked.problems),
+        silence=run.silence,
+        executors=list(run.executors),
+        seconds=round(run.seconds, 3),
+    )
+
+
+def _mutants(seed: int, *, as_json: bool) -> None:
+    from headrace.cli.chaos_plants import PLANTS
+
+    catches = {name: _caught(plant, seed, quiet=as_json) for name, plant in PLANTS.items()}
+    missed = [name for name, said in catches.items() if not said]
+    if as_json:
+        print_json(
+            ChaosMutants(
+                mutants=len(catches),
+                caught=len(catches) - len(missed),
+                missed=missed,
+                catches=catches,
+            )
+        )
+    else:
+        lines = [[name, PLANTS[name].where, said or "MISSED"] for name, said in catches.items()]
+        print_table(("planted bug", "in", "said"), lines)
+    if missed:
+        raise typer.Exit(Exit.FAILURE)
+
+
+def _caught(plant: "Plant", seed: int, *, quiet: bool) -> str:
+    """Return what was said of a planted bug; nothing if it was not seen."""
+    report = _performed([list(plant.points)], seed, None, quiet=quiet, plant=plant.name)
+    run = report.runs[0]
+    wrong = run.checked.problems if run.checked is not None else ()
+    return wrong[0] if wrong else ""

@@ -1,0 +1,276 @@
+"""A driver that lives to be killed, in a process of its own: `python -m … SETTINGS`.
+
+It starts Spark, says `warm`, and does what the words on its standard input say, each a JSON
+object with `word`:
+
+    job       fill a table by a pipeline and copy a topic by a streaming query, until `end`
+    halt      at this `step` of the pipeline's next round: say `at`, and wait to be killed
+    sleep     the same, without the streaming query, and go on after `wake`
+    compact   compact the table after this round: say `compacting`, and `compacted` after it
+    end       end the job once all rows are in the table and in the copy; say `done`
+
+It says what happens, one JSON object a line. A query or a round that fails because one of its
+processes was killed is begun anew, as whoever runs Spark would do.
+"""
+
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import deltalake
+import msgspec
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from headrace.cli.chaos_plants import planted, sink_of
+from headrace.cli.demo_driver import say
+from headrace.errors import HeadraceError
+from headrace.spark import session
+from headrace.spark.definition import load
+from headrace.spark.pipeline import Pipeline, opened
+from headrace.spark.source import NAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+PAUSE_S = 0.1  # between looks for new rows
+FAILURES_MAX = 8  # one after another: then it is no kill that they come from
+_FAILURES = (PySparkException, HeadraceError, Py4JError)
+
+
+class Settings(msgspec.Struct):
+    """How a driver is started."""
+
+    master: str
+    conf: dict[str, str] = {}
+    plant: str = ""  # a planted bug
+    is_warmed: bool = True  # with a first job, before it says that it is warm
+
+
+class Job(msgspec.Struct):
+    """What one run asks of a driver."""
+
+    file: str  # of the pipeline
+    topic: str
+    copy: str  # the topic that is copied to
+    address: str  # for the streaming query; the pipeline's file has its own
+    checkpoint: str
+
+
+class Wishes:
+    """What the words on standard input ask for."""
+
+    def __init__(self) -> None:
+        self._words: queue.Queue[dict[str, Any]] = queue.Queue()
+        self.at_step: dict[str, Any] | None = None
+        self.is_compacting = False
+        self.is_ending = False
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            self._words.put(json.loads(line))
+        self._words.put({"word": "quit"})  # nobody is there any more
+
+    def next_job(self) -> Job | None:
+        """Wait for the next job; None: there is none."""
+        self.at_step, self.is_compacting, self.is_ending = None, False, False
+        while (found := self._words.get())["word"] not in ("job", "quit"):
+            self._take(found)
+        return msgspec.convert(found["job"], Job) if found["word"] == "job" else None
+
+    def look(self) -> None:
+        """Take the words that have come."""
+        while not self._words.empty():
+            self._take(self._words.get())
+
+    def _take(self, found: dict[str, Any]) -> None:
+        match found["word"]:
+            case "halt" | "sleep":
+                self.at_step = found
+            case "compact":
+                self.is_compacting = True
+            case "end":
+                self.is_ending = True
+            case "quit":
+                sys.exit(0)
+            case _:
+                pass  # `wake` is for a driver that sleeps
+
+    def wish_at(self, step: str) -> str:
+        """Return what was asked for at this step, once."""
+        self.look()
+        if self.at_step is None or self.at_step["step"] != step:
+            return ""
+        wish, self.at_step = str(self.at_step["word"]), None
+        return wish
+
+    def await_wake(self) -> None:
+        """Wait for the word `wake`."""
+        while (found := self._words.get())["word"] != "wake":
+            self._take(found)
+
+
+class Copier:
+    """The streaming query from topic to topic, begun anew when it ends by a kill."""
+
+    def __init__(self, spark: "SparkSession", job: Job, sink: str) -> None:
+        self._spark, self._job, self._sink = spark, job, sink
+        self._query: StreamingQuery | None = None
+        self._failures = 0
+        self._is_stopped = False
+
+    def tend(self) -> None:
+        """See that it runs, unless it was stopped."""
+        if self._is_stopped or (self._query is not None and self._query.isActive):
+            return
+        if self._query is not None:
+            self._failed(self._query.exception())
+        self._query = self._started()
+
+    def stop(self) -> None:
+        """End it where it is, for good: another driver has one."""
+        self._is_stopped = True
+        if self._query is not None:
+            self._query.stop()
+
+    def finish(self) -> None:
+        """Have everything copied that is there, and end it."""
+        while True:
+            self.tend()
+            assert self._query is not None
+            try:
+                self._query.processAllAvailable()
+                self._query.stop()
+            except _FAILURES as error:
+                self._failed(error)
+            else:
+                return
+
+    def _failed(self, error: Exception | None) -> None:
+        say("query failed", why=_short(error))
+        self._failures += 1
+        if self._failures > FAILURES_MAX:
+            raise SystemExit("the streaming query fails again and again")
+
+    def _started(self) -> "StreamingQuery":
+        job = self._job
+        rows = (
+            self._spark.readStream.format("headrace")
+            .option("topic", job.topic)
+            .option("address", job.address)
+            .load()
+            .select("source", "number", "customer", "amount")
+        )
+        return (
+            rows.writeStream.format(self._sink)
+            .option("topic", job.copy)
+            .option("address", job.address)
+            .option("checkpointLocation", job.checkpoint)
+            .start()
+        )
+
+
+def work(spark: "SparkSession", job: Job, wishes: Wishes, sink: str) -> None:
+    """Do one job, until there is nothing left to do."""
+    copier, failures = Copier(spark, job, sink), 0
+    while failures <= FAILURES_MAX:
+        try:
+            with opened(spark, load(Path(job.file))) as pipeline:
+                for _ in rounds(pipeline, copier, wishes):
+                    failures = 0
+            copier.finish()
+        except _FAILURES as error:
+            say("round failed", why=_short(error))
+            failures += 1
+        else:
+            return
+    raise SystemExit("the pipeline fails again and again")
+
+
+def rounds(pipeline: Pipeline, copier: Copier, wishes: Wishes) -> Iterator[None]:
+    """Bring rows into the table until all are there."""
+
+    def on_step(step: str) -> None:
+        wish = wishes.wish_at(step)
+        if wish == "sleep":
+            copier.stop()
+        if wish:
+            say("at", step=step)
+            wishes.await_wake()
+
+    pipeline.on_step = on_step
+    while True:
+        copier.tend()
+        before = pipeline.lost
+        done = pipeline.round()
+        if done is not None:
+            ends = [done.ends[number] for number in sorted(done.ends)]
+            starts = [done.starts[number] for number in sorted(done.starts)]
+            rows = done.row_count
+            say(
+                "round", version=done.version, rows=rows, lag=done.lag, starts=starts, ends=ends
+            )
+            yield
+        elif pipeline.lost > before:
+            say("lost")
+        elif wishes.is_ending:
+            return
+        else:
+            time.sleep(PAUSE_S)
+        wishes.look()
+        if wishes.is_compacting:
+            wishes.is_compacting = False
+            compact(pipeline.definition.table)
+
+
+def compact(path: str) -> None:
+    """Put the table's small files together."""
+    table = deltalake.DeltaTable(path)
+    say("compacting", version=table.version(), files=len(table.file_uris()))
+    found = table.optimize.compact(max_concurrent_tasks=1)
+    say("compacted", removed=int(found["numFilesRemoved"]))
+
+
+def _warm(spark: "SparkSession") -> None:
+    """Have the first processes and classes loaded before anybody waits for them."""
+
+    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    spark.range(10).mapInArrow(same, "id long").collect()
+
+
+def _short(error: Exception | None) -> str:
+    return " ".join(str(error).split())[:400]
+
+
+def main(text: str) -> None:
+    """Be a driver."""
+    settings = msgspec.json.decode(text, type=Settings)
+    wishes = Wishes()
+    conf = {key.replace(".", "__"): value for key, value in settings.conf.items()}
+    with ExitStack() as exits:
+        exits.enter_context(planted(settings.plant))
+        spark = session("headrace-chaos", settings.master, **conf)
+        sink = sink_of(settings.plant)
+        if sink is not None:
+            spark.dataSource.register(sink)
+        if settings.is_warmed:
+            _warm(spark)
+        say("warm")
+        while (job := wishes.next_job()) is not None:
+            work(spark, job, wishes, NAME if sink is None else sink.name())
+            say("done")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

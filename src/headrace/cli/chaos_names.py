@@ -1,0 +1,78 @@
+"""The crash points of chaos: who is killed, and when."""
+
+from enum import StrEnum
+from itertools import cycle, islice
+from random import Random
+from typing import Final
+
+
+class Point(StrEnum):
+    """Who is killed with SIGKILL, and at which moment."""
+
+    DRIVER_BEFORE_FILES = "driver before files"
+    DRIVER_AFTER_FILES = "driver after files, before the commit"
+    DRIVER_AFTER_COMMIT = "driver after the commit, before the cursor"
+    DRIVER_IN_COMPACTION = "driver inside a compaction"
+    DRIVER_BEFORE_PUBLISH = "driver between stage and publish"
+    DRIVER_AFTER_PUBLISH = "driver after publish, before its answer"
+    DRIVER_OVERTAKEN = "driver that another has overtaken"
+    WORKER_IN_READ = "worker while it reads"
+    WORKER_IN_STAGE = "worker inside a stage"
+    NODE_IN_READ = "node while a driver reads"
+    NODE_BEFORE_PUBLISH = "node before it publishes"
+    NODE_AFTER_PUBLISH = "node after publish, before its answer"
+    EXECUTOR_IN_READ = "executor while it reads"
+    RANDOM_DRIVER = "driver at any moment"
+    RANDOM_WORKER = "worker at any moment"
+    RANDOM_NODE = "node at any moment"
+
+
+OF_DRIVERS: Final = (
+    Point.DRIVER_BEFORE_FILES,
+    Point.DRIVER_AFTER_FILES,
+    Point.DRIVER_AFTER_COMMIT,
+    Point.DRIVER_BEFORE_PUBLISH,
+    Point.DRIVER_AFTER_PUBLISH,
+    Point.DRIVER_IN_COMPACTION,
+    Point.DRIVER_OVERTAKEN,
+)
+OF_OTHERS: Final = (
+    Point.WORKER_IN_STAGE,
+    Point.NODE_AFTER_PUBLISH,
+    Point.WORKER_IN_READ,
+    Point.NODE_IN_READ,
+    Point.NODE_BEFORE_PUBLISH,
+)
+AT_ANY_MOMENT: Final = (Point.RANDOM_NODE, Point.RANDOM_DRIVER, Point.RANDOM_WORKER)
+LOCAL: Final = OF_DRIVERS + OF_OTHERS + AT_ANY_MOMENT
+# A second driver gets no core of a cluster while the first has them all.
+ON_CLUSTER: Final = (
+    tuple(point for point in OF_DRIVERS if point != Point.DRIVER_OVERTAKEN) + OF_OTHERS
+)
+
+# In one run: two kills of drivers, two of others, one at any moment.
+_SHARES: Final = ((OF_DRIVERS, 2), (OF_OTHERS, 2), (AT_ANY_MOMENT, 1))
+_ALSO_ON_CLUSTER: Final = 2
+
+
+def plan(runs: int, chance: Random, *, cluster: bool) -> list[list[Point]]:
+    """Return the points of each run: all in turn, in an order of chance within a run."""
+    if cluster:
+        turns = cycle(ON_CLUSTER)
+        return [[Point.EXECUTOR_IN_READ, *islice(turns, _ALSO_ON_CLUSTER)] for _ in range(runs)]
+    shares = [(cycle(points), count) for points, count in _SHARES]
+    found = []
+    for _ in range(runs):
+        points = [point for turns, count in shares for point in islice(turns, count)]
+        chance.shuffle(points)
+        found.append(points)
+    return found
+
+
+def point_named(text: str) -> Point:
+    """Return the point that a person means: its whole name, or the only one that has this."""
+    found = [point for point in Point if text.lower() in point]
+    exact = [point for point in found if point == text]
+    if len(exact or found) != 1:
+        raise ValueError(", ".join(found or Point))
+    return (exact or found)[0]

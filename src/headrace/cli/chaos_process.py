@@ -1,0 +1,216 @@
+"""Drivers of chaos seen from outside: warm ones at hand, words for them, and their end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from headrace.cli.chaos_driver import Job, Settings
+from headrace.cli.demo_pipeline import DemoDriver, DriverTestimony
+from headrace.sim.orphans import MARK, living
+from headrace.sim.testimony import Silent
+
+GONE_SECONDS: Final = 30.0  # that a process has to be gone after SIGKILL
+LOOK_SECONDS: Final = 0.01
+_DAEMON: Final = "pyspark.daemon"  # the parent of Spark's Python workers, and their own name
+_EXECUTOR: Final = "--executor-id"
+
+
+@dataclass(slots=True)
+class ChaosTestimony(DriverTestimony):
+    """What one driver said, word for word."""
+
+    said: list[dict[str, Any]] = field(default_factory=list)
+
+    def hear(self, line: str) -> None:
+        """Take in one line."""
+        DriverTestimony.hear(self, line)
+        with suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict) and "event" in found:
+                self.said.append(found)
+
+    def all(self, event: str) -> list[dict[str, Any]]:
+        """Return everything it said of one kind."""
+        return [one for one in self.said if one["event"] == event]
+
+
+class ChaosDriver(DemoDriver):
+    """A running driver. Use it as a context: nothing that it started outlives the block."""
+
+    testimony: ChaosTestimony
+
+    def __init__(self, settings: Settings, log: Path) -> None:
+        self.testimony = ChaosTestimony()
+        self.mark = f"{MARK}={os.getpid()}-chaos-{time.monotonic_ns()}"
+        name, _, value = self.mark.partition("=")
+        text = msgspec.json.encode(settings).decode()
+        with open(log, "ab") as words:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "headrace.cli.chaos_driver", text],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=words,
+                env={**os.environ, name: value},
+                process_group=0,
+            )
+        self._attend(process, process.stdout)
+
+    def __exit__(self, *error: object) -> None:
+        kill_all(self.mark)
+        super().__exit__(None, None, None)
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+    def tell(self, word: str, **more: object) -> None:
+        """Give it one word."""
+        with suppress(BrokenPipeError):  # it is dead, which is told by what it does not say
+            self.say(json.dumps({"word": word, **more}))
+
+    def begin(self, job: Job) -> None:
+        """Have it do a job, once it is warm."""
+        self.until("a warm driver", lambda found: "warm" in found.events)
+        self.tell("job", job=msgspec.to_builtins(job))
+
+    def kill_tree(self) -> bool:
+        """Kill it with its Java and Python workers. True if SIGKILL is what ended it."""
+        kill_all(self.mark)
+        return self.wait() == -signal.SIGKILL
+
+    def workers(self) -> list[int]:
+        """Return its Python workers: what Spark's daemons have forked."""
+        own = living(self.mark)
+        daemons = {pid for pid in own if _DAEMON in command_of(pid)}
+        return [pid for pid in daemons if parent_of(pid) in daemons]
+
+
+class Garage:
+    """Drivers that warm up while others work. Use it as a context: none outlives it."""
+
+    def __init__(self, settings: Settings, directory: Path, *, has_spare: bool) -> None:
+        self._settings, self._directory, self._has_spare = settings, directory, has_spare
+        self._made: list[ChaosDriver] = []
+        self._spare: ChaosDriver | None = None
+        self.is_last = False  # nobody needs another one after this
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for driver in self._made:
+            driver.__exit__(None, None, None)
+
+    def take(self) -> ChaosDriver:
+        """Give a driver, and have another one warm up."""
+        driver, self._spare = self._spare or self._start(), None
+        if self._has_spare and not self.is_last:
+            self._spare = self._start()
+        return driver
+
+    def _start(self) -> ChaosDriver:
+        log = self._directory / f"driver-{len(self._made)}.log"
+        driver = ChaosDriver(self._settings, log)
+        self._made.append(driver)
+        return driver
+
+
+def kill(pid: int) -> bool:
+    """Kill one process with SIGKILL. True if that ended it."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    deadline = time.monotonic() + GONE_SECONDS
+    while is_running(pid):
+        if time.monotonic() > deadline:
+            raise Silent(f"process {pid} does not die")
+        time.sleep(LOOK_SECONDS)
+    return True
+
+
+def kill_all(mark: str) -> None:
+    """Kill every process with the mark, and what they start meanwhile."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while pids := living(mark):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise Silent(f"processes do not die: {pids}")
+        time.sleep(LOOK_SECONDS)
+
+
+def is_running(pid: int) -> bool:
+    """Say whether a process is there; one that only waits to be collected is not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def command_of(pid: int) -> list[str]:
+    """Return the words that a process was started with."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """Give a process, its parent, and so on."""
+    while pid > 1:
+        yield pid
+        pid = parent_of(pid)
+
+
+def holder_of(port: int) -> int | None:
+    """Return the process whose connection has this port on its side."""
+    wanted = f":{port:04X}"
+    inode = None
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        words = line.split()
+        if words[1].endswith(wanted):
+            inode = words[9]
+    if inode in (None, "0"):
+        return None
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        with suppress(OSError):
+            for one in folder.iterdir():
+                with suppress(OSError):
+                    if str(one.readlink()) == f"socket:[{inode}]":
+                        return int(folder.parent.name)
+    return None
+
+
+def executor_of(pid: int | None) -> tuple[int, str]:
+    """Return the executor that a worker is of: its process and name; 0 if it is of none."""
+    for each in ancestors(pid or 0):
+        words = command_of(each)
+        if _EXECUTOR in words:
+            return each, words[words.index(_EXECUTOR) + 1]
+    return 0, ""

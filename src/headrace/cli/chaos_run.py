@@ -1,0 +1,187 @@
+"""Runs of chaos, one after another: strikes, the end of all work, and the comparison."""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from rich.console import Console
+
+from headrace.cli import demo_acts
+from headrace.cli.chaos_check import Checked, check, failed_check
+from headrace.cli.chaos_cluster import Cluster
+from headrace.cli.chaos_driver import Settings
+from headrace.cli.chaos_names import OF_DRIVERS, Point
+from headrace.cli.chaos_plants import command_of
+from headrace.cli.chaos_process import ChaosDriver, Garage
+from headrace.cli.chaos_scene import Scene
+from headrace.cli.chaos_strikes import Strike, strike
+from headrace.cli.tale import Tale
+from headrace.errors import HeadraceError
+from headrace.sim.mutants import Mutant
+from headrace.sim.testimony import Silent
+
+TRIES: Final = 3  # for a moment that was missed
+EXECUTORS: Final = 2
+LOCAL_MASTER: Final = "local[2,4]"  # two tasks at once, and four attempts of each
+LOCAL_CONF: Final = {"spark.driver.memory": "1g"}
+
+
+@dataclass(slots=True)
+class Run:
+    """What one run did and found."""
+
+    number: int
+    points: Sequence[Point]
+    strikes: list[Strike] = field(default_factory=list)
+    checked: Checked | None = None
+    silence: str = ""  # what did not happen in time
+    executors: tuple[str, ...] = ()  # of a cluster: those that were seen to read
+    seconds: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        return self.checked is not None and not self.checked.problems
+
+
+@dataclass(slots=True)
+class Report:
+    """All runs, and what was promised of them."""
+
+    seed: int
+    is_cluster: bool
+    promised: Counter[Point] = field(default_factory=Counter)
+    runs: list[Run] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def landed(self) -> Counter[Point]:
+        return Counter(one.point for run in self.runs for one in run.strikes if one.is_landed)
+
+    @property
+    def recovered(self) -> Counter[Point]:
+        return Counter(
+            one.point
+            for run in self.runs
+            for one in run.strikes
+            if one.is_landed and one.evidence
+        )
+
+    @property
+    def is_broken(self) -> bool:
+        """A row was lost, doubled, invented or changed."""
+        return not all(run.holds for run in self.runs)
+
+    @property
+    def missing(self) -> list[str]:
+        """What was promised and not shown."""
+        found = [f"{one}: never landed" for one in self.promised if not self.landed[one]]
+        found += [
+            f"{one}: landed {count} times, and recovery was seen {self.recovered[one]} times"
+            for one, count in self.landed.items()
+            if self.recovered[one] < count
+        ]
+        found += [f"run {run.number}: {run.silence}" for run in self.runs if run.silence]
+        if self.is_cluster:
+            found += [
+                f"run {run.number}: {len(run.executors)} executors have read, of {EXECUTORS}"
+                for run in self.runs
+                if len(run.executors) < EXECUTORS
+            ]
+        return found
+
+
+class Chaos:
+    """The runs of one command. `tell` gets a sentence whenever something has happened."""
+
+    def __init__(
+        self, directory: Path, report: Report, tell: Callable[[str], None], plant: str = ""
+    ) -> None:
+        self._directory, self._report, self._tell = directory, report, tell
+        self._plant = plant
+        self._chance = Random(report.seed)
+        self._driver: ChaosDriver | None = None
+
+    def perform(self, plan: Sequence[Sequence[Point]], *, keep: bool) -> None:
+        """Do all runs; directories of runs that held are removed unless they are kept."""
+        began = time.monotonic()
+        self._report.promised.update(point for points in plan for point in points)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        node = Mutant("", "node", ((demo_acts, "COMMAND", command_of(self._plant)),))
+        with node.planted():
+            if self._report.is_cluster:
+                self._tell("a Spark cluster starts: a master and two workers")
+                with Cluster(self._directory / "cluster") as cluster:
+                    self._all(plan, cluster.settings(), keep=keep, has_spare=False)
+            else:
+                settings = Settings(LOCAL_MASTER, dict(LOCAL_CONF), self._plant)
+                self._all(plan, settings, keep=keep, has_spare=True)
+        self._report.seconds = time.monotonic() - began
+
+    def _all(
+        self,
+        plan: Sequence[Sequence[Point]],
+        settings: Settings,
+        *,
+        keep: bool,
+        has_spare: bool,
+    ) -> None:
+        with Garage(settings, self._directory, has_spare=has_spare) as garage:
+            for number, points in enumerate(plan, 1):
+                later = [point for each in plan[number:] for point in each]
+                garage.is_last = not any(_takes_a_driver(point) for point in [*points, *later])
+                run = Run(number, points)
+                self._report.runs.append(run)
+                self._one(run, garage, later)
+                if run.holds and not keep:
+                    shutil.rmtree(self._place(run))
+
+    def _place(self, run: Run) -> Path:
+        return self._directory / f"run-{run.number}"
+
+    def _one(self, run: Run, garage: Garage, later: Sequence[Point]) -> None:
+        began = time.monotonic()
+        place = self._place(run)
+        place.mkdir()
+        tale = Tale(self._report.seed, Console(quiet=True))
+        watching = self._report.is_cluster
+        with Scene(tale, place, garage, is_watching=watching) as scene:
+            try:
+                self._tell(f"run {run.number}: a driver begins")
+                scene.begin(self._driver if self._driver and self._driver.is_alive else None)
+                scene.await_work()
+                self._strike_all(scene, run, garage, later)
+                self._tell(f"run {run.number}: all rows are brought to their ends")
+                scene.finish()
+                run.executors = tuple(sorted(scene.readers))
+            except (Silent, HeadraceError) as error:
+                run.silence = str(error)
+            scene.stage.sources.finish()
+            claims = scene.stage.sources.claims()
+            try:
+                run.checked = check(scene.stage.address, scene.table, claims)
+            except HeadraceError as error:
+                run.checked = failed_check(claims, error)
+            self._driver = scene.driver if not run.silence else None
+        run.seconds = time.monotonic() - began
+
+    def _strike_all(
+        self, scene: Scene, run: Run, garage: Garage, later: Sequence[Point]
+    ) -> None:
+        for place, point in enumerate(run.points):
+            rest = [*run.points[place + 1 :], *later]
+            garage.is_last = not any(_takes_a_driver(each) for each in rest)
+            for _ in range(TRIES):
+                self._tell(f"run {run.number}: {point}")
+                found = strike(scene, point, self._chance)
+                run.strikes.append(found)
+                if found.is_landed:
+                    break
+
+
+def _takes_a_driver(point: Point) -> bool:
+    return point in OF_DRIVERS or point == Point.RANDOM_DRIVER

@@ -1,0 +1,315 @@
+"""Every crash point: how it is reached, who is killed there, and what shows the recovery.
+
+A strike waits for its moment, kills with SIGKILL, and waits for the work to go on. `is_landed`
+says that the moment was met; `evidence` is what was seen of the recovery, empty if nothing was.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Final
+
+from headrace.cli.chaos_names import Point
+from headrace.cli.chaos_process import executor_of, holder_of, kill
+from headrace.cli.chaos_proxy import Asked, Line
+from headrace.cli.chaos_scene import Scene, again, is_publish
+from headrace.sim.testimony import Silent
+from headrace.spark.orphans import orphans_of
+from headrace.wire.messages import Message
+from headrace.wire.reading import Fetch
+from headrace.wire.writing import Publish, Published, Stage, Staged
+
+RANDOM_SECONDS_MAX: Final = 2.0
+COMPACTION_SECONDS_MAX: Final = 0.05  # after the driver said that it begins
+COMPACTION_FILES_MIN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One kill, and what came of it."""
+
+    point: Point
+    pid: int
+    is_landed: bool
+    evidence: str  # of the recovery; empty: none was seen
+
+
+Act = Callable[[Scene, Random], tuple[int, str]]  # the process that was killed, and evidence
+
+
+def strike(scene: Scene, point: Point, chance: Random) -> Strike:
+    """Reach the point, kill, and wait for the work to go on. Silent: it cannot."""
+    pid, evidence = _ACTS[point](scene, chance)
+    if pid and evidence:
+        scene.await_work()
+    return Strike(point, pid, bool(pid), evidence)
+
+
+def _at_step(step: str, scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill the driver at a step of a round; the next one goes on from the table's record."""
+    before = set(orphans_of(str(scene.table), 0))
+    scene.driver.tell("halt", step=step)
+    scene.await_that(step, lambda: scene.driver.testimony.all("at"))
+    pid = scene.kill_driver()
+    record, cursor = scene.record(), scene.cursor()
+    left = set(orphans_of(str(scene.table), 0)) - before
+    scene.begin(None)
+    scene.await_that("a round", lambda: scene.driver.testimony.rounds)
+    first = scene.driver.testimony.all("round")[0]
+    ends = [record.ends[number] for number in sorted(record.ends)]
+    if first["starts"] != ends:
+        return pid, ""
+    told = f"the next driver went on at row {sum(ends):,}"
+    match step:
+        case "after files":
+            still = left & set(orphans_of(str(scene.table), 0))
+            return pid, f"{len(still)} files in no version; {told}" if still else ""
+        case "after commit":
+            behind = sum(ends) - sum(cursor.values())
+            caught_up = sum(scene.cursor().values()) >= sum(ends)
+            is_shown = behind > 0 and caught_up
+            return pid, f"the cursor was {behind:,} rows behind, and was told" * is_shown
+        case _:
+            return pid, told
+
+
+def _in_compaction(scene: Scene, chance: Random) -> tuple[int, str]:
+    """Kill the driver while it compacts; the next one compacts what is there."""
+    scene.await_that(
+        "some files", lambda: len(scene.record().table.file_uris()) >= COMPACTION_FILES_MIN
+    )
+    driver = scene.driver
+    done = len(driver.testimony.all("compacted"))
+    begun = len(driver.testimony.all("compacting"))
+    driver.tell("compact")
+    scene.await_that("a compaction", lambda: len(driver.testimony.all("compacting")) > begun)
+    time.sleep(chance.uniform(0, COMPACTION_SECONDS_MAX))
+    pid = scene.kill_driver()
+    is_inside = len(driver.testimony.all("compacted")) == done
+    files = len(scene.record().table.file_uris())
+    scene.begin(None)
+    scene.await_that("a round", lambda: scene.driver.testimony.rounds)
+    scene.driver.tell("compact")
+    scene.await_that("a compaction", lambda: scene.driver.testimony.all("compacted"))
+    if not is_inside:
+        return 0, ""
+    removed = scene.driver.testimony.all("compacted")[0]["removed"]
+    return pid, f"{files} files were left; the next driver compacted {removed}"
+
+
+def _overtaken(scene: Scene, _: Random) -> tuple[int, str]:
+    """Let a driver sleep before its commit, have another commit the same rows, and wake it."""
+    sleeper = scene.driver
+    sleeper.tell("sleep", step="after files")
+    scene.await_that("a sleeper", lambda: sleeper.testimony.all("at"))
+    rounds = sleeper.testimony.rounds
+    scene.begin(None)
+    scene.await_that("a round", lambda: scene.driver.testimony.rounds)
+    sleeper.tell("wake")
+    sleeper.until("its commit", lambda found: found.lost > 0 or found.rounds > rounds)
+    has_lost = sleeper.testimony.lost == 1
+    if not sleeper.kill_tree():
+        raise Silent("the driver ended before it was killed")
+    return sleeper.pid, "it lost the race at the commit" * has_lost
+
+
+def _driver_at_publish(scene: Scene, _: Random, *, answer: bool) -> tuple[int, str]:
+    """Kill the driver while its Publish, or the answer to it, is on its way."""
+    hold = scene.to_copy.hold(is_publish, answer=answer)
+    held = scene.await_held(scene.to_copy, hold)
+    pid = scene.kill_driver()
+    hold.drop()
+    scene.begin(None)
+    return pid, _published_again(scene, held, answer=answer, is_same_driver=False)
+
+
+def _node_at_publish(scene: Scene, _: Random, *, answer: bool) -> tuple[int, str]:
+    """Kill the node while a Publish, or the answer to it, is on its way."""
+    hold = scene.to_copy.hold(is_publish, answer=answer)
+    held = scene.await_held(scene.to_copy, hold)
+    pid = scene.stage.node.pid
+    scene.stage.kill_node(0.0)
+    hold.drop()
+    return pid, _published_again(scene, held, answer=answer, is_same_driver=True)
+
+
+def _published_again(scene: Scene, held: Asked, *, answer: bool, is_same_driver: bool) -> str:
+    """Wait until the same batch is published again, and say what became of it."""
+    found: list[Asked | None] = [None]
+
+    def look() -> bool:
+        found[0] = again(scene.to_copy.since(held), held.request)
+        return found[0] is not None
+
+    scene.await_that("the same batch", look)
+    repeat = found[0]
+    assert repeat is not None
+    assert isinstance(repeat.request, Publish)
+    assert isinstance(held.request, Publish)
+    assert isinstance(repeat.answer, Published)
+    batch = f"batch {held.request.version - 1}"
+    if repeat.answer.repeated != answer:
+        return ""
+    if answer:
+        return f"{batch} was published again, and answered as a repeat"
+    before = {one.stage_id for one in held.request.stages}
+    after = {one.stage_id for one in repeat.request.stages}
+    if is_same_driver:
+        return f"{batch} was published from the stages of before" * (before == after)
+    return f"{batch} was staged anew, and published once" * before.isdisjoint(after)
+
+
+def _worker_in_stage(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill a Python worker at its second Stage; the task's next attempt stages anew."""
+    counts: Counter[int] = Counter()
+
+    def is_second(asked: Asked) -> bool:
+        if not isinstance(asked.request, Stage):
+            return False
+        counts[id(asked.line)] += 1
+        return counts[id(asked.line)] == 2
+
+    hold = scene.to_copy.hold(is_second)
+    held = scene.await_held(scene.to_copy, hold)
+    pid = _kill_holder(held.line)
+    hold.drop()
+    assert isinstance(held.request, Stage)
+    own = (held.request.writer, held.request.version)
+    staged = {
+        each.request.stage_id
+        for each in scene.to_copy.asked
+        if each.line is held.line
+        and isinstance(each.request, Stage)
+        and isinstance(each.answer, Staged)
+    }
+    named: set[bytes] = set()
+
+    def look() -> bool:
+        for each in scene.to_copy.since(held):
+            request = each.request
+            if (
+                isinstance(request, Publish)
+                and (request.writer, request.version) == own
+                and isinstance(each.answer, Published)
+            ):
+                named.update(one.stage_id for one in request.stages)
+                return True
+        return False
+
+    scene.await_that("the batch of the task", look)
+    is_shown = bool(staged) and bool(named) and staged.isdisjoint(named)
+    batch = f"batch {held.request.version - 1}"
+    evidence = f"{batch} was published without {len(staged)} stages of the dead attempt"
+    return pid, evidence * is_shown
+
+
+def _worker_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill a Python worker that waits for rows; the task's next attempt asks again."""
+    hold = scene.to_table.hold(_is_fetch)
+    held = scene.await_held(scene.to_table, hold)
+    pid = _kill_holder(held.line)
+    hold.drop()
+    return pid, _fetched_again(scene, held, pid)
+
+
+def _node_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill the node while a worker waits for rows; it asks the next one."""
+    hold = scene.to_table.hold(_is_fetch)
+    held = scene.await_held(scene.to_table, hold)
+    pid = scene.stage.node.pid
+    scene.stage.kill_node(0.0)
+    hold.drop()
+    return pid, _fetched_again(scene, held, None)
+
+
+def _executor_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill an executor's Java while its worker waits for rows; the other one reads them."""
+    hold = scene.to_table.hold(_is_fetch)
+    held = scene.await_held(scene.to_table, hold)
+    worker = holder_of(held.line.port)
+    java, name = executor_of(worker)
+    if worker is None or not java:
+        raise Silent("no executor has the connection that is held")
+    is_killed = kill(java)
+    hold.drop()
+    found = _fetched_again(scene, held, worker)
+    return java * is_killed, f"executor {name}: {found}" if found else ""
+
+
+def _fetched_again(scene: Scene, held: Asked, killed: int | None) -> str:
+    """Wait until the same rows are asked for again, and given."""
+    first = held.request
+    assert isinstance(first, Fetch)
+    found: list[Asked] = []
+
+    def look() -> bool:
+        found[:] = [
+            each
+            for each in scene.to_table.since(held)
+            if _is_same_fetch(each.request, first) and each.answer is not None
+        ]
+        return bool(found)
+
+    scene.await_that("the same rows", look)
+    rows = f"rows from {first.start:,} on were asked for again"
+    if killed is None:
+        return f"{rows}, of the new node"
+    return f"{rows}, by another attempt" * (found[0].line is not held.line)
+
+
+def _is_fetch(asked: Asked) -> bool:
+    return isinstance(asked.request, Fetch)
+
+
+def _is_same_fetch(request: Message, first: Fetch) -> bool:
+    return isinstance(request, Fetch) and (
+        (request.namespace, request.start, request.end)
+        == (first.namespace, first.start, first.end)
+    )
+
+
+def _kill_holder(line: Line) -> int:
+    pid = holder_of(line.port)
+    if pid is None or not kill(pid):
+        raise Silent("no worker has the connection that is held")
+    return pid
+
+
+def _at_any_moment(who: str, scene: Scene, chance: Random) -> tuple[int, str]:
+    """Kill somebody at a moment of chance; that the work goes on is looked at by `strike`."""
+    scene.driver.listen(chance.uniform(0, RANDOM_SECONDS_MAX))
+    match who:
+        case "driver":
+            pid = scene.kill_driver()
+            scene.begin(None)
+        case "node":
+            pid = scene.stage.node.pid
+            scene.stage.kill_node(0.0)
+        case _:
+            workers = scene.driver.workers()
+            pid = chance.choice(sorted(workers)) if workers else 0
+            pid *= bool(pid) and kill(pid)
+    return pid, "rows came into table and copy again"
+
+
+_ACTS: Final[dict[Point, Act]] = {
+    Point.DRIVER_BEFORE_FILES: partial(_at_step, "before files"),
+    Point.DRIVER_AFTER_FILES: partial(_at_step, "after files"),
+    Point.DRIVER_AFTER_COMMIT: partial(_at_step, "after commit"),
+    Point.DRIVER_IN_COMPACTION: _in_compaction,
+    Point.DRIVER_OVERTAKEN: _overtaken,
+    Point.DRIVER_BEFORE_PUBLISH: partial(_driver_at_publish, answer=False),
+    Point.DRIVER_AFTER_PUBLISH: partial(_driver_at_publish, answer=True),
+    Point.WORKER_IN_READ: _worker_in_read,
+    Point.WORKER_IN_STAGE: _worker_in_stage,
+    Point.NODE_IN_READ: _node_in_read,
+    Point.NODE_BEFORE_PUBLISH: partial(_node_at_publish, answer=False),
+    Point.NODE_AFTER_PUBLISH: partial(_node_at_publish, answer=True),
+    Point.EXECUTOR_IN_READ: _executor_in_read,
+    Point.RANDOM_DRIVER: partial(_at_any_moment, "driver"),
+    Point.RANDOM_NODE: partial(_at_any_moment, "node"),
+    Point.RANDOM_WORKER: partial(_at_any_moment, "worker"),
+}
