@@ -10,6 +10,7 @@ import pytest
 from tests.doctor import harm, logs, long_log
 from tests.doctor.long_log import AGAIN, ROWS, SHARD, SLOW, ids
 
+import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import salvage
 from headrace.doctor.sight import Sight
@@ -80,6 +81,7 @@ def test_every_readable_row_comes_back_once_and_in_order(data, tmp_path, done, h
     account, found = rebuilt(data, tmp_path)
     assert found == done
     assert not account.missing_count
+    assert not any("place or schema" in said for said in account.lost)
 
 
 def test_the_account_says_what_was_read_where_and_what_is_in_doubt(lasting, tmp_path):
@@ -94,6 +96,19 @@ def test_the_account_says_what_was_read_where_and_what_is_in_doubt(lasting, tmp_
     assert first.unsure_from == sealed.old_end
     assert any("cursors that were stored before op" in said for said in account.words)
     assert any("trimmed or purged" in said for said in account.words)
+
+
+def test_cursors_are_moved_left_out_or_in_doubt_and_it_is_said(lasting, tmp_path, done):
+    """The journal has that of `readers`; that of `ends` is at an end which is not known."""
+    with headrace.open(lasting, **long_log.SETTINGS) as log:
+        end = len(done[SLOW, 0]) + len(STAGED)
+        log.topic(SLOW).store_cursors("ends", {0: end})
+    forget(lasting)
+    account, _ = rebuilt(lasting, tmp_path)
+    slow = next(one for one in account.partitions if one.topic == SLOW)
+    assert [(each.group, each.new_next) for each in slow.cursors] == [("readers", 3)]
+    assert any("read, where old offsets" in one and "readers" in one for one in account.words)
+    assert any("left out" in one and "groups ends" in one for one in account.words)
 
 
 def test_staged_rows_of_which_nothing_tells_stay_out_and_are_counted(lasting, tmp_path):

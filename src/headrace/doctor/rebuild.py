@@ -22,12 +22,14 @@ from headrace.doctor.shard import Rebuilt, ShardSight
 from headrace.doctor.staged import OldStages
 from headrace.doctor.timeline import Arranged, Doubt, Given, Timeline
 from headrace.doctor.windows import Windows
+from headrace.journal.entry import Entry
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.schema import decode_schema
 from headrace.partition.machine import PartitionsMachine
-from headrace.partition.operations import APPEND
+from headrace.partition.operations import APPEND, StoreCursor, decode
+from headrace.partition.results import Code, Refused, Result
 from headrace.partition.rows import Schemas
 from headrace.partition.state import Partition, Piece, Run, Topic, Unplaced
 
@@ -148,9 +150,7 @@ class _Work:
         """Replay until a pass tells nothing new, and keep what the last one gave."""
         windows = Windows.of(self.recorded.before.values(), self.recorded.after.values())
         replayed = self._pass(windows)
-        while (
-            self.is_news or self.stages.is_news
-        ):  # each stage and each base is news at most once
+        while self.is_news or self.stages.is_news:  # a base and a stage, each at most once
             replayed = self._pass(windows)
         for partition in replayed.machine.state.partitions.values():
             self._settle(partition)
@@ -162,6 +162,7 @@ class _Work:
 
     def _pass(self, windows: Windows) -> Replayed:
         self.is_news = self.stages.is_news = False
+        self.told.beyond.clear()
         replayed = self._replay(windows)
         self._learn(replayed)
         return replayed
@@ -189,22 +190,31 @@ class _Work:
             self.shard.entries,
             self.metadata,
             replayed,
-            lambda entry, result: self.stages.hear(machine.state, entry, result),
+            lambda entry, result: self._hear(machine, entry, result),
         )
         return replay.run(header.parent if header is not None else None)
+
+    def _hear(self, machine: PartitionsMachine, entry: Entry, result: Result) -> None:
+        self.stages.hear(machine.state, entry, result)
+        if entry.header.operation == StoreCursor.operation:
+            command = decode(entry.header.operation, entry.body)
+            if isinstance(command, StoreCursor):
+                key = (entry.header.namespace, command.group)
+                self.told.beyond.discard(key)
+                if isinstance(result, Refused) and result.code == Code.OUT_OF_RANGE:
+                    self.told.beyond.add(key)
 
     def _tell_hole(self, replayed: Replayed) -> None:
         """Say what lies between the last checkpoints and a journal that begins behind them."""
         block = self.shard.group.survey.superblock
         first = Op((block.previous_op if block is not None else 0) + 1)
-        if block is not None and first <= self.recorded.base:
-            count = sum(
-                Op(op) not in self.recorded.before
-                for op in range(first, self.recorded.base + 1)
-            )
-            if count:
-                replayed.holes.append(Hole(first, self.recorded.base))
-                replayed.unknown_count += count
+        if block is None or first > self.recorded.base:
+            return
+        known_count = sum(op >= first for op in self.recorded.before)
+        unknown_count = self.recorded.base - first + 1 - known_count
+        if unknown_count:
+            replayed.holes.append(Hole(first, self.recorded.base))
+            replayed.unknown_count += unknown_count
 
     def _base(self, origin: Origin, following: int | None) -> _Base:
         """Put the rows of a partition in order, up to the time that the journal goes on."""

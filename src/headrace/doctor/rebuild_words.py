@@ -48,6 +48,7 @@ def rebuilt_words(where: str, shard: ShardSight, names: Names) -> Iterator[str]:
     if told.below:
         below = _below(told, shard, names)
         yield f"in {where} nothing tells whether rows were trimmed or lost below {below}"
+    yield from _cursors(where, told, shard)
     if told.untimed_count:
         rows = count(told.untimed_count, "row")
         yield (
@@ -59,6 +60,30 @@ def rebuilt_words(where: str, shard: ShardSight, names: Names) -> Iterator[str]:
         yield (
             f"in {where}, {writers} went on after op {told.base:,}; an append that one of them "
             "sent again, and whose first copy is in a segment, is there twice"
+        )
+
+
+def _cursors(where: str, told: Rebuilt, shard: ShardSight) -> Iterator[str]:
+    """Say which cursors came over and may be wrong, and which did not."""
+    unsure = sorted(
+        {
+            group
+            for partition in shard.partitions
+            for group, cursor in partition.cursors.items()
+            for doubt in told.doubts.get(partition.namespace, [])
+            if doubt.end is None and cursor.next > doubt.start
+        }
+    )
+    if unsure:
+        yield (
+            f"in {where}, a cursor may be ahead of what its consumer group has read, where old "
+            f"offsets may have been higher: {_some(unsure)}"
+        )
+    beyond = sorted({group for _, group in told.beyond})
+    if beyond:
+        yield (
+            f"in {where}, cursors beyond the rows that are known are left out, of the consumer "
+            f"groups {_some(beyond)}"
         )
 
 

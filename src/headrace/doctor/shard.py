@@ -38,6 +38,7 @@ class Rebuilt:
     doubts: dict[int, list[Doubt]] = field(default_factory=dict)  # by namespace
     below: dict[int, int] = field(default_factory=dict)  # by namespace: what is under it?
     undecided: dict[int, int] = field(default_factory=dict)  # staged rows, by topic
+    beyond: set[tuple[int, str]] = field(default_factory=set)  # cursors: namespace, group
     untimed_count: int = 0  # rows whose time of publishing is not known
     placeless_count: int = 0  # rows that are readable, and for which there is no place
     unreadable: list[Op] = field(default_factory=list)  # carried entries that are rotten
