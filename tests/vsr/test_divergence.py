@@ -1,5 +1,9 @@
 """A log that differs from the view's: where that begins, and what is never believed."""
 
+import pytest
+
+from headrace.errors import NotNext
+from headrace.journal.mend import cut
 from headrace.model.ids import Op, ReplicaId, View
 from headrace.sim.cluster_host import Host
 from headrace.sim.cluster_scene import Scene
@@ -160,3 +164,33 @@ def test_a_start_view_that_came_late_cuts_nothing_that_is_committed_since():
     host.deliver(packet_to(host, leader.me, late))
     assert (host.halted, host.state.log.head) == (None, head)
     assert host.state.dropped["start-view of a log that has grown since"] == 1
+
+
+def test_the_entry_below_a_cut_is_mended_before_the_cut():
+    scene = a_group()
+    old = with_a_different_tail(scene)
+    host = scene.hosts[old]
+    last = host.state.sure  # of those that both logs have
+    scene.rot(old, last).crash(old, power=False).allow_all().boot(old)
+    assert [one.op for one in host.process.report.faulty] == [last]
+    scene.forbid("no entry by name", lambda _from, _to, one: isinstance(one, vm.Exact))
+    scene.run(300)
+    assert (host.state.is_verified, host.state.log.head) == (False, last + 5)
+    scene.allow_all().run(1500).ask(99).run(200)
+    assert host.state.applied == scene.world.oracles.top
+    scene.crash(old).boot(old).run(900)
+    assert not host.process.report.faulty
+    scene.world.oracles.ended(scene.hosts)
+
+
+def test_no_disk_cuts_behind_an_entry_that_it_cannot_read():
+    scene = a_group()
+    old = with_a_different_tail(scene)
+    host = scene.hosts[old]
+    last = host.state.sure
+    scene.rot(old, last).crash(old, power=False).boot(old)
+    group = host.process.group
+    before = host.disk.content("superblock.a")
+    with pytest.raises(NotNext, match=f"op {last}, which is faulty"):
+        cut(group.journal, group.superblock, Op(last + 1))
+    assert host.disk.content("superblock.a") == before

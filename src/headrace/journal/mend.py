@@ -39,9 +39,17 @@ def cut(
     poisoned, for an entry appended now would be cut at the next start.
     """
     journal.refuse_if_poisoned()
+    if _has_unknown_edge(journal, first):
+        raise NotNext("the op below a cut", "whole", f"op {first - 1}, which is faulty")
     _write_intent(journal, superblock, cut_from=first, suspect=suspect)
     _erase(journal, first)
     _write_intent(journal, superblock, cut_from=None)
+
+
+def _has_unknown_edge(journal: Journal, first: Op) -> bool:
+    """Nothing tells where the frame of `first` begins, or what is the head behind the cut."""
+    is_held = first <= journal.durable and journal.ring.get(Op(first - 1)) is None
+    return is_held and not any(file.header.first_op == first for file in journal.files)
 
 
 def _write_intent(journal: Journal, superblock: SuperblockFile, **changes: object) -> None:

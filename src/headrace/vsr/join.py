@@ -186,6 +186,10 @@ def _verify(state: State[E], message: StartView) -> None:
     if common is None or (common < log.head and not _covers(message, Op(common + 1))):
         ask_for_view(state, state.primary)
         return
+    if common < log.head and common in log.faulty:
+        # Where a cut begins, the disk reads from the entry below it: that is mended first.
+        repair.ask_exact(state)
+        return
     if common < log.head:
         cut(state, Op(common + 1))
     state.is_verified = state.halted is None

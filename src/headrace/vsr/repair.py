@@ -162,5 +162,5 @@ def on_evicted(state: State[E], sender: ReplicaId, message: Evicted) -> None:
     missing = [op for op in state.log.faulty if op > state.applied]
     if state.log.head < state.primary_op:
         missing.append(Op(state.log.head + 1))
-    if state.follows and missing and min(missing) < message.first:
+    if state.is_backup and missing and min(missing) < message.first:
         transfer.begin(state)

@@ -153,7 +153,7 @@ def decide(state: State[E]) -> None:
     state.awaiting = None
     match outcome:
         case Merged():
-            election.merged = outcome
+            election.merged, election.is_adopted = outcome, False
             _adopt(state, outcome)
         case Waiting(op, replicas):
             state.awaiting = (op, replicas)
@@ -175,9 +175,13 @@ def _adopt(state: State[E], merged: Merged) -> None:
     if common is None:
         state.election.is_aside = True
         return
+    if common < state.log.head and common in state.log.faulty:
+        repair.ask_exact(state)  # as in join: the entry below a cut is mended first
+        return
     if common < state.log.head:
         join.cut(state, Op(common + 1))
     if state.halted is None:
+        state.election.is_adopted = True
         state.commit = max(state.commit, merged.commit)
         times = [header.timestamp for header in merged.headers]
         state.timestamp = max(state.timestamp, *times, 0)
@@ -197,6 +201,9 @@ def install(state: State[E]) -> None:
     """Append what was fetched; start the view when all of its log is durable here."""
     merged = state.election.merged
     if merged is None or state.election.is_aside or state.primary != state.me:
+        return
+    if not state.election.is_adopted:
+        _adopt(state, merged)
         return
     entries: list[E] = []
     ticket = state.next_ticket()
