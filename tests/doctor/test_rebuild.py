@@ -134,7 +134,8 @@ def test_a_transaction_is_published_where_a_segment_has_rows_of_it(lasting, tmp_
 
 def test_no_row_of_a_deleted_topic_comes_into_the_one_made_anew(lasting, tmp_path, done):
     forget(lasting)
-    _, found = rebuilt(lasting, tmp_path)
+    account, found = rebuilt(lasting, tmp_path)
+    assert not account.missing_count
     assert found[AGAIN, 0] == done[AGAIN, 0]
     assert long_log.OLD_LIFE not in found[AGAIN, 0]
 
