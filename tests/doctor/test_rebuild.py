@@ -271,6 +271,20 @@ def test_a_segment_under_another_name_is_known_by_its_footer(lasting, tmp_path, 
     assert found == done
 
 
+def test_a_schema_that_came_in_the_journal_is_in_force_from_there_on(lasting, tmp_path, done):
+    with headrace.open(lasting, **{**long_log.SETTINGS, "seal__size": "64KiB"}) as log:
+        topic = log.topic(SLOW)
+        topic.evolve({"id": "int64", "text": "string"})
+        done[SLOW, 0] = [*done[SLOW, 0], *range(100, 220)]
+        for first in range(100, 220, 10):
+            topic.append([{"id": first + n, "text": "x" * 3_000} for n in range(10)])
+    forget(lasting)
+    _, found = rebuilt(lasting, tmp_path)
+    assert found == done
+    with headrace.open(tmp_path / "new", **long_log.SETTINGS) as log:
+        assert list(log.topic(SLOW).schemas) == [1, 2]
+
+
 def test_without_metadata_the_rows_of_segments_still_come(lasting, tmp_path, done):
     forget(lasting)
     for path in (lasting / _METADATA / "journal").glob("*.wal"):

@@ -5,7 +5,7 @@ segments tell lives, and segments tell the schemas of the rows they have.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headrace.doctor.entries import Entries
@@ -39,7 +39,8 @@ class Origin:
     life: Life
     topic: int  # its number
     topic_created: Revision
-    schemas: tuple[Schema, ...]  # of its topic by then, from version 1 on
+    schemas: tuple[Schema, ...]  # of its topic by now, from version 1 on
+    schema_count: int  # how many of them there were before the journal
 
 
 @dataclass(slots=True)
@@ -82,19 +83,31 @@ class Recorded:
             if one.operation == OpenPartition.operation
         }
 
-    def first_times(self, bits: int) -> dict[tuple[int, int], int]:
-        """Return when the journal first gave rows offsets.
-
-        Of an Append by namespace and created, of a Publish by the number and created of its
-        topic, with a bit that no namespace has.
-        """
-        found: dict[tuple[int, int], int] = {}
+    def first_times(self, bits: int) -> "FirstTimes":
+        """Return when the journal first gave rows of each partition and topic offsets."""
+        found = FirstTimes()
         for _, one in sorted(self.after.items()):
             if one.operation == APPEND:
-                found.setdefault((one.namespace, one.created), one.timestamp)
+                life = Life(one.namespace, one.created)
+                found.appends.setdefault(life, one.timestamp)
             elif one.operation == Publish.operation:
-                found.setdefault((~(one.namespace >> bits), one.created), one.timestamp)
+                topic = (one.namespace >> bits, one.created)
+                found.publishes.setdefault(topic, one.timestamp)
         return found
+
+
+@dataclass(slots=True)
+class FirstTimes:
+    """The times of the first Append to each life and the first Publish to each topic."""
+
+    appends: dict[Life, int] = field(default_factory=dict)
+    publishes: dict[tuple[int, int], int] = field(default_factory=dict)  # number, created
+
+    def of(self, origin: Origin) -> int | None:
+        """Return the first time at which a partition may have got rows."""
+        topic = (origin.topic, origin.topic_created)
+        known = (self.appends.get(origin.life), self.publishes.get(topic))
+        return min((time for time in known if time is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +134,9 @@ class Census:
             if target.shard == self.group and life not in fresh:
                 topic = namespace >> self.bits
                 schemas = tuple(Schema(each.id, each.data) for each in target.schemas)
-                schemas = schemas[: newest.get((topic, target.topic_created), len(schemas))]
-                found[namespace] = Origin(life, topic, target.topic_created, schemas)
+                count = newest.get((topic, target.topic_created), len(schemas))
+                created = target.topic_created
+                found[namespace] = Origin(life, topic, created, schemas, count)
         if not self.is_complete:
             for life in sorted(known):  # of several, the newest
                 self._add_unnamed(life, found)
@@ -143,11 +157,12 @@ class Census:
             return
         siblings = [each for each in found.values() if each.topic == topic]
         if siblings:
-            schemas, created = siblings[0].schemas, siblings[0].topic_created
-        else:
-            schemas, created = self._schemas_of(topic), Revision(life.created)
+            found[namespace] = replace(siblings[0], life=life)
+            return
+        schemas = self._schemas_of(topic)
         if schemas:
-            found[namespace] = Origin(life, topic, created, schemas)
+            created = Revision(life.created)
+            found[namespace] = Origin(life, topic, created, schemas, len(schemas))
 
     def _schemas_of(self, topic: int) -> tuple[Schema, ...]:
         """Return the schemas that segments of a topic have, from version 1 on."""

@@ -174,9 +174,7 @@ class _Work:
         for namespace, origin in self.origins.items():
             writers, guess_count = windows.of_life(origin.life)
             self.told.writer_count += guess_count
-            topic_key = (~origin.topic, origin.topic_created)
-            times = [first_times[key] for key in (origin.life, topic_key) if key in first_times]
-            base = self._base(origin, min(times, default=None))
+            base = self._base(origin, first_times.of(origin))
             self.bases[namespace] = base
             partition = _opened(machine, base)
             partition.writers = writers
@@ -284,7 +282,8 @@ class _Work:
 def _opened(machine: PartitionsMachine, base: _Base) -> Partition:
     """Put a partition into a state, as it was where the journal begins."""
     origin, state = base.origin, machine.state
-    fresh = Topic(origin.topic, origin.topic_created, origin.schemas)
+    schemas = origin.schemas[: origin.schema_count]
+    fresh = Topic(origin.topic, origin.topic_created, schemas)
     topic = state.topics.setdefault(origin.topic, fresh)
     namespace = Namespace(origin.life.namespace)
     partition = Partition(
