@@ -98,7 +98,7 @@ def _give_up_tail(group: Group, first: Op) -> None:
     suspect = (first, last)
     if known is not None:
         suspect = (min(known[0], first), max(known[1], last))
-    mend.cut(group.journal, group.superblock, first, suspect)
+    mend.discard(group.journal, group.superblock, first, suspect)
 
 
 def _open_file(journal: Journal, entry: Entry) -> None:

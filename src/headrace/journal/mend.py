@@ -32,6 +32,18 @@ def cut(
     first: Op,
     suspect: tuple[Op, Op] | None = None,
 ) -> None:
+    """Remove every op from `first` on, and go on with what is below it."""
+    if _has_unknown_edge(journal, first):
+        raise NotNext("the op below a cut", "whole", f"op {first - 1}, which is faulty")
+    discard(journal, superblock, first, suspect)
+
+
+def discard(
+    journal: Journal,
+    superblock: SuperblockFile,
+    first: Op,
+    suspect: tuple[Op, Op] | None = None,
+) -> None:
     """Remove every op from `first` on: intent → zeros and unlinks → intent cleared.
 
     A crash before the intent leaves everything; after it, the next scan finishes the cut. If
@@ -39,8 +51,6 @@ def cut(
     poisoned, for an entry appended now would be cut at the next start.
     """
     journal.refuse_if_poisoned()
-    if _has_unknown_edge(journal, first):
-        raise NotNext("the op below a cut", "whole", f"op {first - 1}, which is faulty")
     _write_intent(journal, superblock, cut_from=first, suspect=suspect)
     _erase(journal, first)
     _write_intent(journal, superblock, cut_from=None)
