@@ -11,7 +11,7 @@ from tests.spark.test_prove import prove, recomputed
 
 from headrace.spark import reports
 from headrace.spark.definition import load
-from headrace.spark.pipeline import OFFSET, PARTITION, opened
+from headrace.spark.pipeline import OFFSET, PARTITION, TableBehind, opened
 from headrace.spark.record import Place, look
 from headrace.spark.reset import carry_out, planned
 
@@ -105,6 +105,20 @@ def test_rows_that_are_skipped_are_never_called_equal(spark, tmp_path, topic, fi
     assert (again.skipped, again.is_wrong, again.holds) == (30, False, False)
     table.delete("id = 135")
     assert prove(tmp_path)[0] == 6
+
+
+def test_a_pipeline_whose_rows_were_trimmed_goes_on_without_them(
+    spark, tmp_path, topic, filled
+):
+    topic.append(rows(100, 130), partition=0)
+    topic.trim(70, partition=0, past_hold=True)
+    with pytest.raises(TableBehind, match=r"""reset FILE --to '{"0": 70}'"""):
+        run(spark, a_definition(tmp_path))
+    assert told("reset", a_file(tmp_path), "--to", '{"0": 70}', "--yes")["skipped"] == 10
+    run(spark, a_definition(tmp_path))
+    assert ids(tmp_path) == [*range(100), *range(110, 130)]
+    code, found = prove(tmp_path)
+    assert (code, found["skipped"], found["not_compared"]) == (7, 10, 60)
 
 
 def test_a_row_in_a_skipped_range_is_foreign(tmp_path, topic, filled):

@@ -200,7 +200,8 @@ class Pipeline:
                 raise TableBehind(
                     f"rows {starts[number]} to {each.first - 1} of partition {number} of "
                     f"{self.desk.topic.name} are trimmed, and not in the table",
-                    hint="A held consumer group keeps rows until they are in the table",
+                    hint="Go on without them, which the table records: headrace pipeline reset "
+                    f"FILE --to '{_json({number: each.first})}'",
                 )
         ends = next_ends(
             self.desk.backlogs(starts), self.definition.batch_rows, self.definition.size_max

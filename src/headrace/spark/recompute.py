@@ -48,16 +48,16 @@ def recompute(pipeline: Pipeline, record: Record) -> Proof:
 
 def _made(pipeline: Pipeline, record: Record) -> "DataFrame":
     """Run the transform over what the table has: all at once, or around what was skipped."""
-    pieces = [
-        pipeline.rows(record.ends | {number: start}, record.ends | {number: end})
-        for number in record.ends
-        for start, end in record.ranges(number)
-    ]
-    if not pieces:
+    ranges = [(n, *each) for n in record.ends for each in record.ranges(n)]
+    if not ranges:
         schema = pipeline.rows(record.ends, record.ends).schema
         return pipeline.spark.createDataFrame([], schema)
     if not any(record.skips.values()):
         return pipeline.rows(record.firsts, record.ends)
+    pieces = [
+        pipeline.rows(record.ends | {number: start}, record.ends | {number: end})
+        for number, start, end in ranges
+    ]
     return reduce(lambda one, other: one.unionByName(other), pieces)
 
 
