@@ -50,8 +50,7 @@ def reset(
         typer.Option(
             "--to",
             metavar="PLACE",
-            help='earliest, latest, or offsets: {"0": 10}. With --truncate earliest, if not '
-            "given.",
+            help='earliest (default with --truncate), latest, or offsets: {"0": 10}.',
         ),
     ] = None,
     truncate: Annotated[
@@ -98,8 +97,7 @@ def reset(
             _confirm(definition, truncate=truncate, yes=yes)
             _carry_out(desk, record, plan)
     if as_json:
-        answer = _answer(definition, record, plan, bounds, changed=is_to_do)
-        print_json(answer)
+        print_json(_answer(definition, record, plan, bounds, changed=is_to_do))
     elif not is_to_do:
         say("Nothing is changed." if plan.changes else "It goes on from there anyway.")
     else:

@@ -102,11 +102,6 @@ def prove(
     """
     from headrace.spark.record import Source, look
 
-    if own_only and recompute is not None:
-        raise BadRequest(
-            "--own-only needs each row's place in the log, which --recompute does not use",
-            hint="Leave out one of both",
-        )
     with opened(data, address, timeout) as log:
         found = log.topic(topic)
         source = Source(_pipeline(table, pipeline), found.name, found.created)
@@ -127,6 +122,11 @@ def _compared(
 ) -> "Proof":
     from headrace.spark.prove import prove as compare
 
+    if own_only and recompute is not None:
+        raise BadRequest(
+            "--own-only needs each row's place in the log, which --recompute does not use",
+            hint="Leave out one of both",
+        )
     if recompute is not None:
         return _recomputed(record, recompute)
     with words().status("comparing …") as status:
