@@ -23,6 +23,7 @@ from headrace.partition.store import open_store
 from headrace.storage.file import FileDirectory
 
 STAGED = range(21, 27)  # in a/slow: published by an op that is drained, and nothing tells it
+_STAGED_COUNT = 6  # rows that a transaction on a/rows has in each partition
 _METADATA = "groups/00000"
 _ID_LEAF = 3  # behind the system's columns
 
@@ -95,7 +96,37 @@ def test_the_account_says_what_was_read_where_and_what_is_in_doubt(lasting, tmp_
     assert (sealed.is_exact, sealed.old_end) == (True, first.homes["segments"])
     assert first.unsure_from == sealed.old_end
     assert any("cursors that were stored before op" in said for said in account.words)
-    assert any("trimmed or purged" in said for said in account.words)
+    assert any("trimmed, or purged before op" in said for said in account.words)
+
+
+def test_a_trim_takes_no_row_whose_offset_is_not_known(lasting, tmp_path, done):
+    """Without segments, carried rows are counted from 0, and are those of higher offsets."""
+    with headrace.open(lasting, **long_log.SETTINGS) as log:
+        log.topic(ROWS).trim(before={0: 40, 1: 40})
+    forget(lasting)
+    sealed = [(partition, end) for _, partition, _, end in harm.segments(lasting)]
+    shutil.rmtree(lasting / SHARD / "segments")
+    _, found = rebuilt(lasting, tmp_path)
+    for partition, end in sealed:
+        rest = [one for one in done[ROWS, partition] if one >= end]
+        gone = set(rest) - set(found[ROWS, partition])
+        assert len(gone) <= _STAGED_COUNT  # of which nothing tells without the segments
+
+
+def test_a_trim_that_a_lost_cursor_may_have_held_takes_no_row(lasting, tmp_path, done):
+    with headrace.open(lasting, **long_log.SETTINGS) as log:
+        log.topic(ROWS).trim(before={0: 40, 1: 40})
+    forget(lasting)
+    _, found = rebuilt(lasting, tmp_path)
+    assert found == done
+
+
+def test_what_the_journal_purges_stays_away(lasting, tmp_path):
+    with headrace.open(lasting, **long_log.SETTINGS) as log:
+        log.topic(ROWS).purge(0)
+    forget(lasting)
+    _, found = rebuilt(lasting, tmp_path)
+    assert found[ROWS, 0] == []
 
 
 def test_cursors_are_moved_left_out_or_in_doubt_and_it_is_said(lasting, tmp_path, done):

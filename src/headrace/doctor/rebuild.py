@@ -28,7 +28,7 @@ from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.schema import decode_schema
 from headrace.partition.machine import PartitionsMachine
-from headrace.partition.operations import APPEND, StoreCursor, decode
+from headrace.partition.operations import APPEND, StoreCursor, Trim, decode, encode
 from headrace.partition.results import Code, Refused, Result
 from headrace.partition.rows import Schemas
 from headrace.partition.state import Partition, Piece, Run, Topic, Unplaced
@@ -188,9 +188,26 @@ class _Work:
             self.shard.entries,
             self.metadata,
             replayed,
+            self._eased,
             lambda entry, result: self._hear(machine, entry, result),
         )
         return replay.run(header.parent if header is not None else None)
+
+    def _eased(self, entry: Entry) -> Entry:
+        """Let a Trim take no row that it may have left: what held it back may be lost."""
+        header = entry.header
+        base = self.bases.get(Namespace(header.namespace))
+        if header.operation != Trim.operation or base is None:
+            return entry
+        command = decode(header.operation, entry.body)
+        if not isinstance(command, Trim) or base.origin.life.created != header.created:
+            return entry
+        first = command.first if command.past_hold else Offset(base.first)
+        behind = [] if base.doubt is None else [Doubt(base.doubt, None)]
+        for doubt in (*base.arranged.doubts, *behind):
+            if doubt.start < first and (doubt.end is None or first < doubt.end):
+                first = Offset(doubt.start)
+        return Entry(header, encode(Trim(first, command.past_hold)), b"")
 
     def _hear(self, machine: PartitionsMachine, entry: Entry, result: Result) -> None:
         self.stages.hear(machine.state, entry, result)

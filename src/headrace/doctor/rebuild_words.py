@@ -42,8 +42,8 @@ def rebuilt_words(where: str, shard: ShardSight, names: Names) -> Iterator[str]:
         files = "segments and carry files alone"
     yield (
         f"no snapshot of {where} is left: its rows were put together from {files}; cursors "
-        f"that were stored {since} are lost, and rows that were trimmed or purged {since} may "
-        "be back"
+        f"that were stored {since} are lost, and rows that were trimmed, or purged {since}, "
+        "may be back"
     )
     if told.below:
         below = _below(told, shard, names)
