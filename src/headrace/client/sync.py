@@ -27,6 +27,7 @@ from headrace.client.show import (
     topic_title,
 )
 from headrace.client.spans import LATEST, Where
+from headrace.client.sync_lease import Lease
 from headrace.client.sync_streams import Consumer, Producer, Rows, Taking, Transaction
 from headrace.client.topic import AS_IT_IS, AsyncTopic
 from headrace.client.values import (
@@ -179,6 +180,18 @@ class Topic:
     def bounds(self) -> list[Bounds]:
         """Return what is retained of each partition."""
         return self._runner.run(self._core.bounds())
+
+    def lease_files(
+        self, lasting: str | float = "60s", is_needed: Callable[[], bool] = lambda: True
+    ) -> Lease:
+        """Keep the topic's segments from being deleted, for readers that open them directly.
+
+        The lease is renewed until it is released, the log is closed, or `is_needed` says no;
+        that is asked on the log's own thread. `lasting` is for how long it is taken each time:
+        so long files stay after a crash.
+        """
+        leasing = self._core.lease_files(lasting, is_needed)
+        return Lease(self._runner.run(leasing), self._runner)
 
     def offsets_at(self, time: datetime | str) -> dict[int, int]:
         """Return the first offset of each partition appended at `time` or later."""

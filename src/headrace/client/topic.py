@@ -1,7 +1,8 @@
 """A topic, as asyncio programs use it."""
 
+import asyncio
 import itertools
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from headrace.client.appending import Appending, parcels
 from headrace.client.consumer import AsyncConsumer
 from headrace.client.feed import Feed
 from headrace.client.intake import Data, batches_of
+from headrace.client.lease import AsyncLease, take_lease
 from headrace.client.moments import duration, microseconds, size, whole, word
 from headrace.client.patience import Caller
 from headrace.client.rows import AsyncRows, endless
@@ -47,6 +49,7 @@ class AsyncTopic:
         self.caller = replace(caller, probe=self._probe)
         self._turns = itertools.count()
         self._writer = Writer(self.caller, view.name)
+        self._leases: list[AsyncLease] = []
 
     def __repr__(self) -> str:
         return f"<topic {self.name!r}: {self.partitions} partitions>"
@@ -209,6 +212,20 @@ class AsyncTopic:
         view = await self.refresh()
         return list((await Spans(self.caller, view).bounds(view.numbers(None))).values())
 
+    async def lease_files(
+        self, lasting: str | float = "60s", is_needed: Callable[[], bool] = lambda: True
+    ) -> AsyncLease:
+        """Keep the topic's segments from being deleted, for readers that open them directly.
+
+        The lease is renewed until it is released, the log is closed, or `is_needed` says no.
+        `lasting` is for how long it is taken each time: so long files stay after a crash.
+        """
+        seconds = duration(lasting, "lasting").seconds
+        lease = await take_lease(self.caller, self.refresh, seconds, is_needed)
+        self._leases = [each for each in self._leases if not each.is_released]
+        self._leases.append(lease)
+        return lease
+
     async def offsets_at(self, time: datetime | str) -> dict[int, int]:
         """Return the first offset of each partition appended at `time` or later."""
         view = await self.refresh()
@@ -341,6 +358,8 @@ class AsyncTopic:
 
     async def close(self) -> None:
         """Give up what is under way."""
+        leases, self._leases = self._leases, []
+        await asyncio.gather(*(each.release() for each in leases))
         await self._writer.close()
 
     def take(self, info: TopicInfo) -> None:
