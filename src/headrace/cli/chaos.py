@@ -1,6 +1,7 @@
 """`headrace chaos spark`: exactly once, whoever is killed, at named moments."""
 
 import secrets
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 RUN_COUNT = 30
 SEED_BITS = 16  # short enough to type again
+
+_HELD, _BROKEN, _NOT_SHOWN = "held", "broken", "not shown"
+_EXITS = {_HELD: Exit.OK, _BROKEN: Exit.FAILURE, _NOT_SHOWN: Exit.NOT_SHOWN}
 
 
 class ChaosStrike(Shape, frozen=True, kw_only=True):
@@ -128,15 +132,11 @@ def chaos_spark(
 
         headrace chaos spark --mutants
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # drivers and nodes end with us
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     points = _points(point or [])
     if mutants:
-        if points or cluster or keep:
-            raise BadRequest(
-                "--mutants chooses its points itself, and keeps nothing",
-                hint="Leave out --point, --cluster and --keep",
-            )
-        _mutants(seed, as_json=as_json)
+        _mutants(seed, as_json=as_json, is_plain=not (points or cluster or keep))
         return
     aims = [points] * runs if points else plan(runs, Random(seed), cluster=cluster)
     report = _performed(aims, seed, keep, cluster=cluster, quiet=as_json)
@@ -144,10 +144,7 @@ def chaos_spark(
         print_json(_shape(report))
     else:
         _print(report)
-    if report.is_broken:
-        raise typer.Exit(Exit.FAILURE)
-    if report.missing:
-        raise typer.Exit(Exit.NOT_SHOWN)
+    raise typer.Exit(_EXITS[_verdict(report)])
 
 
 def _points(given: list[str]) -> list[Point]:
@@ -215,7 +212,8 @@ def _place(keep: Path | None) -> Iterator[Path]:
 def _line(run: "Run") -> str:
     landed = sum(one.is_landed for one in run.strikes)
     rows = 0 if run.checked is None else run.checked.acknowledged
-    verdict = "each row once, in table and copy" if run.holds else "BROKEN"
+    verdict = "each row once, in table and copy" if run.holds else "not finished"
+    verdict = "BROKEN" if run.is_broken else verdict
     return f"run {run.number}: {landed} kills, {rows:,} rows: {verdict} ({run.seconds:.0f} s)"
 
 
@@ -251,8 +249,8 @@ def _print(report: "Report") -> None:
 
 def _verdict(report: "Report") -> str:
     if report.is_broken:
-        return "broken"
-    return "not shown" if report.missing else "held"
+        return _BROKEN
+    return _NOT_SHOWN if report.missing else _HELD
 
 
 def _shape(report: "Report") -> ChaosShape:
@@ -299,8 +297,14 @@ def _run_shape(run: "Run") -> ChaosRun:
     )
 
 
-def _mutants(seed: int, *, as_json: bool) -> None:
+def _mutants(seed: int, *, as_json: bool, is_plain: bool) -> None:
     from headrace.cli.chaos_plants import PLANTS
+
+    if not is_plain:
+        raise BadRequest(
+            "--mutants chooses its points itself, and keeps nothing",
+            hint="Leave out --point, --cluster and --keep",
+        )
 
     catches = {name: _caught(plant, seed, quiet=as_json) for name, plant in PLANTS.items()}
     missed = [name for name, said in catches.items() if not said]
@@ -323,6 +327,5 @@ def _mutants(seed: int, *, as_json: bool) -> None:
 def _caught(plant: "Plant", seed: int, *, quiet: bool) -> str:
     """Return what was said of a planted bug; nothing if it was not seen."""
     report = _performed([list(plant.points)], seed, None, quiet=quiet, plant=plant.name)
-    run = report.runs[0]
-    wrong = run.checked.problems if run.checked is not None else ()
-    return wrong[0] if wrong else ""
+    (run,) = report.runs
+    return run.checked.problems[0] if run.is_broken and run.checked is not None else ""

@@ -10,7 +10,7 @@ from typing import Final, Self
 import pyspark
 
 from headrace.cli.chaos_driver import Settings
-from headrace.cli.chaos_process import kill_all
+from headrace.cli.chaos_process import JAVA_OPTIONS, kill_all
 from headrace.cli.demo_node import HOST, free_address
 from headrace.errors import Unavailable
 from headrace.sim.orphans import MARK
@@ -75,7 +75,7 @@ class Cluster:
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.cores.max": str(WORKERS),
         }
-        return Settings(f"spark://{self._address}", conf, is_warmed=True)
+        return Settings(f"spark://{self._address}", conf)
 
     def _start(self, name: str, main: str, *words: str) -> None:
         home = Path(pyspark.__file__).parent
@@ -86,6 +86,7 @@ class Cluster:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "512m",
+            "JDK_JAVA_OPTIONS": JAVA_OPTIONS,
         }
         java = find_java()
         if java.home is not None:

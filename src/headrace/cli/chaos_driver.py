@@ -14,6 +14,7 @@ processes was killed is begun anew, as whoever runs Spark would do.
 """
 
 import json
+import os
 import queue
 import sys
 import threading
@@ -25,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 import deltalake
 import msgspec
-import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-PAUSE_S = 0.1  # between looks for new rows
+PAUSE_S = 0.3  # between looks for new rows
+TRIGGER = "1 second"  # between batches of the copy: others need the machine, too
 FAILURES_MAX = 8  # one after another: then it is no kill that they come from
 _FAILURES = (PySparkException, HeadraceError, Py4JError)
 
@@ -52,7 +53,6 @@ class Settings(msgspec.Struct):
     master: str
     conf: dict[str, str] = {}
     plant: str = ""  # a planted bug
-    is_warmed: bool = True  # with a first job, before it says that it is warm
 
 
 class Job(msgspec.Struct):
@@ -78,14 +78,14 @@ class Wishes:
     def _listen(self) -> None:
         for line in sys.stdin:
             self._words.put(json.loads(line))
-        self._words.put({"word": "quit"})  # nobody is there any more
+        os._exit(0)  # nobody is there any more; Java ends when its standard input does
 
-    def next_job(self) -> Job | None:
-        """Wait for the next job; None: there is none."""
+    def next_job(self) -> Job:
+        """Wait for the next job."""
         self.at_step, self.is_compacting, self.is_ending = None, False, False
-        while (found := self._words.get())["word"] not in ("job", "quit"):
+        while (found := self._words.get())["word"] != "job":
             self._take(found)
-        return msgspec.convert(found["job"], Job) if found["word"] == "job" else None
+        return msgspec.convert(found["job"], Job)
 
     def look(self) -> None:
         """Take the words that have come."""
@@ -100,8 +100,6 @@ class Wishes:
                 self.is_compacting = True
             case "end":
                 self.is_ending = True
-            case "quit":
-                sys.exit(0)
             case _:
                 pass  # `wake` is for a driver that sleeps
 
@@ -175,6 +173,7 @@ class Copier:
             .option("topic", job.copy)
             .option("address", job.address)
             .option("checkpointLocation", job.checkpoint)
+            .trigger(processingTime=TRIGGER)
             .start()
         )
 
@@ -240,21 +239,12 @@ def compact(path: str) -> None:
     say("compacted", removed=int(found["numFilesRemoved"]))
 
 
-def _warm(spark: "SparkSession") -> None:
-    """Have the first processes and classes loaded before anybody waits for them."""
-
-    def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
-
-    spark.range(10).mapInArrow(same, "id long").collect()
-
-
 def _short(error: Exception | None) -> str:
     return " ".join(str(error).split())[:400]
 
 
 def main(text: str) -> None:
-    """Be a driver."""
+    """Be a driver, until standard input ends."""
     settings = msgspec.json.decode(text, type=Settings)
     wishes = Wishes()
     conf = {key.replace(".", "__"): value for key, value in settings.conf.items()}
@@ -264,11 +254,9 @@ def main(text: str) -> None:
         sink = sink_of(settings.plant)
         if sink is not None:
             spark.dataSource.register(sink)
-        if settings.is_warmed:
-            _warm(spark)
         say("warm")
-        while (job := wishes.next_job()) is not None:
-            work(spark, job, wishes, NAME if sink is None else sink.name())
+        while True:
+            work(spark, wishes.next_job(), wishes, NAME if sink is None else sink.name())
             say("done")
 
 

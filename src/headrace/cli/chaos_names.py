@@ -74,5 +74,5 @@ def point_named(text: str) -> Point:
     found = [point for point in Point if text.lower() in point]
     exact = [point for point in found if point == text]
     if len(exact or found) != 1:
-        raise ValueError(", ".join(found or Point))
+        raise ValueError("; ".join(found or Point))
     return (exact or found)[0]

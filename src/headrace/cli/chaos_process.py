@@ -1,4 +1,4 @@
-"""Drivers of chaos seen from outside: warm ones at hand, words for them, and their end."""
+"""Drivers of chaos seen from outside: their start, words for them, and their end."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +19,12 @@ from headrace.cli.demo_pipeline import DemoDriver, DriverTestimony
 from headrace.sim.orphans import MARK, living
 from headrace.sim.testimony import Silent
 
+PATIENCE_SECONDS: Final = 600.0  # that Spark may take to start
 GONE_SECONDS: Final = 30.0  # that a process has to be gone after SIGKILL
 LOOK_SECONDS: Final = 0.01
 _DAEMON: Final = "pyspark.daemon"  # the parent of Spark's Python workers, and their own name
+# Of a Java that lives for seconds: no second compiler, no threads to collect garbage with.
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _EXECUTOR: Final = "--executor-id"
 
 
@@ -60,7 +63,7 @@ class ChaosDriver(DemoDriver):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=words,
-                env={**os.environ, name: value},
+                env={**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS, name: value},
                 process_group=0,
             )
         self._attend(process, process.stdout)
@@ -82,6 +85,13 @@ class ChaosDriver(DemoDriver):
         self.until("a warm driver", lambda found: "warm" in found.events)
         self.tell("job", job=msgspec.to_builtins(job))
 
+    def until(self, what: str, holds: Callable[[DriverTestimony], bool]) -> None:
+        """Wait for something, for long: the machine may have much to do. Or raise Silent."""
+        self.listen(PATIENCE_SECONDS, lambda _: holds(self.testimony))
+        if not holds(self.testimony):
+            said = ", ".join(self.testimony.events[-3:]) or "nothing"
+            raise Silent(f"no sign of {what} from the driver; it said last: {said}")
+
     def kill_tree(self) -> bool:
         """Kill it with its Java and Python workers. True if SIGKILL is what ended it."""
         kill_all(self.mark)
@@ -95,31 +105,28 @@ class ChaosDriver(DemoDriver):
 
 
 class Garage:
-    """Drivers that warm up while others work. Use it as a context: none outlives it."""
+    """Where drivers come from. Use it as a context: none outlives it."""
 
-    def __init__(self, settings: Settings, directory: Path, *, has_spare: bool) -> None:
-        self._settings, self._directory, self._has_spare = settings, directory, has_spare
+    def __init__(self, settings: Settings, directory: Path) -> None:
+        self._settings, self._directory = settings, directory
         self._made: list[ChaosDriver] = []
-        self._spare: ChaosDriver | None = None
-        self.is_last = False  # nobody needs another one after this
+        self._count = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for driver in self._made:
-            driver.__exit__(None, None, None)
+        self.clear()
+
+    def clear(self) -> None:
+        """End every driver."""
+        while self._made:
+            self._made.pop().__exit__(None, None, None)
 
     def take(self) -> ChaosDriver:
-        """Give a driver, and have another one warm up."""
-        driver, self._spare = self._spare or self._start(), None
-        if self._has_spare and not self.is_last:
-            self._spare = self._start()
-        return driver
-
-    def _start(self) -> ChaosDriver:
-        log = self._directory / f"driver-{len(self._made)}.log"
-        driver = ChaosDriver(self._settings, log)
+        """Start a driver."""
+        self._count += 1
+        driver = ChaosDriver(self._settings, self._directory / f"driver-{self._count}.log")
         self._made.append(driver)
         return driver
 

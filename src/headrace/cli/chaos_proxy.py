@@ -17,7 +17,7 @@ from headrace.wire.messages import Message
 
 HOST: Final = "127.0.0.1"
 CONNECT_SECONDS: Final = 5.0
-HOLD_SECONDS: Final = 120.0  # nobody waits longer for what is held
+HOLD_SECONDS: Final = 900.0  # nobody waits longer for what is held
 
 
 @dataclass(slots=True)
@@ -72,10 +72,13 @@ class Proxy:
     """Listens on a port of its own. Use it as a context: no connection outlives it."""
 
     def __init__(
-        self, node: str, on_asked: Callable[[Asked], None] = lambda asked: None
+        self,
+        node: str,
+        kept: tuple[type, ...] = (object,),
+        on_asked: Callable[[Asked], None] = lambda asked: None,
     ) -> None:
-        """Make one. `on_asked` sees every request before it goes on."""
-        self._on_asked = on_asked
+        """Make one that keeps these requests. `on_asked` sees each of all before it goes on."""
+        self._kept, self._on_asked = kept, on_asked
         host, _, port = node.rpartition(":")
         self._node = (host, int(port))
         self._server = socket.create_server((HOST, 0))
@@ -153,8 +156,9 @@ class Proxy:
             for frame in _frames(line.client):
                 asked = Asked(line, decode_message(frame))
                 line.waiting[frame.id] = asked
-                with self._lock:
-                    self.asked.append(asked)
+                if isinstance(asked.request, self._kept):
+                    with self._lock:
+                        self.asked.append(asked)
                 self._on_asked(asked)
                 if self._is_held(asked, is_answer=False):
                     break

@@ -15,7 +15,7 @@ from headrace.cli import demo_acts
 from headrace.cli.chaos_check import Checked, check, failed_check
 from headrace.cli.chaos_cluster import Cluster
 from headrace.cli.chaos_driver import Settings
-from headrace.cli.chaos_names import OF_DRIVERS, Point
+from headrace.cli.chaos_names import Point
 from headrace.cli.chaos_plants import command_of
 from headrace.cli.chaos_process import ChaosDriver, Garage
 from headrace.cli.chaos_scene import Scene
@@ -25,10 +25,16 @@ from headrace.errors import HeadraceError
 from headrace.sim.mutants import Mutant
 from headrace.sim.testimony import Silent
 
+LOG: Final = "chaos.log"  # what happened when, in seconds
 TRIES: Final = 3  # for a moment that was missed
 EXECUTORS: Final = 2
 LOCAL_MASTER: Final = "local[2,4]"  # two tasks at once, and four attempts of each
-LOCAL_CONF: Final = {"spark.driver.memory": "1g"}
+LOCAL_CONF: Final = {
+    "spark.driver.memory": "1g",
+    # Drivers live for seconds: to compile plans costs more than it brings.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @dataclass(slots=True)
@@ -46,6 +52,13 @@ class Run:
     @property
     def holds(self) -> bool:
         return self.checked is not None and not self.checked.problems
+
+    @property
+    def is_broken(self) -> bool:
+        """A row is wrong. One that is missing may be late, if the run did not end."""
+        if self.checked is None or not self.checked.problems:
+            return False
+        return not self.silence or bool(self.checked.twice or self.checked.invented)
 
 
 @dataclass(slots=True)
@@ -74,7 +87,7 @@ class Report:
     @property
     def is_broken(self) -> bool:
         """A row was lost, doubled, invented or changed."""
-        return not all(run.holds for run in self.runs)
+        return any(run.is_broken for run in self.runs)
 
     @property
     def missing(self) -> list[str]:
@@ -101,14 +114,14 @@ class Chaos:
     def __init__(
         self, directory: Path, report: Report, tell: Callable[[str], None], plant: str = ""
     ) -> None:
-        self._directory, self._report, self._tell = directory, report, tell
+        self._directory, self._report, self._on_word = directory, report, tell
+        self._began = time.monotonic()
         self._plant = plant
         self._chance = Random(report.seed)
         self._driver: ChaosDriver | None = None
 
     def perform(self, plan: Sequence[Sequence[Point]], *, keep: bool) -> None:
         """Do all runs; directories of runs that held are removed unless they are kept."""
-        began = time.monotonic()
         self._report.promised.update(point for points in plan for point in points)
         self._directory.mkdir(parents=True, exist_ok=True)
         node = Mutant("", "node", ((demo_acts, "COMMAND", command_of(self._plant)),))
@@ -116,34 +129,30 @@ class Chaos:
             if self._report.is_cluster:
                 self._tell("a Spark cluster starts: a master and two workers")
                 with Cluster(self._directory / "cluster") as cluster:
-                    self._all(plan, cluster.settings(), keep=keep, has_spare=False)
+                    self._all(plan, cluster.settings(), keep=keep)
             else:
                 settings = Settings(LOCAL_MASTER, dict(LOCAL_CONF), self._plant)
-                self._all(plan, settings, keep=keep, has_spare=True)
-        self._report.seconds = time.monotonic() - began
+                self._all(plan, settings, keep=keep)
+        self._report.seconds = time.monotonic() - self._began
 
-    def _all(
-        self,
-        plan: Sequence[Sequence[Point]],
-        settings: Settings,
-        *,
-        keep: bool,
-        has_spare: bool,
-    ) -> None:
-        with Garage(settings, self._directory, has_spare=has_spare) as garage:
+    def _all(self, plan: Sequence[Sequence[Point]], settings: Settings, *, keep: bool) -> None:
+        with Garage(settings, self._directory) as garage:
             for number, points in enumerate(plan, 1):
-                later = [point for each in plan[number:] for point in each]
-                garage.is_last = not any(_takes_a_driver(point) for point in [*points, *later])
                 run = Run(number, points)
                 self._report.runs.append(run)
-                self._one(run, garage, later)
+                self._one(run, garage)
                 if run.holds and not keep:
                     shutil.rmtree(self._place(run))
+
+    def _tell(self, text: str) -> None:
+        with open(self._directory / LOG, "a", encoding="utf-8") as file:
+            file.write(f"{time.monotonic() - self._began:8.2f}  {text}\n")
+        self._on_word(text)
 
     def _place(self, run: Run) -> Path:
         return self._directory / f"run-{run.number}"
 
-    def _one(self, run: Run, garage: Garage, later: Sequence[Point]) -> None:
+    def _one(self, run: Run, garage: Garage) -> None:
         began = time.monotonic()
         place = self._place(run)
         place.mkdir()
@@ -154,7 +163,7 @@ class Chaos:
                 self._tell(f"run {run.number}: a driver begins")
                 scene.begin(self._driver if self._driver and self._driver.is_alive else None)
                 scene.await_work()
-                self._strike_all(scene, run, garage, later)
+                self._strike_all(scene, run)
                 self._tell(f"run {run.number}: all rows are brought to their ends")
                 scene.finish()
                 run.executors = tuple(sorted(scene.readers))
@@ -167,21 +176,18 @@ class Chaos:
             except HeadraceError as error:
                 run.checked = failed_check(claims, error)
             self._driver = scene.driver if not run.silence else None
+            if run.silence:
+                garage.clear()
         run.seconds = time.monotonic() - began
 
-    def _strike_all(
-        self, scene: Scene, run: Run, garage: Garage, later: Sequence[Point]
-    ) -> None:
-        for place, point in enumerate(run.points):
-            rest = [*run.points[place + 1 :], *later]
-            garage.is_last = not any(_takes_a_driver(each) for each in rest)
+    def _strike_all(self, scene: Scene, run: Run) -> None:
+        for point in run.points:
             for _ in range(TRIES):
                 self._tell(f"run {run.number}: {point}")
                 found = strike(scene, point, self._chance)
                 run.strikes.append(found)
+                self._tell(
+                    f"run {run.number}: killed {found.pid}: {found.evidence or 'nothing'}"
+                )
                 if found.is_landed:
                     break
-
-
-def _takes_a_driver(point: Point) -> bool:
-    return point in OF_DRIVERS or point == Point.RANDOM_DRIVER

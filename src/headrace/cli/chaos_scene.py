@@ -11,7 +11,7 @@ from headrace.cli.chaos_check import COPY
 from headrace.cli.chaos_driver import Job
 from headrace.cli.chaos_process import ChaosDriver, Garage, executor_of, holder_of
 from headrace.cli.chaos_proxy import Asked, Hold, Proxy
-from headrace.cli.demo_acts import Stage
+from headrace.cli.demo_acts import Stage as NodeStage
 from headrace.cli.demo_pipeline import NAME, TABLE, write_definition
 from headrace.cli.demo_rows import SCHEMA, TOPIC
 from headrace.cli.tale import Tale
@@ -20,13 +20,14 @@ from headrace.spark.record import Record, Source, look
 from headrace.spark.reports import group_of
 from headrace.wire.messages import Message
 from headrace.wire.reading import Fetch
-from headrace.wire.writing import Publish, Published
+from headrace.wire.writing import Publish, Published, Stage
 
-PAUSE_S: Final = 0.25  # between a producer's batches: Spark needs the machine
+PAUSE_S: Final = 0.5  # between a producer's batches: Spark needs the machine
 COPY_PARTITIONS: Final = 3  # with a key: a task makes a stage for each
-PATIENCE_SECONDS: Final = 120.0  # for one thing to happen, on a machine with much to do
-FINISH_SECONDS: Final = 240.0
-_LOOK_SECONDS: Final = 0.02
+KEPT: Final = (Fetch, Stage, Publish)  # what evidence is made of
+PATIENCE_SECONDS: Final = 300.0  # for one thing to happen, on a machine with much to do
+FINISH_SECONDS: Final = 600.0
+_LOOK_SECONDS: Final = 0.1
 
 
 class Scene:
@@ -37,7 +38,7 @@ class Scene:
     ) -> None:
         """Make one. With `is_watching` the executors of a cluster that read are noted."""
         self.is_watching = is_watching
-        self.stage = Stage(tale, directory, PAUSE_S)
+        self.stage = NodeStage(tale, directory, PAUSE_S)
         self.table = directory / TABLE
         self.garage = garage
         self._directory = directory
@@ -52,8 +53,8 @@ class Scene:
             with headrace.connect(self.stage.address) as log:
                 log.create_topic(COPY, SCHEMA, partitions=COPY_PARTITIONS, key="number")
                 self.created = log.topic(TOPIC).created
-            self.to_table = exits.enter_context(Proxy(self.stage.address, self._note))
-            self.to_copy = exits.enter_context(Proxy(self.stage.address))
+            self.to_table = exits.enter_context(Proxy(self.stage.address, KEPT, self._note))
+            self.to_copy = exits.enter_context(Proxy(self.stage.address, KEPT))
             file = write_definition(self._directory, self.to_table.address)
             self._job = Job(
                 file=str(file),
@@ -101,7 +102,7 @@ class Scene:
             if time.monotonic() > deadline:
                 said = ", ".join(self.driver.testimony.events[-3:])
                 raise Silent(f"no sign of {what}; the driver said last: {said or 'nothing'}")
-            self.driver.listen(_LOOK_SECONDS)
+            self.driver.listen(_LOOK_SECONDS, lambda _: bool(holds()))
 
     def await_held(self, proxy: Proxy, hold: Hold) -> Asked:
         """Wait until the proxy holds what it was told to; or raise Silent."""

@@ -18,13 +18,14 @@ from headrace.cli.chaos_proxy import Asked, Line
 from headrace.cli.chaos_scene import Scene, again, is_publish
 from headrace.sim.testimony import Silent
 from headrace.spark.orphans import orphans_of
+from headrace.spark.worker.files import PREFIX
 from headrace.wire.messages import Message
 from headrace.wire.reading import Fetch
 from headrace.wire.writing import Publish, Published, Stage, Staged
 
 RANDOM_SECONDS_MAX: Final = 2.0
 COMPACTION_SECONDS_MAX: Final = 0.05  # after the driver said that it begins
-COMPACTION_FILES_MIN: Final = 8
+COMPACTION_FILES_MIN: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,8 @@ Act = Callable[[Scene, Random], tuple[int, str]]  # the process that was killed,
 
 
 def strike(scene: Scene, point: Point, chance: Random) -> Strike:
-    """Reach the point, kill, and wait for the work to go on. Silent: it cannot."""
+    """Reach the point, kill, and wait for the recovery. Silent: it does not come."""
     pid, evidence = _ACTS[point](scene, chance)
-    if pid and evidence:
-        scene.await_work()
     return Strike(point, pid, bool(pid), evidence)
 
 
@@ -78,9 +77,7 @@ def _at_step(step: str, scene: Scene, _: Random) -> tuple[int, str]:
 
 def _in_compaction(scene: Scene, chance: Random) -> tuple[int, str]:
     """Kill the driver while it compacts; the next one compacts what is there."""
-    scene.await_that(
-        "some files", lambda: len(scene.record().table.file_uris()) >= COMPACTION_FILES_MIN
-    )
+    scene.await_that("some files", lambda: _file_count(scene) >= COMPACTION_FILES_MIN)
     driver = scene.driver
     done = len(driver.testimony.all("compacted"))
     begun = len(driver.testimony.all("compacting"))
@@ -98,6 +95,10 @@ def _in_compaction(scene: Scene, chance: Random) -> tuple[int, str]:
         return 0, ""
     removed = scene.driver.testimony.all("compacted")[0]["removed"]
     return pid, f"{files} files were left; the next driver compacted {removed}"
+
+
+def _file_count(scene: Scene) -> int:
+    return sum(1 for _ in scene.table.glob(f"{PREFIX}*.parquet"))
 
 
 def _overtaken(scene: Scene, _: Random) -> tuple[int, str]:
@@ -279,7 +280,7 @@ def _kill_holder(line: Line) -> int:
 
 
 def _at_any_moment(who: str, scene: Scene, chance: Random) -> tuple[int, str]:
-    """Kill somebody at a moment of chance; that the work goes on is looked at by `strike`."""
+    """Kill somebody at a moment of chance, and see the work go on."""
     scene.driver.listen(chance.uniform(0, RANDOM_SECONDS_MAX))
     match who:
         case "driver":
@@ -292,6 +293,7 @@ def _at_any_moment(who: str, scene: Scene, chance: Random) -> tuple[int, str]:
             workers = scene.driver.workers()
             pid = chance.choice(sorted(workers)) if workers else 0
             pid *= bool(pid) and kill(pid)
+    scene.await_work()
     return pid, "rows came into table and copy again"
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec.inspect as kinds
 
+from headrace.cli.chaos import ChaosMutants, ChaosShape
 from headrace.cli.config import ShownConfig, Validated
 from headrace.cli.doctor_shape import DoctorShape, SalvageShape
 from headrace.cli.group import GroupDeleted, GroupList, GroupReset
@@ -35,6 +36,8 @@ from headrace.cli.topic_show import TopicDescribed, TopicList
 
 # What each command prints. A second shape is that of the option which is named.
 SHAPES: Final[dict[str, type[Shape]]] = {
+    "chaos spark": ChaosShape,
+    "chaos spark --mutants": ChaosMutants,
     "config show": ShownConfig,
     "config validate": Validated,
     "demo": Demo,
