@@ -7,23 +7,32 @@ than pyarrow.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.spark.delta import read_table
     from headrace.spark.each_batch import writer
+    from headrace.spark.history import release, table
     from headrace.spark.launch import session
-    from headrace.spark.table import read_table
 
-__all__ = ["read_table", "session", "writer"]
+__all__ = ["read_table", "release", "session", "table", "writer"]
 
 
 def __getattr__(name: str) -> object:
     match name:
         case "read_table":
-            from headrace.spark.table import read_table
+            from headrace.spark.delta import read_table
 
             return read_table
+        case "release":
+            from headrace.spark.history import release
+
+            return release
         case "session":
             from headrace.spark.launch import session
 
             return session
+        case "table":
+            from headrace.spark.history import table
+
+            return table
         case "writer":
             from headrace.spark.each_batch import writer
 

@@ -35,6 +35,7 @@ _NAMES: Final = (
     "key",
     "txnAppId",
     "txnVersion",
+    "topicCreated",
 )
 _OURS: Final = {name.lower(): name for name in _NAMES}
 _NEAR: Final = 2  # edits that make a name a misspelt one
@@ -63,6 +64,7 @@ class Options:
     key: str | None
     app_id: str | None
     app_version: int | None
+    created: int | None  # of the topic: its rows in just this life are meant
 
     @property
     def place(self) -> str:
@@ -95,6 +97,7 @@ def parse(given: Mapping[str, str]) -> Options:
         key=taken.text("key"),
         app_id=taken.text("txnAppId"),
         app_version=taken.count("txnVersion"),
+        created=taken.count("topicCreated"),
     )
     _check_together(options)
     return options
@@ -185,9 +188,15 @@ class _Taken:
 
 
 def _refuse_if_near(key: str) -> None:
-    for name, shown in _OURS.items():
-        if _distance(key, name) <= _NEAR:
-            raise BadConfig(key, "is no option", hint=f"Is it {shown}?")
+    meant = suggestion(key)
+    if meant is not None:
+        raise BadConfig(key, "is no option", hint=f"Is it {meant}?")
+
+
+def suggestion(name: str) -> str | None:
+    """Return the option that a misspelt name may have meant."""
+    near = (shown for key, shown in _OURS.items() if _distance(name.lower(), key) <= _NEAR)
+    return next(near, None)
 
 
 def _distance(a: str, b: str) -> int:

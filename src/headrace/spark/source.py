@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from headrace.spark.desk import Desk, SchemaChanged
+from headrace.spark.desk import Desk, SchemaChanged, TopicRecreated
 from headrace.spark.offsets import Offsets, from_json
 from headrace.spark.options import LATEST, PIN, parse
 from headrace.spark.plan import next_ends, next_version
@@ -55,7 +55,7 @@ class HeadraceSource(DataSource):
     def schema(self) -> StructType:
         desk = Desk(parse(self.options), PLAN_TIMEOUT)
         try:
-            return _spark_schema(desk.schema())
+            return spark_schema(desk.schema())
         finally:
             desk.close()
 
@@ -111,7 +111,8 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Give the rows of one task, on an executor."""
-        assert isinstance(partition, Task)
+        if not isinstance(partition, Task):
+            return iter(())  # Spark makes one that holds nothing where none is planned
         context = TaskContext.get()
         if partition.generation is not None and context is not None:
             query = context.getLocalProperty(_QUERY)
@@ -126,6 +127,11 @@ class BatchReader(_Reader, DataSourceReader):
     @plainly
     def partitions(self) -> list[InputPartition]:
         desk, options, exact = self._desk, self._desk.options, self._exact
+        if options.created not in (None, desk.topic.created):
+            raise TopicRecreated(
+                f"{desk.topic.name} was deleted and made again since this table was made",
+                hint="Its old rows are gone. Make the table again for those of the new topic",
+            )
         starts = desk.places(options.starting_offsets, options.starting_timestamp)
         ends = desk.places(options.ending_offsets or LATEST)
         ranges = {number: (start, max(start, ends[number])) for number, start in starts.items()}
@@ -235,7 +241,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Nothing: the checkpointLocation is the truth, and this call comes late."""
 
 
-def _spark_schema(schema: pa.Schema) -> StructType:
+def spark_schema(schema: pa.Schema) -> StructType:
     """Return columns as Spark calls them. All may be null to Spark: it checks no promise."""
     found = from_arrow_schema(schema)
     return StructType([StructField(each.name, each.dataType) for each in found])
