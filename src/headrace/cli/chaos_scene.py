@@ -1,5 +1,6 @@
 """One run of chaos: a node, producers, two proxies, and the driver that is alive just now."""
 
+import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -132,6 +133,14 @@ class Scene:
         if not self.driver.kill_tree():
             raise Silent("the driver ended before it was killed")
         return self.driver.pid
+
+    def kill_node(self) -> int:
+        """Kill the node and start it again; return the number of the one that died."""
+        node = self.stage.node
+        self.stage.kill_node(0.0)
+        if node.wait() != -signal.SIGKILL:
+            raise Silent("the node ended before it was killed")
+        return node.pid
 
     def finish(self) -> None:
         """Have all rows acknowledged, and brought to both ends."""

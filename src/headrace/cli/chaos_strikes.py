@@ -131,8 +131,7 @@ def _node_at_publish(scene: Scene, _: Random, *, answer: bool) -> tuple[int, str
     """Kill the node while a Publish, or the answer to it, is on its way."""
     hold = scene.to_copy.hold(is_publish, answer=answer)
     held = scene.await_held(scene.to_copy, hold)
-    pid = scene.stage.node.pid
-    scene.stage.kill_node(0.0)
+    pid = scene.kill_node()
     hold.drop()
     return pid, _published_again(scene, held, answer=answer, is_same_driver=True)
 
@@ -220,8 +219,7 @@ def _node_in_read(scene: Scene, _: Random) -> tuple[int, str]:
     """Kill the node while a worker waits for rows; it asks the next one."""
     hold = scene.to_table.hold(_is_fetch)
     held = scene.await_held(scene.to_table, hold)
-    pid = scene.stage.node.pid
-    scene.stage.kill_node(0.0)
+    pid = scene.kill_node()
     hold.drop()
     return pid, _fetched_again(scene, held, None)
 
@@ -287,8 +285,7 @@ def _at_any_moment(who: str, scene: Scene, chance: Random) -> tuple[int, str]:
             pid = scene.kill_driver()
             scene.begin(None)
         case "node":
-            pid = scene.stage.node.pid
-            scene.stage.kill_node(0.0)
+            pid = scene.kill_node()
         case _:
             workers = scene.driver.workers()
             pid = chance.choice(sorted(workers)) if workers else 0
