@@ -101,6 +101,9 @@ def chaos_spark(
     mutants: Annotated[
         bool, typer.Option("--mutants", help="Plant each known bug; each must be caught.")
     ] = False,
+    budget: Annotated[
+        float | None, typer.Option(min=0.0, help="Begin no run after so many seconds.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Draws the moments; by default by chance.")
     ] = None,
@@ -139,7 +142,7 @@ def chaos_spark(
         _mutants(seed, as_json=as_json, is_plain=not (points or cluster or keep))
         return
     aims = [points] * runs if points else plan(runs, Random(seed), cluster=cluster)
-    report = _performed(aims, seed, keep, cluster=cluster, quiet=as_json)
+    report = _performed(aims, seed, keep, cluster=cluster, quiet=as_json, budget=budget)
     if as_json:
         print_json(_shape(report))
     else:
@@ -166,6 +169,7 @@ def _performed(
     *,
     cluster: bool = False,
     quiet: bool = False,
+    budget: float | None = None,
     plant: str = "",
 ) -> "Report":
     try:
@@ -188,7 +192,8 @@ def _performed(
                         told.append(_line(run))
                         say(told[-1])
 
-        Chaos(directory, report, tell, plant).perform(aims, keep=keep is not None)
+        chaos = Chaos(directory, report, tell, budget=budget, plant=plant)
+        chaos.perform(aims, keep=keep is not None)
         tell("")
     return report
 
@@ -214,7 +219,9 @@ def _line(run: "Run") -> str:
     rows = 0 if run.checked is None else run.checked.acknowledged
     verdict = "each row once, in table and copy" if run.holds else "not finished"
     verdict = "BROKEN" if run.is_broken else verdict
-    return f"run {run.number}: {landed} kills, {rows:,} rows: {verdict} ({run.seconds:.0f} s)"
+    read = f", read by executors {', '.join(run.executors)}" if run.executors else ""
+    seconds = f"{run.seconds:.0f} s"
+    return f"run {run.number}: {landed} kills, {rows:,} rows{read}: {verdict} ({seconds})"
 
 
 def _print(report: "Report") -> None:

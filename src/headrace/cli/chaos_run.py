@@ -1,5 +1,6 @@
 """Runs of chaos, one after another: strikes, the end of all work, and the comparison."""
 
+import math
 import shutil
 import time
 from collections import Counter
@@ -112,17 +113,23 @@ class Chaos:
     """The runs of one command. `tell` gets a sentence whenever something has happened."""
 
     def __init__(
-        self, directory: Path, report: Report, tell: Callable[[str], None], plant: str = ""
+        self,
+        directory: Path,
+        report: Report,
+        tell: Callable[[str], None],
+        *,
+        budget: float | None = None,
+        plant: str = "",
     ) -> None:
+        """Make them ready. After `budget` seconds no run is begun."""
         self._directory, self._report, self._on_word = directory, report, tell
         self._began = time.monotonic()
-        self._plant = plant
+        self._budget, self._plant = math.inf if budget is None else budget, plant
         self._chance = Random(report.seed)
         self._driver: ChaosDriver | None = None
 
     def perform(self, plan: Sequence[Sequence[Point]], *, keep: bool) -> None:
         """Do all runs; directories of runs that held are removed unless they are kept."""
-        self._report.promised.update(point for points in plan for point in points)
         self._directory.mkdir(parents=True, exist_ok=True)
         node = Mutant("", "node", ((demo_acts, "COMMAND", command_of(self._plant)),))
         with node.planted():
@@ -138,6 +145,9 @@ class Chaos:
     def _all(self, plan: Sequence[Sequence[Point]], settings: Settings, *, keep: bool) -> None:
         with Garage(settings, self._directory) as garage:
             for number, points in enumerate(plan, 1):
+                if time.monotonic() - self._began > self._budget:
+                    return
+                self._report.promised.update(points)
                 run = Run(number, points)
                 self._report.runs.append(run)
                 self._one(run, garage)
