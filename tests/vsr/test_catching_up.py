@@ -186,3 +186,24 @@ def test_a_mend_that_a_cut_took_away_does_not_keep_its_op_from_being_mended():
     assert repair.wanted(state) == [vm.Name(Op(2), b"x" * 16)]
     repair.on_mended(state, mend.ticket)  # of a driver that was just done with it
     assert state.log.faulty == {2}
+
+
+def test_a_backup_with_a_full_ring_and_no_seal_in_it_lets_the_older_checkpoint_go():
+    scene = a_group()
+    go_far(scene)
+    backup = scene.hosts[backups_of(scene)[0]]
+    state, group = backup.state, backup.process.group
+    block = group.superblock.current
+    assert block.previous_op < block.checkpoint.op
+    state.slots = state.log.head - state.log.anchor  # as if as many had followed the Seal
+    state.primary_op = Op(state.log.head + 5)
+    state.due.pop("range", None)
+    anchor, head = state.log.anchor, state.log.head
+    backup.perform(backup.process.member.on_tick(state.now + 1, 0))
+    scene.run(100)
+    block = group.superblock.current
+    assert block.previous_op == block.checkpoint.op == head
+    assert anchor < state.log.anchor == head - 1
+    scene.ask(77).run(100).crash(backup.me).boot(backup.me).run(900)
+    assert backup.state.applied == scene.world.oracles.top
+    assert backup.process.report.problem is None

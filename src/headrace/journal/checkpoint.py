@@ -122,6 +122,17 @@ class Checkpoints:
         self.pending.popleft()
         return checkpoint.op
 
+    def drop_previous(self) -> None:
+        """Let the journal begin at the pair, for room: there is no older snapshot after this.
+
+        A replica with peers may do so. A ring that is full, with all of it applied, waits for
+        a Seal that has no place in it.
+        """
+        checkpoint = self.superblock.current.checkpoint.op
+        if not self.pending and checkpoint > self.superblock.current.previous_op:
+            self.superblock.write(previous_op=checkpoint)
+            self.finish()
+
     def finish(self) -> None:
         """Clear up behind the pair that the superblock names. Recovery calls it too."""
         current = self.superblock.current

@@ -396,6 +396,9 @@ class Host:
                 return self._mend(process)
             case fx.Install():
                 return self._install(process, job)
+            case fx.DropPrevious():
+                group.checkpoints.drop_previous()
+                return self._drained(process)
             case _:
                 raise AssertionError(f"no disk does this: {job}")
         return []

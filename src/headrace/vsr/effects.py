@@ -63,6 +63,11 @@ class Install(Generic[E]):
 
 
 @dataclass(frozen=True, slots=True)
+class DropPrevious:
+    """Let the journal begin at the newest checkpoint, not the one before; `on_checkpoint`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Send(Generic[E]):
     to: ReplicaId
     message: Message[E]
@@ -126,6 +131,7 @@ Effect = (
     | Cut
     | Persist
     | Install[E]
+    | DropPrevious
     | Send[E]
     | Serve
     | ServeOffer

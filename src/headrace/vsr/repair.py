@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import join, normal, transfer, view_change
-from headrace.vsr.effects import Mend, Serve
+from headrace.vsr.effects import DropPrevious, Mend, Serve
 from headrace.vsr.messages import (
     RANGE_MAX,
     E,
@@ -33,11 +33,14 @@ def catch_up(state: State[E]) -> None:
     if not state.follows or state.transfer is not None:
         return
     log = state.log
-    if log.head >= state.primary_op or log.head - log.anchor >= state.slots:
-        return
-    if "range" in state.due and not state.is_due("range"):
+    if log.head >= state.primary_op or ("range" in state.due and not state.is_due("range")):
         return
     state.arm("range", state.times.repair)
+    if log.head - log.anchor >= state.slots:
+        # Another one's journal may begin later than ours, and its next Seal come too late here.
+        if state.applied == log.head:
+            state.out.append(DropPrevious())
+        return
     last = Op(min(state.primary_op, log.head + RANGE_MAX))
     state.send(state.primary, GetRange(state.view, Op(log.head + 1), last))
 
