@@ -31,7 +31,7 @@ from headrace.wire.catalog import ListTopics
 
 
 def test_every_row_is_there_once_whoever_is_killed(tmp_path):
-    points = ["worker inside a stage", "driver after files", "driver after publish"]
+    points = ["worker inside a stage", "node after publish", "driver after publish"]
     words = [word for one in points for word in ("--point", one)]
     command = [sys.executable, "-m", "headrace", "chaos", "spark", "--runs", "1", *words]
     ended = subprocess.run(
