@@ -90,7 +90,7 @@ class TestVerdict:
     def test_a_kill_without_a_sign_of_recovery_is_not_shown(self):
         report = self.a_report(Strike(Point.NODE_IN_READ, 7, is_landed=True, evidence=""))
         assert report.missing == [
-            "node while a driver reads: landed 1 times, and recovery was seen 0 times"
+            "node while a driver reads: landed 1, and recovery seen 0 times"
         ]
 
     @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def _performed(
                 for run in report.runs[len(told) :]:
                     if run.seconds:
                         told.append(_line(run))
-                        say(told[-1])
+                        out.print(told[-1], markup=False)
 
         chaos = Chaos(directory, report, tell, budget=budget, plant=plant)
         chaos.perform(aims, keep=keep is not None)
@@ -221,7 +221,12 @@ def _line(run: "Run") -> str:
     verdict = "BROKEN" if run.is_broken else verdict
     read = f", read by executors {', '.join(run.executors)}" if run.executors else ""
     seconds = f"{run.seconds:.0f} s"
-    return f"run {run.number}: {landed} kills, {rows:,} rows{read}: {verdict} ({seconds})"
+    kills = _count(landed, "kill")
+    return f"run {run.number}: {kills}, {rows:,} rows{read}: {verdict} ({seconds})"
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _print(report: "Report") -> None:
@@ -250,7 +255,8 @@ def _print(report: "Report") -> None:
     ]
     kills = landed.total()
     counts = f"{wrong[0]:,} lost, {wrong[1]:,} doubled, {wrong[2]:,} invented"
-    say(f"{len(report.runs)} runs, {kills} kills, {rows:,} rows acknowledged; {counts}")
+    done = f"{_count(len(report.runs), 'run')}, {_count(kills, 'kill')}"
+    say(f"{done}, {rows:,} rows acknowledged; {counts}")
     say(f"{_verdict(report)}; seed {report.seed}, {report.seconds:,.0f} s")
 
 

@@ -95,7 +95,7 @@ class Report:
         """What was promised and not shown."""
         found = [f"{one}: never landed" for one in self.promised if not self.landed[one]]
         found += [
-            f"{one}: landed {count} times, and recovery was seen {self.recovered[one]} times"
+            f"{one}: landed {count}, and recovery seen {self.recovered[one]} times"
             for one, count in self.landed.items()
             if self.recovered[one] < count
         ]

@@ -205,7 +205,7 @@ def _worker_in_stage(scene: Scene, _: Random) -> tuple[int, str]:
     scene.await_that("the batch of the task", look)
     is_shown = bool(staged) and bool(named) and staged.isdisjoint(named)
     batch = f"batch {held.request.version - 1}"
-    evidence = f"{batch} was published without {len(staged)} stages of the dead attempt"
+    evidence = f"{batch} was published without the dead attempt's stages: {len(staged)}"
     return pid, evidence * is_shown
 
 
