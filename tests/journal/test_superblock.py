@@ -15,6 +15,7 @@ from headrace.journal.superblock import (
     FORMAT,
     MAGIC,
     NAMES,
+    SEQUENCE_MAX,
     Checkpoint,
     Superblock,
     SuperblockFile,
@@ -42,6 +43,8 @@ identities = st.builds(
     st.integers(1, 5),
     st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(0, 24)),
 )
+lives = st.integers(1, SEQUENCE_MAX)
+pairs_of_replica_0 = st.lists(st.tuples(st.just(0), lives), max_size=5).map(tuple)
 records = st.builds(
     Superblock,
     identity=identities,
@@ -55,7 +58,10 @@ records = st.builds(
     cut_from=maybe,
     syncing_to=maybe,
     clean_head=maybe,
-    peers=st.lists(st.tuples(st.integers(0, 8), u63), max_size=5).map(tuple),
+    peers=pairs_of_replica_0,
+    starts=st.lists(st.tuples(lives, lives), max_size=5).map(tuple),
+    peer_boots=pairs_of_replica_0,
+    gave_up=st.none() | st.tuples(u63, u63),
 )
 
 
@@ -74,6 +80,20 @@ class TestBytes:
     @given(records)
     def test_every_field_comes_back(self, record):
         assert decode(encode(record), "x") == record
+
+    @pytest.mark.parametrize(
+        "odd",
+        [
+            {"peers": ((7, 5),), "peer_boots": ((7, 5),)},
+            {"peers": ((1, 2**63 - 1),)},
+            {"peer_boots": ((1, -5),)},
+            {"starts": ((0, 5),)},
+            {"starts": ((1, 0),)},
+            {"gave_up": (-1, 2)},
+        ],
+    )
+    def test_lives_that_cannot_be_are_a_flaw(self, odd):
+        assert isinstance(decode(encode(a_record(**odd)), "x"), Flaw)
 
     @given(st.binary(max_size=400))
     def test_arbitrary_bytes_are_a_flaw(self, data):

@@ -93,8 +93,15 @@ def _begin_with(group: Group, entry: Entry) -> None:
 
 
 def _give_up_tail(group: Group, first: Op) -> None:
-    """What does not lead up to the snapshot is fetched again, as suspect."""
+    """What does not lead up to the snapshot is fetched again, as suspect.
+
+    So is what is faulty right below it: only a whole entry tells where the next one begins.
+    """
     known, last = group.superblock.current.suspect, group.journal.durable
+    while (
+        mend.has_unknown_edge(group.journal, first) and first - 1 > group.journal.ring.watermark
+    ):
+        first = Op(first - 1)
     suspect = (first, last)
     if known is not None:
         suspect = (min(known[0], first), max(known[1], last))

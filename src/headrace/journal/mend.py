@@ -33,7 +33,7 @@ def cut(
     suspect: tuple[Op, Op] | None = None,
 ) -> None:
     """Remove every op from `first` on, and go on with what is below it."""
-    if _has_unknown_edge(journal, first):
+    if has_unknown_edge(journal, first):
         raise NotNext("the op below a cut", "whole", f"op {first - 1}, which is faulty")
     discard(journal, superblock, first, suspect)
 
@@ -56,7 +56,7 @@ def discard(
     _write_intent(journal, superblock, cut_from=None)
 
 
-def _has_unknown_edge(journal: Journal, first: Op) -> bool:
+def has_unknown_edge(journal: Journal, first: Op) -> bool:
     """Nothing tells where the frame of `first` begins, or what is the head behind the cut."""
     is_held = first <= journal.durable and journal.ring.get(Op(first - 1)) is None
     return is_held and not any(file.header.first_op == first for file in journal.files)

@@ -32,6 +32,7 @@ MAGIC: Final = b"HRsuperb"
 FORMAT: Final = 1
 NAMES: Final = ("superblock.a", "superblock.b")
 _SIZE_MAX = 64 * 1024  # far above any real record; a larger file is not read
+SEQUENCE_MAX = 2**62  # no superblock is written so often
 
 _FIELDS = struct.Struct("<16s8sHHI")
 _CHECKSUM_SIZE = 16
@@ -256,13 +257,12 @@ def _from_record(record: _Record) -> Superblock | Flaw:
     """Turn plain numbers into a record, or say which of them cannot be."""
     numbers = [record.group, record.replica, record.sequence, record.view, record.log_view]
     numbers += [record.commit, record.checkpoint_op, record.previous_op]
-    numbers += [number for start in record.starts for number in start]
     numbers += record.gave_up or ()
     if min(numbers) < 0 or max(numbers) > OP_MAX or not record.replica < record.replica_count:
         return Flaw("superblock record", "numbers from 0", numbers)
     if len(record.cluster) != CLUSTER_ID_SIZE or sum(record.namespace_bits) > 64:
         return Flaw("superblock identity", f"{CLUSTER_ID_SIZE} bytes", len(record.cluster))
-    flaw = _flaw_of_ops(record)
+    flaw = _flaw_of_ops(record) or _flaw_of_lives(record)
     if flaw is not None:
         return flaw
     if record.log_view > record.view:
@@ -308,6 +308,18 @@ def _flaw_of_ops(record: _Record) -> Flaw | None:
     checksums = (record.checkpoint_tip, record.checkpoint_snapshot)
     if any(len(checksum) != _CHECKSUM_SIZE for checksum in checksums):
         return Flaw("superblock checksums", _CHECKSUM_SIZE, [len(one) for one in checksums])
+    return None
+
+
+def _flaw_of_lives(record: _Record) -> Flaw | None:
+    """Judge what is said of starts and peers: all of it is told on, and counted from."""
+    known = [*record.peers, *record.peer_boots]
+    if any(not 0 <= one < record.replica_count for one, _ in known):
+        return Flaw("superblock peers", f"replicas below {record.replica_count}", known)
+    lives = [life for life, _ in record.starts] + [life for _, life in record.peers]
+    boots = [boot for _, boot in (*record.starts, *record.peer_boots)]
+    if any(not 0 < one <= SEQUENCE_MAX for one in lives) or any(one <= 0 for one in boots):
+        return Flaw("superblock lives", f"1 to {SEQUENCE_MAX}", (lives, boots))
     return None
 
 

@@ -413,8 +413,8 @@ class Host:
         process.held.clear()
         if not kept:
             process.faulty.clear()
-        sequence = group.superblock.current.sequence
-        effects = member.on_installed(job.ticket, sequence, kept=kept)
+        block = group.superblock.current
+        effects = member.on_installed(job.ticket, block.sequence, block.suspect, kept=kept)
         return effects + self._drained(process)
 
     def _append(

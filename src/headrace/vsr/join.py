@@ -12,6 +12,7 @@ from headrace.vsr import normal, repair, transfer, view_change
 from headrace.vsr.effects import Cut
 from headrace.vsr.messages import (
     HEADERS_MAX,
+    LIFE_STEP,
     Amnesia,
     E,
     GetStartView,
@@ -97,8 +98,9 @@ def on_standing(state: State[E], sender: ReplicaId, message: Standing) -> None:
     if message.is_blank:
         state.blanks.add(sender)
     if state.recovering and state.is_blank and len(state.blanks) == state.count - 1:
-        # Nothing was ever promised by anybody: all may vote.
+        # Nothing was ever appended by anybody: all may vote. A view may have been promised.
         state.recovering = False
+        state.view = max([state.view, *state.standings.values()])
         state.persist()
     settle(state)
 
@@ -109,17 +111,19 @@ def on_amnesia(state: State[E], sender: ReplicaId, message: Amnesia) -> None:
         state.drop("amnesia of an earlier life")
         return
     state.recovering = True
-    # Once we have caught up we answer for this life and all below it: the rest is no matter.
-    state.past = (Start(message.sequence, message.known),)
+    # Once caught up we answer for all lives that anybody may have heard of: begin far above.
+    first = max(message.sequence, state.sequence) + LIFE_STEP
+    past = (Start(first, message.known),)
     state.answered = None
     state.standings.clear()
     state.refuse_all(f"replica {state.me} has forgotten what it promised")
 
     def live_on() -> None:
-        state.life = state.sequence
+        # Not before: who hears of it stops to accuse us, also after a crash.
+        state.past, state.life = past, state.sequence
         begin(state)
 
-    state.persist(live_on, sequence_min=message.sequence + 1)
+    state.persist(live_on, sequence_min=first + 1, past=past)
 
 
 def on_start_view(state: State[E], sender: ReplicaId, message: StartView) -> None:

@@ -90,6 +90,8 @@ class Member(Generic[E]):
         state.past, state.gave_up = found.past, found.gave_up
         for peer in found.peers:
             one = peer.replica
+            if one == state.me:
+                continue  # nobody wrote that; whoever did, it says nothing
             state.lives[one] = state.seen[one] = peer.life
             state.boots[one] = peer.boot
         assert state.log.head == found.anchor
@@ -129,6 +131,8 @@ class Member(Generic[E]):
     def _is_known(self, envelope: Envelope[E]) -> bool:
         """Listen to the newest life of each peer only; a new one is remembered first."""
         state, sender = self.state, envelope.sender
+        if isinstance(envelope.message, Amnesia):
+            return True  # it names our very life; and two that accuse each other must hear it
         boot, life = state.boots[sender], state.lives[sender]
         if envelope.boot == boot and envelope.life >= life:
             if envelope.life > life:
@@ -229,8 +233,11 @@ class Member(Generic[E]):
         state.log.trim(drained)
         return self._effects()
 
-    def on_installed(self, ticket: int, sequence: int, *, kept: bool) -> list[Effect[E]]:
-        self.state.sequence = sequence
+    def on_installed(
+        self, ticket: int, sequence: int, suspect: tuple[Op, Op] | None, *, kept: bool
+    ) -> list[Effect[E]]:
+        """The snapshot is in place; `suspect` is what was cut for it, or before."""
+        self.state.sequence, self.state.suspect = sequence, suspect
         transfer.on_installed(self.state, ticket, kept=kept)
         return self._effects()
 

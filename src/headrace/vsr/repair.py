@@ -165,5 +165,8 @@ def on_evicted(state: State[E], sender: ReplicaId, message: Evicted) -> None:
     missing = [op for op in state.log.faulty if op > state.applied]
     if state.log.head < state.primary_op:
         missing.append(Op(state.log.head + 1))
-    if state.is_backup and missing and min(missing) < message.first:
+    if not state.is_backup or (state.is_verified and not missing):
+        return
+    # One below what was applied counts, too: it says where the next is, or where a cut begins.
+    if min([*state.log.faulty, *missing], default=message.first) < message.first:
         transfer.begin(state)

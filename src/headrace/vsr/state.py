@@ -217,6 +217,7 @@ class State(Generic[E]):
         *,
         is_settled: bool = False,
         sequence_min: int = 0,
+        past: tuple[Start, ...] | None = None,
     ) -> None:
         """Make view, log view and the rest durable, and then do what needs it."""
         record = Persist(
@@ -225,7 +226,7 @@ class State(Generic[E]):
             log_view=self.log_view,
             commit=min(self.commit, self.log.whole),
             peers=tuple(self._peers()),
-            starts=(*self.past, Start(max(self.life, sequence_min), self.boot))[-STARTS_MAX:],
+            starts=self._starts(self.past if past is None else past, sequence_min),
             recovering=self.recovering,
             syncing_to=self.syncing_to,
             gave_up=self.gave_up,
@@ -234,6 +235,9 @@ class State(Generic[E]):
         )
         self.waiting[record.ticket] = (record, then)
         self.out.append(record)
+
+    def _starts(self, past: tuple[Start, ...], life: int) -> tuple[Start, ...]:
+        return (*past, Start(max(self.life, life), self.boot))[-STARTS_MAX:]
 
     def _peers(self) -> Iterator[Peer]:
         for one in self.others:

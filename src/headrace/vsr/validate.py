@@ -119,7 +119,7 @@ def _is_sound(header: Header) -> bool:
 
 
 def _flaw_of_amnesia(message: Amnesia) -> str | None:
-    if not all(0 <= one <= _COUNT_MAX for one in (message.life, message.sequence)):
+    if not all(0 < one <= _COUNT_MAX // 2 for one in (message.life, message.sequence)):
         return "sequence out of range"
     return None if 0 < message.known <= OP_MAX else "boot out of range"
 
