@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -203,8 +204,8 @@ class Record:
 
 
 def local_path(uri: str) -> str:
-    """Return the path of a table on a local disk."""
-    return uri.removeprefix("file://")
+    """Return the path of a table or a file on a local disk, which may be named by an URI."""
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
 
 
 def look(path: str, source: Source) -> Record:

@@ -81,9 +81,14 @@ def _file(root: Path, table: pa.Table) -> pa.RecordBatch:
 
 
 def _stats(table: pa.Table) -> dict[str, Any]:
-    """Return what readers skip files by: counts, and bounds of whole numbers."""
+    """Return what readers skip files by: counts, and bounds of whole numbers.
+
+    Nested columns are left out: Delta counts their fields, and takes no number for the whole.
+    """
     lows, highs, nulls = {}, {}, {}
     for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_nested(column.type):
+            continue
         nulls[name] = column.null_count
         if pa.types.is_integer(column.type) and column.null_count < len(column):
             found = pc.min_max(column)
