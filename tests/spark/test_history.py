@@ -175,6 +175,27 @@ def test_columns_and_filters_reach_the_scan(tmp_path, topic, made, capsys):
     assert sorted(row._offset for row in narrow.collect()) == list(range(310))
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["x > 5", "x = 'NaN'", "not (x <= 3)", "x = 0.0", "x in (0.0, 7.0)", "f > 5", "f = 0.0"],
+)
+def test_filters_find_nan_and_the_negative_zero(spark, tmp_path, log, made, condition):
+    topic = log.create_topic("shop/orders", {"id": "int64", "x": "float64", "f": "float32"})
+    numbers = (1.0, NAN, -0.0, 3.0)
+    topic.append([{"id": place, "x": x, "f": x} for place, x in enumerate(numbers)])
+    source = spark.read.format("headrace").option("topic", "shop/orders")
+    source = source.option("path", str(tmp_path / "data")).load().where(condition)
+    expected = sorted(row.id for row in source.collect())
+    assert expected
+    seal_all(tmp_path / "data")
+    frame = made()
+    assert is_scan(frame)
+    assert sorted(row.id for row in frame.where(condition).collect()) == expected
+
+
 def flip(path, position):
     data = bytearray(path.read_bytes())
     data[position] ^= 0x10

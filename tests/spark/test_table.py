@@ -2,12 +2,14 @@
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql.types import StructType
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
 from headrace.errors import BadRequest
 from headrace.spark import read_table
+from headrace.spark.delta import filtering
 
 
 def test_a_pipeline_s_table_is_read_as_it_is_and_as_it_was(spark, tmp_path, topic):
@@ -20,6 +22,28 @@ def test_a_pipeline_s_table_is_read_as_it_is_and_as_it_was(spark, tmp_path, topi
     assert read_table(spark, path, version=0).count() == 0
     found = read_table(spark, path).where("id = 7").select("name").collect()
     assert [row["name"] for row in found] == ["n7"]
+
+
+def test_filters_find_nan_and_the_negative_zero_even_after_compaction(spark, tmp_path):
+    numbers = [1.0, float("nan"), -0.0, 3.0]
+    for name, given in (("plain", numbers), ("nested", [{"x": x} for x in numbers])):
+        path = str(tmp_path / name)
+        for place, number in enumerate(given):
+            write_deltalake(path, pa.table({"id": [place], "x": [number]}), mode="append")
+        DeltaTable(path).optimize.compact()
+        found = read_table(spark, path)
+        column = "x" if name == "plain" else "x.x"
+        for condition, places in (("> 5", [1]), ("= 'NaN'", [1]), ("= 0.0", [2])):
+            rows = found.where(f"{column} {condition}").collect()
+            assert [row["id"] for row in rows] == places, (name, condition)
+
+
+def test_only_floats_keep_a_scan_from_skipping(spark):
+    assert (
+        filtering(StructType.fromDDL("id bigint, tags array<string>, m map<string, int>")) == {}
+    )
+    for kind in ("float", "double", "array<float>", "map<string, struct<x: double>>"):
+        assert set(filtering(StructType.fromDDL(f"id bigint, x {kind}")).values()) == {"false"}
 
 
 def test_columns_that_are_only_in_paths_are_read_too(spark, tmp_path):

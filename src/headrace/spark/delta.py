@@ -7,9 +7,13 @@ from headrace.errors import BadRequest, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 # Of a table's protocol: what changes how files are read. Tables of pipelines have none of it.
 _STRANGE: Final = frozenset({"deletionVectors", "columnMapping"})
+
+# Everything in a Parquet file by which a scan may pass over rows that a filter excludes.
+_SKIPPING: Final = ("stats", "dictionary", "columnindex", "bloom")
 
 
 def read_table(spark: "SparkSession", path: str, version: int | None = None) -> "DataFrame":
@@ -35,8 +39,32 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
 
     schema = StructType.fromJson(_fields(table))
     files = table.file_uris()
-    reader = spark.read.schema(schema).option("basePath", path)
+    reader = spark.read.schema(schema).option("basePath", path).options(**filtering(schema))
     return reader.parquet(*files) if files else spark.createDataFrame([], schema)
+
+
+def filtering(schema: "DataType") -> dict[str, str]:
+    """Return the options by which filters on a scan find each row that they should.
+
+    The minimum and maximum of a column leave NaN out, which Spark takes as greater than any
+    number, and a dictionary has -0.0, which Spark takes as 0.0. So nothing is skipped where
+    there are floats.
+    """
+    if not _has_floats(schema):
+        return {}
+    return {f"parquet.filter.{what}.enabled": "false" for what in _SKIPPING}
+
+
+def _has_floats(kind: "DataType") -> bool:
+    from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return any(_has_floats(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _has_floats(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_floats(kind.keyType) or _has_floats(kind.valueType)
+    return isinstance(kind, FloatType | DoubleType)
 
 
 def _refuse_strange(table: Any, path: str) -> None:  # noqa: ANN401 - deltalake may be absent

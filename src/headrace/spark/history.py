@@ -1,10 +1,10 @@
 """A topic as one DataFrame: `headrace.spark.table(spark, "shop/orders", path="./data")`.
 
-What is sealed is read by Spark's own Parquet scan, which prunes columns and skips row groups;
-what is not comes through the source. Both are of the moment at which the table was made, and
-meet at the sealed end of each partition: no row is missing, and none is there twice. A lease
-keeps the files from being deleted meanwhile. Where tasks cannot open them, the source reads
-those rows, too, and a warning says so.
+What is sealed is read by Spark's own Parquet scan, which prunes columns and skips row groups
+(none where there are floats: see `filtering`); what is not comes through the source. Both are
+of the moment at which the table was made, and meet at the sealed end of each partition: no row
+is missing, and none is there twice. A lease keeps the files from being deleted meanwhile. Where
+tasks cannot open them, the source reads those rows, too, and a warning says so.
 """
 
 import json
@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from headrace.errors import BadConfig, Busy
 from headrace.model.place import Shape
+from headrace.spark.delta import filtering
 from headrace.spark.desk import Desk
 from headrace.spark.options import Options, parse, suggestion
 from headrace.spark.worker.probe import Expected, probing
@@ -163,7 +164,8 @@ def _scan(
     spark: "SparkSession", partitions: "Sequence[LeasedPartition]", schema: "StructType"
 ) -> "DataFrame":
     paths = [f"file://{file.path}" for each in partitions for file in each.files]
-    rows = spark.read.schema(schema).options(**_SCAN).parquet(*paths)
+    how = _SCAN | filtering(schema)
+    rows = spark.read.schema(schema).options(**how).parquet(*paths)
     for each in partitions:
         # The first file may begin with rows that were trimmed. The last one ends at the sealed
         # end: the lease was checked for that.
