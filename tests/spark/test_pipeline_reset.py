@@ -107,6 +107,37 @@ def test_rows_that_are_skipped_are_never_called_equal(spark, tmp_path, topic, fi
     assert prove(tmp_path)[0] == 6
 
 
+def test_a_table_that_is_truncated_to_the_end_says_what_it_lacks(
+    spark, tmp_path, topic, filled
+):
+    topic.trim(20, partition=0, past_hold=True)
+    found = told("reset", a_file(tmp_path), "--truncate", "--to", "latest", "--yes")
+    assert (found["deleted"], found["gone"], found["again"]) == (100, 100, 0)
+    code, proof = prove(tmp_path)
+    assert (code, proof["holds"], proof["skipped"]) == (7, False, 80)  # the log has no more
+    topic.append(rows(100, 110), partition=0)
+    run(spark, a_definition(tmp_path))
+    assert ids(tmp_path) == list(range(100, 110))
+    code, proof = prove(tmp_path)
+    assert (code, proof["skipped"], proof["in_table"], proof["missing"]) == (7, 80, 10, 0)
+    told("reset", a_file(tmp_path), "--truncate", "--yes")
+    run(spark, a_definition(tmp_path))
+    assert ids(tmp_path) == list(range(20, 110))
+    assert prove(tmp_path)[0] == 0  # all that the log has came again
+
+
+def test_a_new_table_that_is_moved_on_says_what_it_lacks(spark, tmp_path, topic):
+    run(spark, a_definition(tmp_path))  # the table is made, and empty
+    topic.append(rows(0, 60), partition=0)
+    assert told("reset", a_file(tmp_path), "--to", "latest", "--yes")["skipped"] == 60
+    topic.append(rows(60, 70), partition=0)
+    run(spark, a_definition(tmp_path))
+    assert ids(tmp_path) == list(range(60, 70))
+    code, proof = prove(tmp_path)
+    assert (code, proof["holds"], proof["skipped"], proof["compared"]) == (7, False, 60, 10)
+    assert recomputed(spark, a_file(tmp_path)).skipped == 60
+
+
 def test_a_pipeline_whose_rows_were_trimmed_goes_on_without_them(
     spark, tmp_path, topic, filled
 ):

@@ -4,7 +4,8 @@ The table is the only checkpoint, so a reset is one conditional commit to it, wh
 became of the rows in between:
 
     forward     rows are left out, recorded as skipped; a proof counts them, and says so
-    truncate    the pipeline's rows leave the table in the same commit; it begins anew
+    truncate    the pipeline's rows leave the table in the same commit; it begins anew, and what
+                the log has before its new place is recorded as skipped
 
 To go back over a table that keeps its rows would bring them twice, and is refused.
 """
@@ -58,7 +59,7 @@ def planned(
                 hint=f"The log has {each.first} to {each.end} of it",
             )
     if truncate:
-        return _truncated(record, before, places)
+        return _truncated(record, before, places, {n: each.first for n, each in bounds.items()})
     return _forward(record, before, places)
 
 
@@ -76,8 +77,6 @@ def _forward(record: Record, before: Places, places: Places) -> Plan:
                 "and would be there twice",
                 hint="Add --truncate to delete the pipeline's rows in the same commit",
             )
-    if not record.number:  # nothing was brought: the table begins there
-        return Plan(before, Place(places, places, {}), skipped=_sum(places, before))
     skips = {
         number: _with(record.skips.get(number, []), before[number], place)
         for number, place in places.items()
@@ -99,7 +98,7 @@ def _sum(places: Places, before: Places) -> int:
     return sum(max(0, place - before[number]) for number, place in places.items())
 
 
-def _truncated(record: Record, before: Places, places: Places) -> Plan:
+def _truncated(record: Record, before: Places, places: Places, firsts: Places) -> Plan:
     removed, mixed, deleted, kept = [], [], 0, 0
     for path, size, own, others in _files(record):
         deleted, kept = deleted + own, kept + others
@@ -112,9 +111,10 @@ def _truncated(record: Record, before: Places, places: Places) -> Plan:
         for number in record.ends
         for start, end in record.ranges(number)
     ]
+    skips = {number: _with([], firsts[number], place) for number, place in places.items()}
     return Plan(
         before,
-        Place(places, places, {}),
+        Place(firsts, places, skips),
         deleted=deleted,
         kept=kept,
         again=sum(max(0, end - max(start, place)) for start, end, place in brought),
