@@ -5,12 +5,21 @@ import json
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException
+from tests.spark.conftest import SCHEMA, rows
+from tests.spark.test_pipeline import a_definition, ids, run, table_of
 
+from headrace.spark.columns import new_columns
+from headrace.spark.desk import SchemaChanged
+from headrace.spark.pipeline import opened
 from headrace.spark.record import DataFile, Source, create, look
 from headrace.spark.worker.files import writer
 
 SOURCE = Source("orders", "shop/orders", 1)
 PLAIN = pa.schema([("id", pa.int64())])
+SHORT = (
+    "select length(name) as name, cast(id as int) as id, _hr_partition, _hr_offset from source"
+)
 NESTED = pa.schema(
     [
         ("id", pa.int64()),
@@ -57,3 +66,133 @@ def test_a_table_may_have_any_path(tmp_path, name):
     record = create(str(path), SOURCE, PLAIN)
     assert record.commit(written(path, PLAIN, [{"id": 1}]), {0: 0}, {0: 1})
     assert look(str(path), SOURCE).ends == {0: 1}
+
+
+def a_column(kind, *, nullable=True):
+    return pa.schema([pa.field("it", kind, nullable)])
+
+
+UTC, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
+MUST = pa.field("element", pa.int32(), False)
+
+
+@pytest.mark.parametrize(
+    ("had", "comes"),
+    [
+        (pa.int32(), pa.int64()),
+        (pa.int64(), pa.int32()),
+        (pa.float32(), pa.float64()),
+        (pa.int64(), pa.string()),
+        (pa.string(), pa.binary()),
+        (UTC, LOCAL),
+        (pa.decimal128(5, 2), pa.decimal128(20, 2)),
+        (pa.list_(pa.int32()), pa.list_(pa.int64())),
+        (pa.list_(MUST), pa.list_(pa.int32())),
+        (pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int64())])),
+        (pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int32()), ("b", pa.int32())])),
+        (pa.struct([("a", pa.int32())]), pa.struct([("b", pa.int32())])),
+        (pa.map_(pa.string(), pa.int32()), pa.map_(pa.string(), pa.int64())),
+    ],
+)
+def test_rows_of_another_type_are_refused_with_the_column(tmp_path, had, comes):
+    table = create(str(tmp_path), SOURCE, a_column(had)).table
+    with pytest.raises(SchemaChanged) as caught:
+        new_columns(table, a_column(comes))
+    kinds = [pa.schema(table.schema().to_arrow()).field("it").type, comes]
+    if not pa.types.is_nested(had):
+        assert f"column it is {kinds[0]} in the table, and {kinds[1]} in" in str(caught.value)
+    assert "new table" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("had", "comes"),
+    [
+        (pa.string(), pa.large_string()),
+        (UTC, UTC),
+        (LOCAL, LOCAL),
+        (pa.list_(pa.int32()), pa.list_(MUST)),
+        (pa.list_(pa.field("x", pa.string())), pa.list_(pa.field("y", pa.string()))),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int64())),
+        (NESTED.field("who").type, NESTED.field("who").type),
+    ],
+)
+def test_rows_of_a_type_that_delta_takes_as_the_same_fit(tmp_path, had, comes):
+    table = create(str(tmp_path), SOURCE, a_column(had)).table
+    assert new_columns(table, a_column(comes)).names == []
+
+
+def test_a_column_that_may_be_null_does_not_fit_one_that_is_never(tmp_path):
+    always, maybe = a_column(pa.int64(), nullable=False), a_column(pa.int64())
+    with pytest.raises(SchemaChanged, match="is int64 not null in the table, and int64 in"):
+        new_columns(create(str(tmp_path / "always"), SOURCE, always).table, maybe)
+    assert new_columns(create(str(tmp_path / "maybe"), SOURCE, maybe).table, always).names == []
+
+
+def test_a_new_column_may_be_null_in_the_rows_that_are_there(tmp_path):
+    record = create(str(tmp_path), SOURCE, PLAIN)
+    assert record.commit(written(tmp_path, PLAIN, [{"id": 1}]), {0: 0}, {0: 1})
+    new = new_columns(record.table, a_column(pa.bool_(), nullable=False))
+    assert record.widen(new)
+    assert DeltaTable(str(tmp_path)).to_pyarrow_table().to_pylist() == [{"id": 1, "it": None}]
+    assert DeltaTable(str(tmp_path)).schema().fields[1].nullable
+
+
+def test_who_adds_a_column_second_has_lost_the_race(tmp_path):
+    one, other = (create(str(tmp_path), SOURCE, PLAIN) for _ in range(2))
+    new = a_column(pa.string())
+    assert (other.widen(new), one.widen(new)) == (True, False)
+    assert DeltaTable(str(tmp_path)).version() == 1
+
+
+def test_a_topic_that_was_widened_does_not_spoil_its_table(spark, tmp_path, log):
+    topic = log.create_topic("shop/orders", {"id": "int32", "name": "string"})
+    topic.append(rows(0, 3))
+    run(spark, a_definition(tmp_path))
+    topic.evolve(SCHEMA)
+    topic.append([{"id": 2**40, "name": "far"}])
+    with pytest.raises(SchemaChanged, match="column id is int32 in the table, and int64 in"):
+        run(spark, a_definition(tmp_path))
+    assert ids(tmp_path) == [0, 1, 2]
+    with pytest.raises(SchemaChanged, match="column name is string in the table, and int32 in"):
+        run(spark, a_definition(tmp_path, sql=SHORT))
+    run(spark, a_definition(tmp_path, table="wide"))
+    wide = DeltaTable(str(tmp_path / "wide")).to_pyarrow_table()
+    assert sorted(wide["id"].to_pylist()) == [0, 1, 2, 2**40]
+
+
+def test_a_schema_that_changes_during_a_round_is_taken_in_the_next(spark, tmp_path, topic):
+    topic.append(rows(0, 3), partition=0)
+
+    def grow(step):
+        if step == "before files" and "note" not in topic.schema.names:
+            topic.evolve({**SCHEMA, "note": "string"})
+            topic.append([{"id": 3, "name": "n3", "note": "new"}], partition=0)
+
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+        pipeline.on_step = grow
+        assert pipeline.round() is None
+        assert list((tmp_path / "table").glob("*.parquet")) == []
+        list(pipeline.run(once=True))
+        assert pipeline.lost == 1
+    found = {row["id"]: row["note"] for row in table_of(tmp_path).to_pylist()}
+    assert found == {0: None, 1: None, 2: None, 3: "new"}
+
+
+def test_rows_of_a_topic_that_is_made_again_during_a_round_do_not_come(
+    spark, tmp_path, log, topic
+):
+    topic.append(rows(0, 3), partition=0)
+    run(spark, a_definition(tmp_path))
+    topic.append(rows(3, 6), partition=0)
+
+    def make_again(step):
+        if step == "before files":
+            topic.delete()
+            again = log.create_topic("shop/orders", SCHEMA, partitions=2)
+            again.append(rows(100, 109), partition=0)
+
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+        pipeline.on_step = make_again
+        with pytest.raises(PySparkException, match="was deleted and made again"):
+            pipeline.round()
+    assert ids(tmp_path) == [0, 1, 2]

@@ -26,8 +26,9 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import BadConfig, BadRequest, HeadraceError
+from headrace.spark.columns import new_columns
 from headrace.spark.definition import SOURCE, Definition
-from headrace.spark.desk import Desk
+from headrace.spark.desk import Desk, SchemaChanged
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
 from headrace.spark.record import DataFile, Record, Source, create, local_path
@@ -76,7 +77,10 @@ class Pipeline:
     definition: Definition
     desk: Desk
     transform: Transform
-    lost: int = 0  # races at the commit
+    lost: int = (
+        0  # rounds for nothing: another committed first, or the schema changed meanwhile
+    )
+    seen: pa.Schema | None = None  # what the table was made to fit: the columns of the round
     told: Mapping[int, int] | None = None  # where the pipeline's group is, as far as we know
     flaw: str = ""  # why the log does not know how this driver is doing
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
@@ -91,13 +95,20 @@ class Pipeline:
         began = time.monotonic()
         self.desk.topic.refresh()
         record = self._look()
+        if record is None:
+            self.lost += 1
+            return None
         starts, ends = self._choose(record)
         if self.told != starts:
             self._tell(starts)
         if starts == ends:
             return None
         self.on_step("before files")
-        files = self._write(starts, ends)
+        try:
+            files = self._write(starts, ends)
+        except SchemaChanged:  # since the look: the next round makes the table fit before
+            self.lost += 1
+            return None
         self.on_step("after files")
         if not record.commit(files, starts, ends):
             self.lost += 1
@@ -149,6 +160,7 @@ class Pipeline:
             .options(**self.definition.options)
             .option("startingOffsets", _json(starts))
             .option("endingOffsets", _json(ends))
+            .option("topicCreated", self.desk.topic.created)
             .load()
         )
         frame = frame.withColumnRenamed("_partition", PARTITION)
@@ -168,22 +180,18 @@ class Pipeline:
             )
         return to_arrow_schema(frame.schema, timezone="UTC")
 
-    def _look(self) -> Record:
-        schema = self.schema()
-        record = create(self.definition.table, self.source, schema)
-        have = set(pa.schema(record.table.schema().to_arrow()).names)
-        new = [each for each in schema if each.name not in have]
-        if new:
-            record = self._widen(record, new)
-        return record
+    def _look(self) -> Record | None:
+        """Return what the table says, which fits the rows then. None: another changes it."""
+        self.seen = self.schema()
+        record = create(self.definition.table, self.source, self.seen)
+        new = new_columns(record.table, self.seen)
+        return self._widen(record, new) if new.names else record
 
-    def _widen(self, record: Record, new: list[pa.Field]) -> Record:
-        """Add columns, which may be null in the rows that are there."""
-        from deltalake import Schema
-
-        fields = Schema.from_arrow(pa.schema(new)).fields
-        record.table.alter.add_columns(fields)
-        return create(self.definition.table, self.source, pa.schema(new))
+    def _widen(self, record: Record, new: pa.Schema) -> Record | None:
+        """Add columns. None: another was faster, maybe with the same."""
+        if not record.widen(new):
+            return None
+        return create(self.definition.table, self.source, new)
 
     def _choose(self, record: Record) -> tuple[dict[int, int], dict[int, int]]:
         """Return where the next range begins and ends."""
@@ -211,6 +219,11 @@ class Pipeline:
     def _write(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
         frame = self.rows(starts, ends)
         schema = to_arrow_schema(frame.schema, timezone="UTC")
+        if not schema.equals(self.seen):
+            raise SchemaChanged(
+                f"the columns of {self.desk.topic.name} changed during a round",
+                hint="Go round again: nothing was written",
+            )
         root = local_path(self.definition.table)
         written = frame.mapInArrow(writer(root, schema.serialize().to_pybytes()), WRITTEN)
         return [

@@ -22,7 +22,7 @@ from typing import Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -139,6 +139,17 @@ class Record:
         """Add the files and the new ends, all or nothing. False: somebody was faster."""
         firsts = {each: self.firsts.get(each, start) for each, start in starts.items()}
         return self._commit(files, [], self._numbers(firsts, ends))
+
+    def widen(self, columns: pa.Schema) -> bool:
+        """Add columns. False: somebody was faster."""
+        before = self.table.version()
+        try:
+            self.table.alter.add_columns(Schema.from_arrow(columns).fields)
+        except CommitFailedError:
+            return False
+        self.table.update_incremental()
+        self._sync(before)
+        return True
 
     def restart(
         self, files: Sequence[DataFile], removed: Sequence[Removed], after: Place

@@ -1,0 +1,57 @@
+"""Do rows fit the columns of a Delta table? A file of another type would break its readers.
+
+Types are compared as Delta has them: a large string is a string, the names inside a list do not
+matter. A column that is never null fits one that may be, and not the other way round.
+"""
+
+import pyarrow as pa
+from deltalake import DeltaTable, Schema
+
+from headrace.spark.desk import SchemaChanged
+
+
+def new_columns(table: DeltaTable, schema: pa.Schema) -> pa.Schema:
+    """Return the columns that the table does not have, which may be null in its rows.
+
+    SchemaChanged names a column that it has with a type that does not take the rows.
+    """
+    have = pa.schema(table.schema().to_arrow())
+    for field in as_delta(schema):
+        place = have.get_field_index(field.name)
+        if place >= 0 and not _fits(have.field(place), field):
+            raise SchemaChanged(
+                f"column {field.name} is {_words(have.field(place))} in the table, "
+                f"and {_words(field)} in the rows that are next",
+                hint=f"Have the transform make it {_words(have.field(place))}, "
+                "or bring the rows into a new table",
+            )
+    return pa.schema(
+        [field.with_nullable(True) for field in schema if field.name not in have.names]
+    )
+
+
+def as_delta(schema: pa.Schema) -> pa.Schema:
+    """Return the same columns as they come out of a Delta table."""
+    return pa.schema(Schema.from_arrow(schema).to_arrow())
+
+
+def _fits(wanted: pa.Field, found: pa.Field) -> bool:
+    """Tell whether each value of one column may stand in the other."""
+    if found.nullable and not wanted.nullable:
+        return False
+    inner, other = _inner(wanted.type), _inner(found.type)
+    if not inner or wanted.type.id != found.type.id:
+        return bool(wanted.type.equals(found.type))
+    return [one.name for one in inner] == [one.name for one in other] and all(
+        _fits(one, two) for one, two in zip(inner, other, strict=True)
+    )
+
+
+def _inner(kind: pa.DataType) -> list[pa.Field]:
+    if not pa.types.is_nested(kind):
+        return []
+    return [kind.field(place) for place in range(kind.num_fields)]
+
+
+def _words(field: pa.Field) -> str:
+    return f"{field.type}{'' if field.nullable else ' not null'}"
