@@ -8,11 +8,13 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from tests.spark.conftest import SCHEMA, rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
+from tests.spark.test_pipeline_status import a_file, a_report, told
 
+from headrace.spark import reports
 from headrace.spark.columns import new_columns
 from headrace.spark.desk import SchemaChanged
 from headrace.spark.pipeline import opened
-from headrace.spark.record import DataFile, Source, create, look
+from headrace.spark.record import DataFile, FileGone, Source, TableStrange, create, look
 from headrace.spark.worker.files import writer
 
 SOURCE = Source("orders", "shop/orders", 1)
@@ -142,6 +144,45 @@ def test_who_adds_a_column_second_has_lost_the_race(tmp_path):
     new = a_column(pa.string())
     assert (other.widen(new), one.widen(new)) == (True, False)
     assert DeltaTable(str(tmp_path)).version() == 1
+
+
+def test_a_table_with_deletion_vectors_is_refused_by_name(tmp_path):
+    create(str(tmp_path), SOURCE, PLAIN)
+    features = ["deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7}
+    protocol |= {"readerFeatures": features, "writerFeatures": features}
+    entry = tmp_path / "_delta_log" / f"{1:020}.json"
+    entry.write_text(json.dumps({"protocol": protocol}) + "\n", encoding="utf-8")
+    with pytest.raises(TableStrange, match="has deletionVectors: its files alone do not say"):
+        look(str(tmp_path), SOURCE)
+
+
+def test_a_file_that_is_gone_or_cut_is_not_committed(tmp_path):
+    record = create(str(tmp_path), SOURCE, PLAIN)
+    gone, cut = (written(tmp_path, PLAIN, [{"id": number}])[0] for number in (1, 2))
+    (tmp_path / gone.path).unlink()
+    with pytest.raises(FileGone, match=f"{gone.path} was written .* is not there any more"):
+        record.commit([gone], {0: 0}, {0: 1})
+    (tmp_path / cut.path).write_bytes(b"PAR1")
+    with pytest.raises(FileGone, match=f"{cut.path} was written with {cut.size:,} .* has 4"):
+        record.commit([cut], {0: 0}, {0: 1})
+    assert look(str(tmp_path), SOURCE).ends == {}
+    assert DeltaTable(str(tmp_path)).version() == 0
+
+
+def test_files_of_a_pipeline_that_runs_are_not_cleaned_up(tmp_path, log, topic):
+    table = tmp_path / "table"
+    create(str(table), SOURCE, PLAIN)
+    (file,) = written(table, PLAIN, [{"id": 1}])
+    reports.tell(reports.make(log), a_report(host="far", pid=7))
+    said = told("clean", a_file(tmp_path), "--age", "0", code=2)
+    assert "orders runs on far, process 7" in said
+    would = told("clean", a_file(tmp_path), "--age", "0", "--dry-run")
+    assert would["removed"] == [file.path]
+    assert (table / file.path).exists()
+    reports.tell(reports.make(log), a_report(state=reports.State.STOPPED))
+    assert told("clean", a_file(tmp_path), "--age", "0")["removed"] == [file.path]
+    assert not (table / file.path).exists()
 
 
 def test_a_topic_that_was_widened_does_not_spoil_its_table(spark, tmp_path, log):

@@ -9,7 +9,7 @@ import typer
 
 from headrace.cli.output import Json, Shape, print_json, say, words
 from headrace.cli.pipeline_file import File, load
-from headrace.cli.pipeline_reset import reset
+from headrace.cli.pipeline_reset import refuse_running, reset
 from headrace.cli.pipeline_status import status
 from headrace.cli.pipeline_stop import stop
 
@@ -150,13 +150,19 @@ def clean(
 ) -> None:
     """Remove data files that no version of the table knows: rests of runs that were killed.
 
-    Example:
+    It is refused while the pipeline runs, which may be about to commit them.
+
+    Examples:
 
         headrace pipeline clean orders.toml --dry-run
+
+        headrace pipeline clean orders.toml --age 86400
     """
     from headrace.spark.orphans import orphans_of
 
     definition = load(file)
+    if not dry_run:
+        _refuse_running(definition)
     found = orphans_of(definition.table, age)
     size = sum(path.stat().st_size for path in found)
     if not dry_run:
@@ -169,6 +175,14 @@ def clean(
     for name in names:
         typer.echo(name)
     say(f"{'would remove' if dry_run else 'removed'} {len(names)} files, {size:,} bytes")
+
+
+def _refuse_running(definition: "Definition") -> None:
+    from headrace.spark.desk import Desk
+    from headrace.spark.options import parse
+
+    with closing(Desk(parse(definition.options), "30s")) as desk:
+        refuse_running(desk.log, definition.name, desk.topic.name)
 
 
 def _look_up(definition: "Definition") -> None:

@@ -84,7 +84,7 @@ def reset(
 
     definition = load(file)
     with closing(Desk(parse(definition.options), "30s")) as desk:
-        _refuse_running(desk.log, definition.name, desk.topic.name)
+        refuse_running(desk.log, definition.name, desk.topic.name)
         source = Source(definition.name, desk.topic.name, desk.topic.created)
         record, bounds = look(definition.table, source), desk.bounds()
         before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
@@ -104,7 +104,8 @@ def reset(
         say(f"{definition.name} goes on from there; the table has version {_version(record)}.")
 
 
-def _refuse_running(log: headrace.Log, name: str, topic: str) -> None:
+def refuse_running(log: headrace.Log, name: str, topic: str) -> None:
+    """Raise BadRequest while a driver of the pipeline says that it runs."""
     from headrace.spark.reports import State, newest
 
     for one in newest(log):

@@ -32,6 +32,8 @@ from headrace.spark.worker.files import sync_directory
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
 _MARK: Final = "headrace."
+# Of a table's protocol: what changes how files are read, and tables of pipelines have not.
+_STRANGE: Final = frozenset({"deletionVectors", "columnMapping"})
 
 
 class TableForeign(BadRequest):
@@ -40,6 +42,14 @@ class TableForeign(BadRequest):
 
 class RecordLost(BadRequest):
     """The table names the pipeline, and says nothing about how far it is."""
+
+
+class TableStrange(BadRequest):
+    """A table whose files alone do not say which rows it has."""
+
+
+class FileGone(BadRequest):
+    """A file that was to be committed is not there as it was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +198,7 @@ class Record:
         actions += [RemoveAction(one.path, True, now, one.size, {}) for one in removed]
         said = [Transaction(name, number, now) for name, number in numbers.items()]
         before = self.table.version()
+        self._check(files)
         try:
             self.table.create_write_transaction(
                 actions,
@@ -204,6 +215,20 @@ class Record:
         self.table.update_incremental()
         self._sync(before)
         return True
+
+    def _check(self, files: Sequence[DataFile]) -> None:
+        """Look that each file is there and whole. The table would not be readable without."""
+        root = Path(local_path(self.table.table_uri))
+        for one in files:
+            path = root / one.path
+            size = path.stat().st_size if path.exists() else None
+            if size != one.size:
+                found = "is not there any more" if size is None else f"has {size:,}"
+                raise FileGone(
+                    f"{path} was written with {one.size:,} bytes, and {found}",
+                    hint="Nothing was committed, and the rows come again with the next run. "
+                    "Look what removes files there",
+                )
 
     def _sync(self, before: int) -> None:
         """Make the new entries of the table's log durable."""
@@ -225,6 +250,7 @@ def look(path: str, source: Source) -> Record:
         table = DeltaTable(path)
     except TableNotFoundError:
         raise BadRequest(f"there is no Delta table at {path}") from None
+    _refuse_strange(table, path)
     settings = table.metadata().configuration
     if source.mark not in settings:
         raise TableForeign(
@@ -253,6 +279,17 @@ def look(path: str, source: Source) -> Record:
     firsts = {each: table.transaction_version(source.of(f"{each}+")) or 0 for each in ends}
     skips = {each: _skips(table, source, each) for each in ends}
     return Record(source, table, number, ends, count, firsts, skips)
+
+
+def _refuse_strange(table: DeltaTable, path: str) -> None:
+    strange = _STRANGE & set(table.protocol().reader_features or ())
+    if strange:
+        raise TableStrange(
+            f"the table at {path} has {', '.join(sorted(strange))}: its files alone do not say "
+            "which rows it has",
+            hint="Rewrite it without, by what has put them there, or bring the rows into a new "
+            "table",
+        )
 
 
 def _skips(table: DeltaTable, source: Source, partition: int) -> list[tuple[int, int]]:
