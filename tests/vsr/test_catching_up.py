@@ -207,3 +207,20 @@ def test_a_backup_with_a_full_ring_and_no_seal_in_it_lets_the_older_checkpoint_g
     scene.ask(77).run(100).crash(backup.me).boot(backup.me).run(900)
     assert backup.state.applied == scene.world.oracles.top
     assert backup.process.report.problem is None
+
+
+def test_a_new_primary_whose_ring_is_too_small_for_the_log_makes_room_or_lets_another_lead():
+    scene = a_group()
+    go_far(scene)
+    first, (one, other) = leader_of(scene), backups_of(scene)
+    scene.isolate(one)
+    scene.ask(1, 2, 3, 4).run(60)
+    assert scene.answers[-1][0] == scene.hosts[other].state.log.head
+    head, behind = scene.hosts[other].state.log.head, scene.hosts[one].state
+    behind.slots = behind.log.head - behind.log.anchor + 1  # room for one of four
+    scene.crash(first).allow_all().run(2500)
+    assert behind.log.head >= head
+    block = scene.hosts[one].process.group.superblock.current
+    assert block.previous_op == block.checkpoint.op
+    scene.ask(5).run(100)
+    assert scene.answers[-1][0] > head

@@ -231,6 +231,8 @@ class Member(Generic[E]):
         state = self.state
         state.checkpoint, state.sequence = max(state.checkpoint, op), sequence
         state.log.trim(drained)
+        if state.status is Status.VIEW_CHANGE:
+            view_change.install(state)
         return self._effects()
 
     def on_installed(

@@ -65,6 +65,7 @@ class Election:
     merged: Merged | None = None
     sources: dict[Op, list[ReplicaId]] = field(default_factory=dict)  # who holds what
     is_aside: bool = False  # this replica lacks committed ops: let another lead
+    has_dropped: bool = False  # the older checkpoint, for room
     is_adopted: bool = False  # what the merged log does not have is cut here
     voted: bool = False
 

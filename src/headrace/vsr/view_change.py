@@ -8,6 +8,7 @@ all of it durable  log_view is durable              → StartView to all
 
 from headrace.model.ids import Op, ReplicaId, View
 from headrace.vsr import join, normal, repair
+from headrace.vsr.effects import DropPrevious
 from headrace.vsr.log import Condition
 from headrace.vsr.merge import Conflict, Merged, Waiting, merge
 from headrace.vsr.messages import (
@@ -207,7 +208,10 @@ def install(state: State[E]) -> None:
         return
     entries: list[E] = []
     ticket = state.next_ticket()
-    while (entry := state.fetched.pop(Op(state.log.head + 1), None)) is not None:
+    while state.log.head - state.log.anchor < state.slots:
+        entry = state.fetched.pop(Op(state.log.head + 1), None)
+        if entry is None:
+            break
         if entry.parent != state.log.checksum(state.log.head):
             state.drop("prepare does not chain")
             break
@@ -220,8 +224,19 @@ def install(state: State[E]) -> None:
         state.suspect = None
         view = state.view
         state.persist(lambda: _begin(state, view), is_settled=True)
+    elif state.log.head < merged.op and state.log.head - state.log.anchor >= state.slots:
+        _make_room(state)
     else:
         repair.ask_exact(state)
+
+
+def _make_room(state: State[E]) -> None:
+    """The merged log is longer than our ring: let the older checkpoint go, or another lead."""
+    election = state.election
+    election.is_aside = election.has_dropped
+    if not election.has_dropped:
+        election.has_dropped = True
+        state.out.append(DropPrevious())
 
 
 def _begin(state: State[E], view: View) -> None:
