@@ -219,3 +219,13 @@ def test_the_file_of_another_pipeline_is_refused(tmp_path, filtered):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "is of pipeline 'others'" in done.stderr
+
+
+def test_the_table_is_read_by_its_own_schema_when_the_transform_is_run_again(spark, filtered):
+    wider = "select id, name, 'x' as note from source where id % 3 = 0"
+    found = recomputed(spark, filtered, wider)
+    assert (found.columns, found.unlike) == (("id", "name"), ("note",))
+    assert (found.is_wrong, found.holds) == (False, False)
+    other = "select cast(id as int) as id, name from source where id % 3 = 0"
+    found = recomputed(spark, filtered, other)
+    assert (found.columns, found.unlike, found.holds) == (("name",), ("id",), False)

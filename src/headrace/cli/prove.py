@@ -1,7 +1,6 @@
 """`headrace prove`: does a table hold what the log holds, row for row?"""
 
-import json
-from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import headrace
 from headrace.cli.exits import Exit, NotFound
 from headrace.cli.output import Json, Shape, print_json, say, words
 from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
+from headrace.cli.prove_ledger import lines_of, lost, waiting
 from headrace.errors import BadRequest
 from headrace.model.names import parse_topic
 
@@ -43,13 +43,25 @@ class ProofAnswer(Shape, frozen=True, kw_only=True):
     compared: int
     not_compared: int
     skipped: int  # rows that `pipeline reset` has left out
+    behind: int  # rows that the log has behind what the table records: not brought yet
     columns: list[str]
+    columns_not_compared: list[str]  # of other types in the table: nothing is claimed
+    columns_absent: list[str]  # of the topic, and not in the table
     missing: int
     duplicated: int
     changed: int
     foreign: int
     lost: int  # rows that a ledger names and the log does not have
+    waiting: int  # rows that a ledger names and the log has, and the table does not record
     findings: list[ProofFinding]
+
+
+@dataclass(frozen=True, slots=True)
+class _Missed:
+    """Rows that were acknowledged, and that the log, or the table, does not have."""
+
+    lost: int
+    waiting: int
 
 
 def register(app: typer.Typer) -> None:
@@ -107,14 +119,15 @@ def prove(
         source = Source(_pipeline(table, pipeline), found.name, found.created)
         record = look(str(table.absolute()), source)
         proof = _compared(found, record, recompute, own_only=own_only)
-        lines = list(_lines(ledger or [], found))
-        lost = _lost(lines, found)
-    answer = _answer(proof, found.name, table, lines if ledger else None, lost)
+        lines = list(lines_of(ledger or [], found))
+        missed = _Missed(lost(lines, found), waiting(lines, found, record))
+    acknowledged = sum(end - start for _, start, end in lines) if ledger else None
+    answer = _answer(proof, found.name, table, acknowledged, missed)
     if as_json:
         print_json(answer)
     else:
         _tell(answer)
-    raise typer.Exit(_exit(proof, lost))
+    raise typer.Exit(_exit(proof, missed))
 
 
 def _compared(
@@ -156,12 +169,13 @@ def _recomputed(record: "Record", file: Path) -> "Proof":
             return recompute(pipeline, record)
 
 
-def _exit(proof: "Proof", lost: int) -> Exit:
+def _exit(proof: "Proof", missed: _Missed) -> Exit:
     if proof.grade == "not provable":
         return Exit.NOT_SHOWN
-    if proof.is_wrong or lost:
+    if proof.is_wrong or missed.lost:
         return Exit.INTEGRITY
-    return Exit.NOT_SHOWN if proof.not_compared or proof.skipped else Exit.OK
+    is_shown = proof.holds and not proof.not_compared and not missed.waiting
+    return Exit.OK if is_shown else Exit.NOT_SHOWN
 
 
 def _pipeline(table: Path, given: str | None) -> str:
@@ -180,46 +194,15 @@ def _pipeline(table: Path, given: str | None) -> str:
     )
 
 
-def _lines(ledgers: Iterable[Path], topic: "headrace.Topic") -> Iterable[tuple[int, int, int]]:
-    """Give partition, start and end of every append that ledgers name. A cut line is none."""
-    lives = dict(enumerate(each.created for each in topic.core.view.info.partitions))
-    for path in ledgers:
-        try:
-            text = path.read_bytes().decode(errors="replace")
-        except OSError as error:
-            raise NotFound(f"{path} cannot be read: {error.strerror}") from error
-        older = 0
-        for number, line in enumerate(text.split("\n")[:-1], 1):
-            try:
-                found = json.loads(line)
-                if found["topic"] != topic.name:
-                    continue
-                place = int(found["partition"])
-                if found["created"] == lives.get(place):
-                    yield place, int(found["start"]), int(found["end"])
-                else:
-                    older += 1
-            except (ValueError, KeyError, TypeError):
-                say(f"{path}, line {number}: not a line of a ledger, left out")
-        if older:
-            say(f"{path}: {older:,} appends to an earlier {topic.name}, left out")
-
-
-def _lost(lines: Iterable[tuple[int, int, int]], topic: "headrace.Topic") -> int:
-    ends = {each.partition: each.end for each in topic.bounds()}
-    return sum(max(0, end - max(start, ends.get(number, 0))) for number, start, end in lines)
-
-
 def _answer(
     proof: "Proof",
     topic: str,
     table: Path,
-    lines: list[tuple[int, int, int]] | None,
-    lost: int,
+    acknowledged: int | None,
+    missed: _Missed,
 ) -> ProofAnswer:
-    acknowledged = None if lines is None else sum(end - start for _, start, end in lines)
     return ProofAnswer(
-        holds=proof.holds and not lost,
+        holds=proof.holds and not missed.lost and not missed.waiting,
         grade=str(proof.grade),
         topic=topic,
         table=str(table),
@@ -230,9 +213,13 @@ def _answer(
         compared=proof.compared,
         not_compared=proof.not_compared,
         skipped=proof.skipped,
+        behind=proof.behind,
         columns=list(proof.columns),
+        columns_not_compared=list(proof.unlike),
+        columns_absent=list(proof.absent),
         **{str(kind): count for kind, count in proof.counts.items()},
-        lost=lost,
+        lost=missed.lost,
+        waiting=missed.waiting,
         findings=[
             ProofFinding(
                 kind=str(one.kind),
@@ -259,7 +246,8 @@ def _tell(answer: ProofAnswer) -> None:
         say(f"not provable: {_why(answer)}")
         return
     told = [] if answer.acknowledged is None else [f"{answer.acknowledged:,} acknowledged"]
-    told += [f"{answer.in_log:,} in the log", f"{answer.in_table:,} in the table"]
+    there = " up to there" if answer.behind else ""
+    told += [f"{answer.in_log:,} in the log{there}", f"{answer.in_table:,} in the table"]
     is_equal = len({part.split()[0] for part in told}) == 1 and not answer.skipped
     sign = " = " if is_equal else ", "
     print_line = f"{sign.join(told)} at version {answer.version}"
@@ -270,10 +258,25 @@ def _tell(answer: ProofAnswer) -> None:
         where = f"partition {one.partition}, rows {one.start} to {one.end - 1}"
         place = where if one.partition >= 0 else "no place in the log"
         typer.echo(f"  {one.kind}: {place}" + (f", {one.note}" if one.note else ""))
+    _tell_left_out(answer)
+    say(f"grade: {answer.grade}; columns compared: {', '.join(answer.columns) or 'none'}")
+
+
+def _tell_left_out(answer: ProofAnswer) -> None:
+    """Say which rows and columns the numbers above say nothing about."""
     if answer.lost:
         typer.echo(f"  lost: {answer.lost:,} rows that a ledger names are not in the log")
+    if answer.waiting:
+        typer.echo(f"  acknowledged, not in the table yet: {answer.waiting:,} rows")
     if answer.skipped:
         typer.echo(f"  skipped by reset: {answer.skipped:,} rows of the log")
+    if answer.behind:
+        typer.echo(f"  behind that, not brought yet: {answer.behind:,} rows of the log")
     if answer.not_compared:
         say(f"{answer.not_compared:,} rows were trimmed from the log: not compared")
-    say(f"grade: {answer.grade}; columns compared: {', '.join(answer.columns) or 'none'}")
+    if answer.columns_not_compared:
+        names = ", ".join(answer.columns_not_compared)
+        typer.echo(f"  not compared, as log and table have them differently: {names}")
+    if answer.columns_absent:
+        names = ", ".join(answer.columns_absent)
+        say(f"columns of the topic that the table does not have: {names}")

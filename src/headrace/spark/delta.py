@@ -7,7 +7,7 @@ from headrace.errors import BadRequest, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 # Of a table's protocol: what changes how files are read. Tables of pipelines have none of it.
 _STRANGE: Final = frozenset({"deletionVectors", "columnMapping"})
@@ -35,9 +35,7 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
         text = f"there is no Delta table{what} at {path}"
         raise BadRequest(f"{text}: {error}") from None
     _refuse_strange(table, path)
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(_fields(table))
+    schema = columns_of(table)
     files = table.file_uris()
     reader = spark.read.schema(schema).option("basePath", path).options(**filtering(schema))
     return reader.parquet(*files) if files else spark.createDataFrame([], schema)
@@ -78,7 +76,8 @@ def _refuse_strange(table: Any, path: str) -> None:  # noqa: ANN401 - deltalake 
         )
 
 
-def _fields(table: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Return the columns: Delta writes a schema as Spark does."""
-    found: dict[str, Any] = json.loads(table.schema().to_json())
-    return found
+def columns_of(table: Any) -> "StructType":  # noqa: ANN401
+    """Return the columns of a table: Delta writes a schema as Spark does."""
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(table.schema().to_json()))

@@ -4,10 +4,11 @@ The table is read by its file list and plain Parquet, not by the code that wrote
 has its place in the log beside it (`_hr_partition`, `_hr_offset`), so every offset of the
 recorded ranges must be there once, and every column that both have must be equal. Rows that the
 log has trimmed are counted as not compared. Rows that a reset has skipped are counted, too: log
-and table are not equal then, and that is nobody's error.
+and table are not equal then, and that is nobody's error. A column that both have with different
+types is not compared: it is named, and nothing is claimed.
 
-    identity       every column of the table is one of the topic's: rows are compared whole
-    lineage        some columns are computed: their values are not judged, places and others are
+    identity       log and table have the same columns: rows are compared whole
+    lineage        some are computed, or left out: places and those that both have are compared
     recompute      the transform is run again (`recompute.py`)
     not provable   no places in the table: nothing is claimed
 """
@@ -27,7 +28,7 @@ from deltalake import DeltaTable
 
 import headrace
 from headrace.errors import CorruptFile
-from headrace.spark.record import Record
+from headrace.spark.record import Record, local_path
 
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
@@ -68,7 +69,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Proof:
-    """What was found. It holds if nothing is wrong, and nothing was skipped."""
+    """What was found. It holds if nothing is wrong, and nothing was skipped or left unseen."""
 
     grade: Grade
     version: int  # of the table
@@ -77,7 +78,10 @@ class Proof:
     compared: int = 0
     not_compared: int = 0  # rows that the log has trimmed
     skipped: int = 0  # rows that a reset has left out
+    behind: int = 0  # rows that the log has behind the recorded ends
     columns: tuple[str, ...] = ()  # whose values were compared
+    unlike: tuple[str, ...] = ()  # columns that both have, of different types: not compared
+    absent: tuple[str, ...] = ()  # columns of the topic that the table does not have
     own_only: bool = False  # rows of others are counted, and may be there
     findings: list[Finding] = field(default_factory=list)
     counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
@@ -93,7 +97,8 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        return self.grade != Grade.NOT_PROVABLE and not self.is_wrong and not self.skipped
+        is_seen = self.grade != Grade.NOT_PROVABLE and bool(self.columns) and not self.unlike
+        return is_seen and not self.is_wrong and not self.skipped
 
     def add(self, kind: Kind, partition: int, offsets: Sequence[int], note: str = "") -> None:
         """Note what is wrong with rows, those side by side as one."""
@@ -116,16 +121,10 @@ def prove(
     if not {PARTITION, OFFSET} <= set(rows.schema.names):
         yield Proof(Grade.NOT_PROVABLE, version)
         return
-    own = [name for name in rows.schema.names if name not in (PARTITION, OFFSET)]
-    alike = [
-        name
-        for name in own
-        if name in topic.schema.names
-        and topic.schema.field(name).type.equals(rows.schema.field(name).type)
-    ]
-    proof = Proof(Grade.IDENTITY if alike == own else Grade.LINEAGE, version)
-    proof.columns, proof.own_only = tuple(alike), own_only
+    proof = _begun(topic.schema, rows.schema, version)
+    proof.own_only = own_only
     bounds = {each.partition: each for each in topic.bounds()}
+    proof.behind = behind(record, bounds)
     ranges = {number: record.ranges(number) for number in record.ends}
     for number, recorded in ranges.items():
         proof.skipped += record.skipped(number)
@@ -136,15 +135,53 @@ def prove(
                 _compare(proof, topic, rows, number, start, min(start + WINDOW, end))
                 yield proof
     _look_for_foreign(proof, rows, ranges)
-    proof.in_table = rows.data.count_rows() - proof.counts[Kind.FOREIGN] * own_only
+    proof.in_table = rows.count() - proof.counts[Kind.FOREIGN] * own_only
     yield proof
 
 
+def behind(record: Record, bounds: "Mapping[int, headrace.Bounds]") -> int:
+    """Count the rows that the log has behind what the table records: not brought yet."""
+    return sum(
+        max(0, each.end - max(each.first, record.ends.get(number, 0)))
+        for number, each in bounds.items()
+    )
+
+
+def _begun(ours: pa.Schema, theirs: pa.Schema, version: int) -> Proof:
+    """Begin a proof: which columns can be compared, and how much that can show."""
+    own = [name for name in theirs.names if name not in (PARTITION, OFFSET)]
+    both = [name for name in own if name in ours.names]
+    alike = [name for name in both if _is_alike(ours.field(name).type, theirs.field(name).type)]
+    is_whole = set(alike) == set(own) == set(ours.names)
+    proof = Proof(Grade.IDENTITY if is_whole else Grade.LINEAGE, version)
+    proof.columns = tuple(alike)
+    proof.unlike = tuple(name for name in both if name not in alike)
+    proof.absent = tuple(name for name in ours.names if name not in own)
+    return proof
+
+
+def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Tell whether values of both can be compared: what may be null inside does not matter."""
+    if not pa.types.is_nested(one) or one.id != other.id:
+        return bool(one.equals(other))
+    if one.num_fields != other.num_fields:
+        return False
+    pairs = [(one.field(place), other.field(place)) for place in range(one.num_fields)]
+    is_named = pa.types.is_struct(one)
+    return all(
+        (mine.name == yours.name or not is_named) and _is_alike(mine.type, yours.type)
+        for mine, yours in pairs
+    )
+
+
 def files_of(table: DeltaTable) -> list[str]:
-    """Return the paths of the data files that the table names."""
-    root = Path(table.table_uri.removeprefix("file://"))
-    paths = [uri.removeprefix("file://") for uri in table.file_uris()]
-    return [path if Path(path).is_absolute() else str(root / path) for path in paths]
+    """Return the paths of the data files that the table names. CorruptFile: one is missing."""
+    root = Path(local_path(table.table_uri))
+    paths = [str(root / local_path(uri)) for uri in table.file_uris()]
+    for path in paths:
+        if not Path(path).is_file():
+            raise CorruptFile("a data file that the table names is missing", path=path)
+    return paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +192,12 @@ class _Table:
 
     @classmethod
     def of(cls, table: DeltaTable) -> "_Table":
-        root = Path(table.table_uri.removeprefix("file://"))
+        root = local_path(table.table_uri)
         paths = files_of(table)
         schema = pa.schema(table.schema().to_arrow())
         checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         how = ds.ParquetFileFormat(default_fragment_scan_options=checked)
-        return cls(str(root), ds.dataset(paths, schema=schema, format=how), schema)
+        return cls(root, ds.dataset(paths, schema=schema, format=how), schema)
 
     def between(self, partition: int, start: int, end: int, columns: Sequence[str]) -> pa.Table:
         """Return the rows of a range by their offsets, whatever file they are in."""
@@ -172,6 +209,13 @@ class _Table:
         """Return some rows. CorruptFile names a data file that cannot be read as it was."""
         try:
             return self.data.to_table(columns=list(columns), filter=condition)
+        except (OSError, pa.ArrowException) as error:
+            raise self._damage(error) from error
+
+    def count(self) -> int:
+        """Count all rows. CorruptFile names a data file that cannot be read as it was."""
+        try:
+            return int(self.data.count_rows())
         except (OSError, pa.ArrowException) as error:
             raise self._damage(error) from error
 
@@ -226,11 +270,16 @@ def _unlike(found: pa.Table, log: pa.Table, name: str) -> list[int]:
         return []
     offsets = found.column(OFFSET).to_pylist()
     pairs = zip(offsets, ours.to_pylist(), theirs.to_pylist(), strict=True)
-    return [place for place, one, other in pairs if one != other and not _both_nan(one, other)]
+    return [place for place, one, other in pairs if not _is_same(one, other)]
 
 
-def _both_nan(one: object, other: object) -> bool:
-    return one != one and other != other  # only NaN is not itself
+def _is_same(one: object, other: object) -> bool:
+    """Tell whether two values are equal, where NaN equals NaN, however deep inside."""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(one[n], other[n]) for n in one)
+    return one == other or (one != one and other != other)  # only NaN is not itself
 
 
 def _look_for_foreign(

@@ -1,7 +1,8 @@
 """Does the table hold what its transform makes of the log? The transform is run once more.
 
 The rows that it makes of the recorded ranges and the rows of the table are compared as
-multisets, both ways. A transform that makes other rows each time proves nothing, and is told
+multisets, both ways, in the columns that both have with the same type; any other is named, and
+nothing is claimed then. A transform that makes other rows each time proves nothing, and is told
 from a table that is wrong: it is run again, and compared with itself.
 """
 
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.functions import array_sort, map_entries
 from pyspark.sql.types import MapType
 
+from headrace.spark.delta import columns_of
 from headrace.spark.pipeline import Pipeline
-from headrace.spark.prove import Grade, Kind, Proof, files_of
+from headrace.spark.prove import Grade, Kind, Proof, behind, files_of
 from headrace.spark.record import Record
 
 if TYPE_CHECKING:
@@ -30,18 +32,22 @@ def recompute(pipeline: Pipeline, record: Record) -> Proof:
             proof.in_log += stop - start
             proof.not_compared += max(0, min(retained, stop) - start)
     proof.in_log -= proof.not_compared
+    proof.behind = behind(record, bounds)
     found = _table(pipeline, record)
     proof.in_table = found.count()
     if proof.not_compared:  # which rows of the table they made, nobody can tell
         proof.grade = Grade.NOT_PROVABLE
         return proof
     wanted = _made(pipeline, record)
-    proof.columns = tuple(wanted.columns)
-    found = found.select(*wanted.columns)
+    proof.columns, proof.unlike = _compared(wanted, found)
+    if not proof.columns:
+        return proof
+    chosen = [_quoted(name) for name in proof.columns]
+    wanted, found = wanted.select(*chosen), found.select(*chosen)
     proof.counts[Kind.MISSING] = _left(wanted, found)
     proof.counts[Kind.FOREIGN] = _left(found, wanted)
     proof.compared = proof.in_log
-    if proof.is_wrong and _left(wanted, _made(pipeline, record)):
+    if proof.is_wrong and _left(wanted, _made(pipeline, record).select(*chosen)):
         proof.grade = Grade.NOT_PROVABLE  # it makes other rows each time
     return proof
 
@@ -62,11 +68,22 @@ def _made(pipeline: Pipeline, record: Record) -> "DataFrame":
 
 
 def _table(pipeline: Pipeline, record: Record) -> "DataFrame":
-    """Read the table by its file list, not by the code that wrote it."""
-    schema = pipeline.rows(record.ends, record.ends).schema
+    """Read the table by its file list and schema, not by the code that wrote it."""
+    schema = columns_of(record.table)
     reader = pipeline.spark.read.schema(schema)
     files = files_of(record.table)
     return reader.parquet(*files) if files else pipeline.spark.createDataFrame([], schema)
+
+
+def _compared(
+    wanted: "DataFrame", found: "DataFrame"
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns that both have with one type, and those of one only, or of two."""
+    ours = {field.name: field.dataType.simpleString() for field in wanted.schema}
+    theirs = {field.name: field.dataType.simpleString() for field in found.schema}
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    alike = tuple(name for name in names if ours.get(name) == theirs.get(name))
+    return alike, tuple(name for name in names if name not in alike)
 
 
 def _left(rows: "DataFrame", others: "DataFrame") -> int:
@@ -78,9 +95,14 @@ def _comparable(rows: "DataFrame") -> "DataFrame":
     """Turn maps, which Spark compares by nothing, into their entries in order."""
     return rows.select(
         *(
-            array_sort(map_entries(field.name)).alias(field.name)
+            array_sort(map_entries(_quoted(field.name))).alias(field.name)
             if isinstance(field.dataType, MapType)
-            else rows[field.name]
+            else rows[_quoted(field.name)]
             for field in rows.schema
         )
     )
+
+
+def _quoted(name: str) -> str:
+    """Return a name as Spark takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"

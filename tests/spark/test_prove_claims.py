@@ -1,0 +1,167 @@
+"""A proof claims no more than it has seen: columns, rows behind the table, files. No Spark."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.spark.conftest import rows
+from tests.spark.test_prove import prove
+
+from headrace.spark.prove import OFFSET, PARTITION, files_of
+from headrace.spark.record import DataFile, Source, create
+from headrace.spark.worker.files import writer
+
+NAN = float("nan")
+
+
+def bring(tmp_path, topic, fields=None):
+    """Bring what the log has behind the table's record, as a pipeline does."""
+    schema = pa.schema(
+        [(PARTITION, pa.int32()), (OFFSET, pa.int64()), *(fields or topic.schema)]
+    )
+    source = Source("orders", topic.name, topic.created)
+    record = create(str(tmp_path / "table"), source, schema)
+    bounds = {each.partition: each for each in topic.bounds()}
+    starts = {number: record.start_of(number, each.first) for number, each in bounds.items()}
+    ends = {number: each.end for number, each in bounds.items()}
+    found = topic.read(start=starts, end=ends).to_table().drop_columns(["_timestamp"])
+    names = {"_partition": PARTITION, "_offset": OFFSET}
+    found = found.rename_columns([names.get(name, name) for name in found.column_names])
+    made = pa.Table.from_pylist(found.to_pylist(), schema)
+    write = writer(str(tmp_path / "table"), schema.serialize().to_pybytes())
+    files = [
+        DataFile(row["path"], row["size"], row["row_count"], row["stats"])
+        for answer in write(iter(made.to_batches()))
+        for row in answer.to_pylist()
+    ]
+    assert record.commit(files, starts, ends)
+
+
+def said(tmp_path, *more):
+    command = [sys.executable, "-m", "headrace", "prove", "shop/orders"]
+    command += ["--table", str(tmp_path / "table"), "--data", str(tmp_path / "data"), *more]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_rows_behind_the_table_are_counted_and_not_called_equal(tmp_path, topic):
+    topic.append(rows(0, 100), partition=0)
+    bring(tmp_path, topic)
+    assert (prove(tmp_path)[0], prove(tmp_path)[1]["behind"]) == (0, 0)
+    topic.append(rows(100, 400), partition=1)
+    code, found = prove(tmp_path)
+    assert (code, found["holds"], found["behind"], found["in_log"]) == (0, True, 300, 100)
+    text = said(tmp_path).stdout
+    assert "100 in the log up to there = 100 in the table at version 1" in text
+    assert "behind that, not brought yet: 300 rows of the log" in text
+    bring(tmp_path, topic)
+    assert "400 in the log = 400 in the table at version 2" in said(tmp_path).stdout
+
+
+def test_acknowledged_rows_that_the_table_has_not_are_no_proof(tmp_path, log, topic):
+    ledger = tmp_path / "ledger"
+    with log.producer(topic, ledger=ledger) as producer:
+        producer.send(rows(0, 100))
+    bring(tmp_path, topic)
+    assert prove(tmp_path, "--ledger", str(ledger))[0] == 0
+    with log.producer(topic, ledger=tmp_path / "newer") as producer:
+        producer.send(rows(100, 400))
+    given = ("--ledger", str(ledger), "--ledger", str(tmp_path / "newer"))
+    code, found = prove(tmp_path, *given)
+    assert (code, found["holds"], found["lost"]) == (7, False, 0)
+    assert (found["acknowledged"], found["waiting"], found["in_table"]) == (400, 300, 100)
+    done = said(tmp_path, *given)
+    assert done.returncode == 7
+    assert "400 acknowledged, 100 in the log up to there, 100 in the table" in done.stdout
+    assert "acknowledged, not in the table yet: 300 rows" in done.stdout
+    bring(tmp_path, topic)
+    code, found = prove(tmp_path, *given)
+    assert (code, found["holds"], found["waiting"]) == (0, True, 0)
+
+
+def test_a_column_of_another_type_is_named_and_nothing_is_claimed(tmp_path, log):
+    topic = log.create_topic("shop/orders", {"id": "int32", "name": "string"})
+    topic.append(rows(0, 5))
+    bring(tmp_path, topic)
+    assert (prove(tmp_path)[0], prove(tmp_path)[1]["grade"]) == (0, "identity")
+    topic.evolve({"id": "int64", "name": "string"})
+    code, found = prove(tmp_path)
+    assert (code, found["holds"], found["grade"]) == (7, False, "lineage")
+    assert (found["columns"], found["columns_not_compared"]) == (["name"], ["id"])
+    assert "not compared, as log and table have them differently: id" in said(tmp_path).stdout
+
+
+def test_a_proof_that_compares_no_column_claims_nothing(tmp_path, topic):
+    topic.append(rows(0, 5), partition=0)
+    bring(tmp_path, topic, [("other", pa.int64())])
+    code, found = prove(tmp_path)
+    assert (code, found["holds"], found["columns"]) == (7, False, [])
+
+
+def test_a_column_of_the_topic_that_the_table_lacks_is_named(tmp_path, topic):
+    topic.append(rows(0, 5), partition=0)
+    bring(tmp_path, topic, [("id", pa.int64())])
+    code, found = prove(tmp_path)
+    assert (code, found["grade"], found["columns_absent"]) == (0, "lineage", ["name"])
+    assert "columns of the topic that the table does not have: name" in said(tmp_path).stderr
+
+
+NESTED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("some", pa.list_(pa.field("element", pa.float64(), nullable=False))),
+        ("owner", pa.struct([pa.field("age", pa.float64(), nullable=False)])),
+        ("sizes", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+LOOSE = [
+    ("id", pa.int64()),
+    ("some", pa.list_(pa.float64())),
+    ("owner", pa.struct([("age", pa.float64())])),
+    ("sizes", pa.map_(pa.string(), pa.float64())),
+]
+DEEP = {"id": 1, "some": [NAN, 2.0], "owner": {"age": NAN}, "sizes": [("a", NAN)]}
+
+
+def test_nested_values_are_compared_whatever_may_be_null_inside(tmp_path, log):
+    topic = log.create_topic("shop/orders", NESTED)
+    topic.append(pa.Table.from_pylist([DEEP, {"id": 2}], NESTED))
+    bring(tmp_path, topic, LOOSE)
+    code, found = prove(tmp_path)
+    assert (code, found["grade"], found["changed"]) == (0, "identity", 0)
+    table = DeltaTable(str(tmp_path / "table")).to_pyarrow_table()
+    given = table.to_pylist()
+    given[0]["some"], given[0]["owner"] = [NAN, 3.0], {"age": 7.0}
+    changed = pa.Table.from_pylist(given, table.schema)
+    write_deltalake(str(tmp_path / "table"), changed, mode="overwrite")
+    code, found = prove(tmp_path)
+    assert (code, found["changed"]) == (6, 2)
+    assert {each["note"] for each in found["findings"]} == {"column some", "column owner"}
+
+
+@pytest.mark.parametrize("shape", [(), ("--json",)])
+def test_a_missing_data_file_is_named(tmp_path, topic, shape):
+    topic.append(rows(0, 5), partition=0)
+    bring(tmp_path, topic)
+    (path,) = map(Path, files_of(DeltaTable(str(tmp_path / "table"))))
+    path.unlink()
+    done = said(tmp_path, *shape)
+    assert done.returncode == 6
+    assert path.name in done.stderr
+    assert "is missing" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_ledger_that_names_lost_rows_does_not_call_them_waiting(tmp_path, log, topic):
+    ledger = tmp_path / "ledger"
+    with log.producer(topic, ledger=ledger) as producer:
+        producer.send(rows(0, 10))
+    bring(tmp_path, topic)
+    line = json.loads(ledger.read_text().splitlines()[0]) | {"start": 9, "end": 9_000}
+    ledger.write_text(ledger.read_text() + json.dumps(line) + "\n")
+    code, found = prove(tmp_path, "--ledger", str(ledger))
+    assert (code, found["waiting"]) == (6, 0)
+    assert found["lost"] > 8_000
