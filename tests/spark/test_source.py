@@ -1,11 +1,13 @@
 """`format("headrace")` on a real Spark."""
 
 import json
+import shutil
 
 import pytest
 from pyspark.errors import PySparkException
-from tests.spark.conftest import rows
+from tests.spark.conftest import SCHEMA, rows
 
+import headrace
 from headrace.spark.launch import packed
 
 
@@ -131,6 +133,21 @@ def test_a_recreated_topic_ends_the_query_by_name(spark, tmp_path, log, topic):
     log.create_topic("shop/orders", {"id": "int64", "name": "string"}).append(rows(0, 9))
     with pytest.raises(PySparkException, match="TopicRecreated: shop/orders was deleted"):
         run(reading(spark, tmp_path, stream=True), tmp_path)
+
+
+def test_a_log_that_was_put_back_ends_the_query_by_name(spark, tmp_path):
+    with headrace.open(tmp_path / "data") as log:
+        log.create_topic("shop/orders", SCHEMA).append(rows(0, 10))
+    shutil.copytree(tmp_path / "data", tmp_path / "old")
+    with headrace.open(tmp_path / "data") as log:
+        log.topic("shop/orders").append(rows(10, 20))
+        run(reading(spark, tmp_path, stream=True), tmp_path)
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "old").rename(tmp_path / "data")
+    with headrace.open(tmp_path / "data"):
+        frame = reading(spark, tmp_path, stream=True)
+        with pytest.raises(PySparkException, match="CheckpointAhead: the query goes on at"):
+            run(frame, tmp_path)
 
 
 def test_trimmed_rows_end_the_query_unless_they_may_be_lost(spark, tmp_path, topic):

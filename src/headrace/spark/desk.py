@@ -25,6 +25,10 @@ class TopicRecreated(BadRequest):
     """The topic was deleted and made again since the query began."""
 
 
+class CheckpointAhead(BadRequest):
+    """The query has read rows that the log does not have."""
+
+
 class RowsLost(BadRequest):
     """Rows were trimmed before the query has read them."""
 
@@ -120,7 +124,17 @@ class Desk:
                 f"{self.topic.name} was deleted and made again since this query began",
                 hint="Its old rows are gone. Read the new topic with a new checkpointLocation",
             )
-        return {number: offsets.partitions.get(number, 0) for number in self.bounds()}
+        found = {}
+        for number, each in self.bounds().items():
+            found[number] = offsets.partitions.get(number, 0)
+            if found[number] > each.end:
+                raise CheckpointAhead(
+                    f"the query goes on at row {found[number]} of partition {number}, "
+                    f"the log of {self.topic.name} ends at {each.end}",
+                    hint="The log was put back from an old copy, or it is another one. Rows up "
+                    "to there would be skipped: begin with a new checkpointLocation",
+                )
+        return found
 
     def backlogs(self, places: Mapping[int, int]) -> dict[int, Backlog]:
         """Return what each partition has beyond its place."""

@@ -1,0 +1,29 @@
+"""What the driver asks of a topic before it goes on. No Spark."""
+
+from contextlib import closing
+
+import pytest
+from tests.spark.conftest import rows
+
+from headrace.spark.desk import CheckpointAhead, Desk
+from headrace.spark.options import parse
+
+
+@pytest.fixture
+def desk(tmp_path, topic):
+    topic.append(rows(0, 10), partition=0)
+    options = parse({"topic": "shop/orders", "path": str(tmp_path / "data")})
+    with closing(Desk(options, "30s")) as desk:
+        yield desk
+
+
+def test_places_up_to_the_end_are_taken_and_a_new_partition_begins_with_0(desk):
+    assert desk.check(desk.offsets({0: 10})) == {0: 10, 1: 0}
+    assert desk.check(desk.offsets({0: 4, 1: 0})) == {0: 4, 1: 0}
+
+
+@pytest.mark.parametrize(("number", "place", "end"), [(0, 11, 10), (1, 1, 0)])
+def test_a_place_that_the_log_does_not_reach_is_named(desk, number, place, end):
+    text = f"at row {place} of partition {number}, the log of shop/orders ends at {end}"
+    with pytest.raises(CheckpointAhead, match=text):
+        desk.check(desk.offsets({number: place}))
