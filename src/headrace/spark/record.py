@@ -326,7 +326,9 @@ def create(path: str, source: Source, schema: pa.Schema) -> Record:
                 ]
             ),
         )
-        sync_directory(Path(path, _LOG))
+        made = look(path, source)
+        made._sync(before=-1)
+        return made
     return look(path, source)
 
 
