@@ -267,7 +267,8 @@ def _tell_left_out(answer: ProofAnswer) -> None:
     if answer.lost:
         typer.echo(f"  lost: {answer.lost:,} rows that a ledger names are not in the log")
     if answer.waiting:
-        typer.echo(f"  acknowledged, not in the table yet: {answer.waiting:,} rows")
+        yet = "" if answer.skipped else " yet"  # what was skipped does not come
+        typer.echo(f"  acknowledged, not in the table{yet}: {answer.waiting:,} rows")
     if answer.skipped:
         typer.echo(f"  skipped by reset: {answer.skipped:,} rows of the log")
     if answer.behind:
