@@ -85,7 +85,7 @@ class Oracles:
     acks: dict[int, dict[int, int]] = field(default_factory=dict)  # view: replica: op
     leaders: dict[int, tuple[int, int]] = field(default_factory=dict)  # view: replica, life
     wiped: dict[int, int] = field(default_factory=dict)  # replica: newest op it may have held
-    restored: dict[int, int] = field(default_factory=dict)  # the same, of an old directory
+    restored: dict[int, tuple[int, int]] = field(default_factory=dict)  # and its last boot
     promised: dict[int, int] = field(default_factory=dict)  # replica: newest op acknowledged
     heights: dict[int, dict[str, int]] = field(default_factory=dict)
     blocks: dict[int, Superblock] = field(default_factory=dict)  # as looked at last
@@ -312,9 +312,11 @@ class Oracles:
 
     def was_restored(self, host: Host) -> None:
         """It does not know that it forgot: others must not count what it says of its log."""
+        block = self.blocks.get(host.me)
+        boot = block.starts[-1][1] if block is not None and block.starts else 0
         self.forgot(host)
         self.wiped.pop(host.me, None)
-        self.restored[host.me] = self.settled
+        self.restored[host.me] = (self.settled, boot)
 
     def decided(self, host: Host) -> None:
         """The log of a view is not decided by one who forgot."""
@@ -323,8 +325,9 @@ class Oracles:
         if state.election.merged is None:
             return
         for one, vote in state.election.votes.items():
-            top = self.restored.get(one, 0)
-            if vote.op < top and vote.suspect is None:
+            top, boot = self.restored.get(one, (0, 0))
+            is_later = state.election.voters[one].boot != boot  # else it had not forgotten yet
+            if vote.op < top and vote.suspect is None and is_later:
                 what = f"view {state.view} was decided by replica {one}, which forgot op {top}"
                 raise Violation("who may vote", what)
 
