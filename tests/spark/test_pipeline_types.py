@@ -1,10 +1,11 @@
 """What a pipeline writes fits its table: statistics, types, paths, and files that are there."""
 
 import json
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from tests.spark.conftest import SCHEMA, rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
@@ -14,7 +15,15 @@ from headrace.spark import reports
 from headrace.spark.columns import new_columns
 from headrace.spark.desk import SchemaChanged
 from headrace.spark.pipeline import opened
-from headrace.spark.record import DataFile, FileGone, Source, TableStrange, create, look
+from headrace.spark.record import (
+    DataFile,
+    FileGone,
+    Source,
+    TableStrange,
+    create,
+    data_paths,
+    look,
+)
 from headrace.spark.worker.files import writer
 
 SOURCE = Source("orders", "shop/orders", 1)
@@ -237,3 +246,13 @@ def test_rows_of_a_topic_that_is_made_again_during_a_round_do_not_come(
         with pytest.raises(PySparkException, match="was deleted and made again"):
             pipeline.round()
     assert ids(tmp_path) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "ü#x"])
+def test_data_files_are_found_whatever_the_tables_path_has_in_it(tmp_path, name):
+    path = str(tmp_path / name)
+    rows = pa.table({"number": [1, 2], "place": ["x y", "z"]})
+    write_deltalake(path, rows, partition_by=["place"])
+    found = data_paths(DeltaTable(path))
+    assert len(found) == 2
+    assert all(Path(one).is_file() for one in found)

@@ -24,6 +24,8 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
     try:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
+
+        from headrace.spark.record import data_paths
     except ImportError:
         raise Unavailable(
             "deltalake is not installed", hint="Install it: pip install 'headrace[delta]'"
@@ -36,7 +38,7 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
         raise BadRequest(f"{text}: {error}") from None
     _refuse_strange(table, path)
     schema = columns_of(table)
-    files = table.file_uris()
+    files = data_paths(table)
     reader = spark.read.schema(schema).option("basePath", path).options(**filtering(schema))
     return reader.parquet(*files) if files else spark.createDataFrame([], schema)
 

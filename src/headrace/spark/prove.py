@@ -28,7 +28,7 @@ from deltalake import DeltaTable
 
 import headrace
 from headrace.errors import CorruptFile
-from headrace.spark.record import Record, local_path
+from headrace.spark.record import Record, data_paths, local_path
 
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
@@ -176,8 +176,7 @@ def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
 
 def files_of(table: DeltaTable) -> list[str]:
     """Return the paths of the data files that the table names. CorruptFile: one is missing."""
-    root = Path(local_path(table.table_uri))
-    paths = [str(root / local_path(uri)) for uri in table.file_uris()]
+    paths = data_paths(table)
     for path in paths:
         if not Path(path).is_file():
             raise CorruptFile("a data file that the table names is missing", path=path)

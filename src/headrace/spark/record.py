@@ -244,6 +244,16 @@ def local_path(uri: str) -> str:
     return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
 
 
+def data_paths(table: DeltaTable) -> list[str]:
+    """Return the data files that a table names, as they are on disk.
+
+    Deltalake quotes the table's own path in them, and leaves the rest as it is there.
+    """
+    root, quoted = local_path(table.table_uri), table.table_uri.removeprefix("file://")
+    found = [uri.removeprefix("file://") for uri in table.file_uris()]
+    return [root + uri.removeprefix(quoted) if uri.startswith(quoted) else uri for uri in found]
+
+
 def look(path: str, source: Source) -> Record:
     """Read how far the pipeline is. BadRequest for a table that is not its own."""
     try:
