@@ -23,6 +23,7 @@ from tests.partition.shards import (
 from headrace.errors import Expired, PartitionUnknown
 from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset, Revision
+from headrace.partition.files import ShardFiles
 from headrace.partition.runs import SEGMENT_SIZES, SegmentSizes
 from headrace.sim.shard import Proposal, appending, closing, evolving, trimming
 
@@ -38,6 +39,7 @@ class Moments:
         self.deed = deed
         self.number = number
         self.count = 0
+        self.is_due = False
 
     def during(self, act):
         sys.settrace(self._enter)
@@ -54,9 +56,21 @@ class Moments:
     def _line(self, frame, event, _):
         if event == "line":
             self.count += 1
-            if self.number in (None, self.count):
+            self.is_due = self.is_due or self.number in (None, self.count)
+            if self.is_due and not has_lock(frame):  # else it would have to wait, as here
+                self.is_due = False
                 self.deed()
         return self._line
+
+
+def has_lock(frame):
+    """Tell whether this line, or one that called it, is in a section that others wait for."""
+    while frame is not None:
+        files = frame.f_locals.get("self")
+        if isinstance(files, ShardFiles):
+            return files._lock.locked()
+        frame = frame.f_back
+    return False
 
 
 def move(shard):
