@@ -19,7 +19,7 @@ from headrace.sim.hostile_bodies import FLAT_TOPIC, NESTED_TOPIC
 from headrace.sim.hostile_frames import Letter, letter
 from headrace.sim.hostile_peer import Peer
 from headrace.sim.hostile_rows import GOOD_TOPIC, append_to, make_topic
-from headrace.wire import catalog, greeting, reading, writing
+from headrace.wire import catalog, greeting, leasing, reading, writing
 from headrace.wire.messages import Message
 
 PREY_TOPIC: Final = "prey/frames"
@@ -54,6 +54,9 @@ ANSWERS: Final[Mapping[type[Message], type[Message]]] = {
     reading.GetBounds: reading.Bounds,
     reading.GetOffset: reading.FoundOffset,
     reading.Fetch: reading.Fetched,
+    leasing.LeaseFiles: leasing.Leased,
+    leasing.RenewLease: leasing.LeaseRenewed,
+    leasing.ReleaseLease: leasing.LeaseReleased,
 }
 # These change what the next frames meet.
 _LASTING: Final = (
@@ -176,6 +179,13 @@ def _name(chance: Random) -> str:
 
 _Make = Callable[[Prey, Random], Message]
 _GROUP: Final = "group"
+
+
+def _lease(chance: Random) -> bytes:
+    """Return the id of one of a few leases: some of them are known."""
+    return bytes([chance.randrange(4)]) * leasing.LEASE_ID_SIZE
+
+
 _REQUESTS: Final[tuple[_Make, ...]] = (
     lambda prey, chance: greeting.Ping(),
     lambda prey, chance: greeting.GetStatus(),
@@ -215,6 +225,11 @@ _REQUESTS: Final[tuple[_Make, ...]] = (
     lambda prey, chance: reading.GetBounds(prey.info.partitions),
     _get_offset,
     *(_fetch_all, _fetch_some, _fetch_all, _fetch_some),
+    lambda prey, chance: leasing.LeaseFiles(
+        _lease(chance), chance.randrange(1_000, 3_000), prey.info.partitions
+    ),
+    lambda prey, chance: leasing.RenewLease(_lease(chance), chance.randrange(1_000, 3_000)),
+    lambda prey, chance: leasing.ReleaseLease(_lease(chance)),
 )
 _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: greeting.Hello(1, 1, "again", chance.randbytes(16)),
@@ -239,6 +254,16 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: reading.Cursors((reading.CursorInfo(_GROUP, 1, 2, True),)),
     lambda prey, chance: reading.Bounds((reading.PartitionBounds(1, 2, 3, 4, ((1, 0),)),)),
     lambda prey, chance: reading.FoundOffset(9),
+    lambda prey, chance: leasing.Leased(
+        1_000,
+        (
+            leasing.LeasedPartition(
+                0, 3, 4, "x", (leasing.LeasedFile("y", 0, 3, 1, 64, chance.randbytes(16)),)
+            ),
+        ),
+    ),
+    lambda prey, chance: leasing.LeaseRenewed(1_000),
+    lambda prey, chance: leasing.LeaseReleased(),
     lambda prey, chance: reading.Fetched(3, 0, 3, (reading.Piece(True, 0, 3, 1, 1, 64),)),
 )
 # Requests three times as often: they go deeper.
