@@ -2,19 +2,17 @@
 
 import secrets
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli.chaos_names import Point, plan, point_named
+from headrace.cli.empty_place import empty_place
 from headrace.cli.exits import Exit
 from headrace.cli.output import Json, Shape, print_json, print_table, say, words
-from headrace.errors import BadRequest, Rejected, StorageFailed, Unavailable
+from headrace.errors import BadRequest, Unavailable
 
 if TYPE_CHECKING:
     from headrace.cli.chaos_plants import Plant
@@ -181,7 +179,10 @@ def _performed(
         ) from error
     report = Report(seed, cluster)
     out = words()
-    with _place(keep) as directory, out.status("Spark starts", spinner="line") as status:
+    with (
+        empty_place(keep, "--keep", "chaos") as directory,
+        out.status("Spark starts", spinner="line") as status,
+    ):
         told: list[str] = []
 
         def tell(text: str) -> None:
@@ -196,22 +197,6 @@ def _performed(
         chaos.perform(aims, keep=keep is not None)
         tell("")
     return report
-
-
-@contextmanager
-def _place(keep: Path | None) -> Iterator[Path]:
-    """Give an empty directory: the one asked for, or one that is removed at the end."""
-    try:
-        if keep is None:
-            with TemporaryDirectory(prefix=".chaos-", dir=Path.cwd()) as directory:
-                yield Path(directory)
-            return
-        keep.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if next(keep.iterdir(), None) is not None:
-            raise Rejected(f"{keep} is not empty", hint="Name a new directory with --keep")
-        yield keep.resolve()
-    except OSError as error:
-        raise StorageFailed(str(keep or Path.cwd()), "chaos", error) from error
 
 
 def _line(run: "Run") -> str:

@@ -2,21 +2,19 @@
 
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from headrace.cli.demo_acts import perform
+from headrace.cli.empty_place import empty_place
 from headrace.cli.exits import Exit
 from headrace.cli.output import Json, print_json
 from headrace.cli.tale import Tale, Verdict
-from headrace.errors import BadRequest, Rejected, StorageFailed, Unavailable
+from headrace.errors import BadRequest, Unavailable
 from headrace.sim.testimony import Silent
 
 ROUND_COUNT = 3
@@ -99,7 +97,7 @@ def demo(
 
 def _tell(tale: Tale, data: Path | None, lives: list[float], *, spark: bool) -> None:
     started = time.monotonic()
-    with _place(data) as directory:
+    with empty_place(data, "--data", "demo") as directory:
         tale.open(directory, len(lives) - 1, is_kept=data is not None, spark=spark)
         try:
             if spark:
@@ -120,22 +118,6 @@ def _with_spark(tale: Tale, directory: Path, seconds: float) -> None:
             hint="Install what it needs: pip install 'headrace[spark,delta]'",
         ) from error
     perform_with_spark(tale, directory, seconds)
-
-
-@contextmanager
-def _place(data: Path | None) -> Iterator[Path]:
-    """Give an empty directory: the one asked for, or one that is removed at the end."""
-    try:
-        if data is None:
-            with TemporaryDirectory(prefix=".demo-", dir=Path.cwd()) as directory:
-                yield Path(directory)
-            return
-        data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if next(data.iterdir(), None) is not None:
-            raise Rejected(f"{data} is not empty", hint="Name a new directory with --data")
-        yield data.resolve()
-    except OSError as error:
-        raise StorageFailed(str(data or Path.cwd()), "demo", error) from error
 
 
 def _console(quiet: bool) -> Console:

@@ -68,14 +68,18 @@ def _has_floats(kind: "DataType") -> bool:
 
 
 def _refuse_strange(table: Any, path: str) -> None:  # noqa: ANN401 - deltalake may be absent
-    protocol = table.protocol()
-    strange = _STRANGE & set(protocol.reader_features or ())
+    strange = strange_features(table)
     if strange:
         raise BadRequest(
-            f"the table at {path} has {', '.join(sorted(strange))}, which Spark's own Parquet "
+            f"the table at {path} has {', '.join(strange)}, which Spark's own Parquet "
             "scan does not know",
             hint="Read it with deltalake, or with Spark and Delta's jar",
         )
+
+
+def strange_features(table: Any) -> list[str]:  # noqa: ANN401
+    """Return what the table's protocol has by which its files alone do not tell its rows."""
+    return sorted(_STRANGE & set(table.protocol().reader_features or ()))
 
 
 def columns_of(table: Any) -> "StructType":  # noqa: ANN401

@@ -27,13 +27,12 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import BadRequest
+from headrace.spark.delta import strange_features
 from headrace.spark.worker.files import sync_directory
 
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
 _MARK: Final = "headrace."
-# Of a table's protocol: what changes how files are read, and tables of pipelines have not.
-_STRANGE: Final = frozenset({"deletionVectors", "columnMapping"})
 
 
 class TableForeign(BadRequest):
@@ -292,10 +291,10 @@ def look(path: str, source: Source) -> Record:
 
 
 def _refuse_strange(table: DeltaTable, path: str) -> None:
-    strange = _STRANGE & set(table.protocol().reader_features or ())
+    strange = strange_features(table)
     if strange:
         raise TableStrange(
-            f"the table at {path} has {', '.join(sorted(strange))}: its files alone do not say "
+            f"the table at {path} has {', '.join(strange)}: its files alone do not say "
             "which rows it has",
             hint="Rewrite it without, by what has put them there, or bring the rows into a new "
             "table",

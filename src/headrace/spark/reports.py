@@ -108,7 +108,8 @@ def find(log: "headrace.Log") -> "headrace.Topic | None":
         if one.name not in topic.schema.names or topic.schema.field(one.name).type != one.type
     ]
     if missing or topic.partitions != 1:
-        what = f"has no column {missing[0]!r} as reports do" if missing else "is of partitions"
+        count = f"has {topic.partitions} partitions, and reports go to one"
+        what = f"has no column {missing[0]!r} as reports do" if missing else count
         raise BadRequest(
             f"topic {NAME} {what}: it was not made by a pipeline",
             hint=f"Delete it to have reports: headrace topic delete {NAME}",

@@ -69,7 +69,7 @@ Effect = Append[P] | Apply[P] | Reply
 # What replicas with peers say. All of it is values: bytes are made in `codec.py`.
 
 RANGE_MAX: Final = 64  # entries in one answer: bounds memory, and the time one answer takes
-LIFE_STEP: Final = 2**20  # above every life that was heard of: more than one ever counts
+LIFE_STEP: Final = 2**20  # superblock writes: more than anybody missed of a replica
 HEADERS_MAX: Final = 2**13  # in one start-view or do-view-change; above any pipeline
 CHUNK_SIZE: Final = 256 * 1024  # of a snapshot on its way
 GROUP_SIZE_MAX: Final = 64 * 1024 * 1024  # bodies in a message, and of what is not committed
