@@ -31,7 +31,7 @@ from headrace.journal.snapshot import Snapshot
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op
 from headrace.sim.solo import SOLO
-from headrace.storage.faults import CrashAfter, Fail
+from headrace.storage.faults import Crash, CrashAfter, Fail
 from headrace.storage.memory import MemoryDisk
 
 
@@ -395,6 +395,49 @@ class TestCrash:
                 superblock = again.group.superblock.current
                 assert (superblock.checkpoint.op, superblock.previous_op) == (28, 24)
                 assert snapshots_of(after) == [snapshot_path(24), snapshot_path(28)]
+
+    def test_dropping_the_previous_one_ends_the_same(self):
+        """For room: the journal begins at the pair, and the older snapshot goes."""
+
+        def prepared():
+            disk, group = a_disk_with(23)
+            checkpoint(group)
+            grow(group, 11)
+            checkpoint(group)
+            grow(group, 3)
+            return disk, group
+
+        disk, group = prepared()
+        digest, drop = group.machine.digest(), group.group.checkpoints.drop_previous
+        effects = effects_of(disk, drop)
+        assert effects_of(disk, drop) == []  # it is done
+        ends = set()
+        for number in range(1, len(effects) + 1):
+            for fault in (Crash(), CrashAfter()):
+                disk, group = prepared()
+                disk.hook = Recorder(number, fault)
+                with crash():
+                    group.group.checkpoints.drop_previous()
+                for after in (disk.power_cut(), disk.power_cut(everything(disk)), disk.kill()):
+                    again = a_group(after)
+                    assert (again.head, again.machine.digest()) == (39, digest)
+                    previous = again.group.superblock.current.previous_op
+                    ends.add(int(previous))
+                    kept = sorted({int(previous), 36})
+                    assert snapshots_of(after) == [snapshot_path(op) for op in kept]
+                    again.group.checkpoints.drop_previous()
+                    assert snapshots_of(after) == [snapshot_path(36)]
+                    assert journal_path(1) not in after.files()
+                    assert a_group(after.power_cut()).machine.digest() == digest
+        assert ends == {24, 36}
+
+    def test_a_pending_one_keeps_the_previous(self):
+        disk, group = a_disk_with(11)
+        checkpoint(group)
+        grow(group, 11)
+        checkpoint(group)
+        grow_together(group, [b""], SEAL)
+        assert effects_of(disk, group.group.checkpoints.drop_previous) == []
 
     def test_a_seal_that_was_never_persisted_is_captured_again(self):
         disk, group = a_disk_with(3)

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.journal.builders import (
     CLUSTER,
+    FILE_SIZE,
     a_group,
     checkpoint,
     effects_of,
+    frame_of,
     grow,
     grow_together,
     snapshot_path,
@@ -44,13 +46,19 @@ def a_source(peer: Identity = PEER) -> tuple[Entry, bytes, bytes, bytes]:
     return entry, found.checksum, disk.content(snapshot_path(op)), group.machine.digest()
 
 
-def a_late_group(disk: MemoryDisk, entries: int = 5, tail: Sequence[Entry] = ()):
+def a_late_group(
+    disk: MemoryDisk,
+    entries: int = 5,
+    tail: Sequence[Entry] = (),
+    syncing_to: Op | None = Op(21),
+    **options: object,
+):
     """A group that ran `entries` ops, and holds a tail of which it does not know the fate."""
-    group = a_group(disk, CLUSTER)
+    group = a_group(disk, CLUSTER, **options)
     grow(group, entries)
     if tail:
         group.group.journal.append(tail)
-    group.group.superblock.write(syncing_to=Op(21))
+    group.group.superblock.write(syncing_to=syncing_to)
     return group
 
 
@@ -177,20 +185,26 @@ def test_a_snapshot_that_a_start_relies_on_is_not_touched_by_bad_bytes():
 @any_tail
 @pytest.mark.parametrize("fault", [Crash(), CrashAfter()], ids=["before", "after"])
 def test_after_a_crash_at_any_effect_it_can_be_installed_again(fault, tail):
-    entry, checksum, data, digest = a_source()
     base = MemoryDisk()
     a_late_group(base, tail=tail).group.journal.close()
-    disk = base.clone()
-    count = len(effects_of(disk, lambda: _installed(disk, entry, checksum, data)))
-    ends = set()
-    for number in range(1, count + 1):
-        trial = base.clone()
-        trial.hook = lambda effect, n=number: fault if effect.number == n else None
-        with pytest.raises(Crashed):
-            _installed(trial, entry, checksum, data)
-        for after in (trial.power_cut(), trial.kill()):
-            ends.add(_went_on(after, entry, checksum, data, digest))
-    assert ends in ({4, 21}, {5, 21})  # the old state, or the new one
+    assert _ends_of(base, fault) in ({4, 21}, {5, 21})  # the old state, or the new one
+
+
+@pytest.mark.parametrize("rotten", [(20,), (21,), (20, 21), (19, 20), (19, 20, 21)], ids=str)
+@pytest.mark.parametrize("tail", ["equal and longer", "longer and different"])
+@pytest.mark.parametrize("file_size", [FILE_SIZE, 4 * FILE_SIZE], ids=["files", "one file"])
+@pytest.mark.parametrize("syncing_to", [None, Op(21)], ids=["rot", "rot in an install"])
+@pytest.mark.parametrize("fault", [Crash(), CrashAfter()], ids=["before", "after"])
+def test_after_a_crash_at_any_effect_no_frame_is_left_behind_rotten_ones(
+    fault, syncing_to, file_size, tail, rotten
+):
+    base = MemoryDisk()
+    group = a_late_group(base, 5, TAILS[tail], syncing_to, file_size=file_size)
+    group.group.journal.mark()
+    for op in rotten:
+        place = frame_of(group, op)
+        base.overwrite(place.path, place.position, b"\7" * place.size)
+    assert _ends_of(base.kill(), fault) == {5, 21}
 
 
 def test_the_file_of_an_unfinished_install_is_cut_away_however_far_above_it_stands():
@@ -218,14 +232,31 @@ def test_a_journal_that_contradicts_the_snapshot_refuses_the_start():
         a_group(disk.power_cut(), CLUSTER)
 
 
+def _ends_of(base: MemoryDisk, fault: Crash | CrashAfter) -> set[int]:
+    """Crash an install at each of its effects, go on, and return what had been applied."""
+    entry, checksum, data, digest = a_source()
+    disk = base.clone()
+    count = len(effects_of(disk, lambda: _installed(disk, entry, checksum, data)))
+    ends = set()
+    for number in range(1, count + 1):
+        trial = base.clone()
+        trial.hook = lambda effect, n=number: fault if effect.number == n else None
+        with pytest.raises(Crashed):
+            _installed(trial, entry, checksum, data)
+        for after in (trial.power_cut(), trial.kill()):
+            ends.add(_went_on(after, entry, checksum, data, digest))
+    return ends
+
+
 def _went_on(
     disk: MemoryDisk, entry: Entry, checksum: bytes, data: bytes, digest: bytes
 ) -> int:
     """Start from what a crash left, install if that is still to be done, and go on."""
     group = a_group(disk, CLUSTER)
     applied = int(group.group.applied)
-    assert group.group.superblock.current.syncing_to == 21
+    assert applied < 21 or group.group.superblock.current.syncing_to == 21
     if applied < 21:
+        group.group.superblock.write(syncing_to=Op(21))
         assert not isinstance(install(group.group, entry, checksum, data), Flaw)
     assert group.machine.digest() == digest
     assert group.group.journal.read(Op(21)) == entry
@@ -237,6 +268,8 @@ def _went_on(
 
 def _installed(disk: MemoryDisk, entry: Entry, checksum: bytes, data: bytes) -> None:
     group, _ = recover(disk.root, CLUSTER, CounterMachine(), some_options())
+    if group.superblock.current.syncing_to is None:
+        group.superblock.write(syncing_to=Op(21))
     install(group, entry, checksum, data)
 
 

@@ -84,7 +84,8 @@ def _begin_with(group: Group, entry: Entry) -> None:
     if journal.durable >= entry.op:
         _give_up_tail(group, entry.op)
     if not _is_beginning(journal, entry):
-        _open_file(journal, entry)
+        size = entry_frame_size(len(entry.body))
+        journal.begin_file(entry.op, entry.parent, size, "install")
     journal.ring.raise_watermark(Op(entry.op - 1))
     journal.far = {}
     journal.durable, journal.tip = Op(entry.op - 1), entry.parent
@@ -106,17 +107,6 @@ def _give_up_tail(group: Group, first: Op) -> None:
     if known is not None:
         suspect = (min(known[0], first), max(known[1], last))
     mend.discard(group.journal, group.superblock, first, suspect)
-
-
-def _open_file(journal: Journal, entry: Entry) -> None:
-    """Open a file behind the others; one of the same name has nothing in it, and goes."""
-    size = entry_frame_size(len(entry.body))
-    file = journal.enlist(entry.op, entry.parent, size, "install")
-    if journal.files and journal.newest.header.first_op == entry.op:
-        old = journal.files.pop()
-        if old.retire():
-            old.storage.close()
-    journal.files.append(file)
 
 
 def _is_beginning(journal: Journal, entry: Entry) -> bool:

@@ -153,6 +153,15 @@ class Journal:
         while len(self.files) > 1 and self.files[1].header.first_op <= through + 1:
             self._retire(self.files.pop(0), "drain")
 
+    def begin_file(self, first: Op, parent: bytes, frame_size: int, stage: str) -> None:
+        """Go on in a new file; the newest one, if it has the same name, has nothing in it."""
+        file = self._enlist(first, parent, frame_size, stage)
+        if self.files and self.newest.header.first_op == first:
+            old = self.files.pop()
+            if old.retire():
+                old.storage.close()
+        self.files.append(file)
+
     def prepare(self) -> None:
         """Have a spare, so that the next roll neither waits for it nor finds the disk full."""
         self.refuse_if_poisoned()
@@ -245,13 +254,11 @@ class Journal:
         """Go on in a new file. One without an entry is replaced by one of the same name."""
         old = self.newest
         next_op = Op(self.durable + 1)
-        new = self.enlist(next_op, self.tip, frame_size, "roll")
         if old.header.first_op == next_op:
-            self.files[-1] = new
+            self.begin_file(next_op, self.tip, frame_size, "roll")
             self.marked = Op(min(self.marked, max(self.durable - 1, 0)))
-            if old.retire():
-                old.storage.close()
             return
+        new = self._enlist(next_op, self.tip, frame_size, "roll")
         try:
             self._write_synced(old, [self._bare(old, Kind.END)], "end")
         except (DiskFull, WriteFailed):
@@ -260,7 +267,7 @@ class Journal:
         self.marked = self.durable
         self.files.append(new)
 
-    def enlist(self, first: Op, parent: bytes, frame_size: int, stage: str) -> JournalFile:
+    def _enlist(self, first: Op, parent: bytes, frame_size: int, stage: str) -> JournalFile:
         """Have a file that begins with `first`, with room for such a frame; not used yet."""
         try:
             size = size_for(frame_size, self.spares.file_size)

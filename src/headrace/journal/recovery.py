@@ -388,14 +388,8 @@ class _Recovery:
 
     def _open_file(self, journal: Journal) -> None:
         """Begin a new file where the newest one ends in damage that the snapshot covers."""
-        if journal.files and not self.plan.needs_file:
-            return
-        size = size_for(0, self.options.file_size)
-        first_op = Op(self.plan.head + 1)
-        file = self.rooms.spares.enlist(
-            self.rooms.journal, self.identity, first_op, self.plan.tip, size
-        )
-        journal.files.append(file)
+        if not journal.files or self.plan.needs_file:
+            journal.begin_file(Op(self.plan.head + 1), self.plan.tip, 0, "recovery")
 
     def _restore(self) -> None:
         """Load the state. One that is whole and yet no state of this machine is named."""
