@@ -67,9 +67,9 @@ def test_a_lease_that_is_not_needed_any_more_gives_itself_back(tmp_path):
         )
         assert leases(log) == 1
         lease.release()
-        lease = log.topic("orders").lease_files(1.2, lambda: needed[0])
+        lease = log.topic("orders").lease_files(4.5, lambda: needed[0])
         needed[0] = False
-        end = time.monotonic() + 1.0  # before its time is over
+        end = time.monotonic() + 4.0  # before its time is over
         while leases(log):
             assert time.monotonic() < end
             time.sleep(0.02)

@@ -9,6 +9,8 @@ a/again   deleted and made anew, with rows of both lives in carry files
 import shutil
 from pathlib import Path
 
+from tests.doctor.rows import Ids, ids_of
+
 import headrace
 
 SETTINGS = {
@@ -23,8 +25,6 @@ SHARD = "groups/00001"
 OPEN = -7  # the id of all rows that are staged and never published
 OLD_LIFE = -9  # the id of all rows of the topic that was deleted
 _COUNT = 160
-
-Ids = dict[tuple[str, int], list[int]]
 
 
 def fill(stopped: Path, killed: Path) -> Ids:
@@ -91,13 +91,4 @@ def _next(name: str, done: Ids, partition: int, count: int, **more: str) -> list
 
 def ids(path: Path) -> Ids:
     """Read the ids of all rows of a log, through the API."""
-    with headrace.open(path, **SETTINGS) as log:
-        return {
-            (name, partition): [
-                one
-                for batch in log.topic(name).read(partition)
-                for one in batch.column("id").to_pylist()
-            ]
-            for name in log.topics()
-            for partition in range(log.topic(name).partitions)
-        }
+    return ids_of(path, SETTINGS)

@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 from tests.doctor import harm
+from tests.doctor.rows import Ids, ids_of
 
 import headrace
 from headrace.journal.entry import Header
@@ -74,18 +75,9 @@ def _rows(name: str, done: Counts, partition: int, count: int, **more: str) -> l
     return [{"id": n, **more} for n in range(first, first + count)]
 
 
-def ids(path: Path) -> dict[tuple[str, int], list[int]]:
+def ids(path: Path) -> Ids:
     """Read the ids of all rows of a log, through the API."""
-    with headrace.open(path, **SETTINGS) as log:
-        return {
-            (name, partition): [
-                one
-                for batch in log.topic(name).read(partition)
-                for one in batch.column("id").to_pylist()
-            ]
-            for name in log.topics()
-            for partition in range(log.topic(name).partitions)
-        }
+    return ids_of(path, SETTINGS)
 
 
 def frame(group: Path, operation: int, number: int = -1) -> harm.Frame:

@@ -163,16 +163,16 @@ def test_leased_files_go_when_the_lease_is_over_and_stay_while_it_is_renewed(tmp
         info = await a_topic(node)
         await append(node, Writer(info), 10)
         await seal(node)
-        (path,) = paths(await ask(node, a_lease(info, 1_500)))
+        (path,) = paths(await ask(node, a_lease(info, 3_000)))
         await trim(node, info.partitions[0], 10)
         for _ in range(3):
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(1.1)
             await checkpoint(node)
-            await ask(node, RenewLease(LEASE, 1_500))
+            await ask(node, RenewLease(LEASE, 3_000))
         assert path.exists()
         await gone(path)
         with pytest.raises(Refused, match="the lease has ended"):
-            await ask(node, RenewLease(LEASE, 1_500))
+            await ask(node, RenewLease(LEASE, 3_000))
 
     run(tmp_path, scene)
 
@@ -204,6 +204,21 @@ def test_a_file_of_two_leases_stays_until_both_are_over(tmp_path):
         await collect(node)
         assert path.exists()
         await ask(node, ReleaseLease(bytes(16)))
+        await gone(path)
+
+    run(tmp_path, scene)
+
+
+def test_a_lease_that_is_taken_anew_lets_the_files_go_that_it_does_not_name_any_more(tmp_path):
+    async def scene(node):
+        info = await a_topic(node)
+        await append(node, Writer(info), 10)
+        await seal(node)
+        (path,) = paths(await ask(node, a_lease(info)))
+        await trim(node, info.partitions[0], 10)
+        await collect(node)
+        assert path.exists()
+        assert paths(await ask(node, a_lease(info))) == []
         await gone(path)
 
     run(tmp_path, scene)

@@ -45,8 +45,11 @@ class Lessor:
 
     def lease(
         self, request: LeaseFiles, found: Iterable[tuple[Shard, Key]], now: float
-    ) -> Leased:
-        """Keep the files of these partitions, and say where they are."""
+    ) -> tuple[Leased, list[Shard]]:
+        """Keep the files of these partitions, and say where they are; for the rest `release`.
+
+        A lease of the same id ends with it.
+        """
         if not request.partitions:
             raise BadRequest("a lease of no partition", hint="Name those of one topic")
         if len(set(request.partitions)) < len(request.partitions):
@@ -62,8 +65,7 @@ class Lessor:
         for number, names in _by_shard(held).items():
             self.shards[number].shard.store.keeper.files.lease(names)
         before = self.leases.take(request.lease_id, request.duration_ms, tuple(held), now)
-        self._end(before)
-        return Leased(request.duration_ms, tuple(told))
+        return Leased(request.duration_ms, tuple(told)), self._end(before)
 
     def renew(self, request: RenewLease, now: float) -> LeaseRenewed:
         """Let a lease go on; Refused if it has ended."""

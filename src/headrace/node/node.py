@@ -193,7 +193,9 @@ class Node:
                 return
             shards.append((running.shard, _key(one)))
         if isinstance(request, LeaseFiles):
-            answer(self.lessor.lease(request, shards, self.loop.time()), ())
+            leased, due = self.lessor.lease(request, shards, self.loop.time())
+            self._collect(due)
+            answer(leased, ())
             return
         bounds = [bounds_of(shard.store.reader.partition(key)) for shard, key in shards]
         answer(reading.Bounds(tuple(bounds)), ())
