@@ -412,9 +412,14 @@ class Faults:
 
 
 def _falls_back(host: Host, copy: str) -> bool:
-    """Tell whether the journal leads from an older snapshot to the newest one."""
+    """Tell whether the journal leads from an older snapshot to the newest one.
+
+    One that is being installed may have its name already, and nothing leads up to it.
+    """
     block = decode(host.disk.content(copy), copy)
-    return isinstance(block, Superblock) and block.previous_op < block.checkpoint.op
+    if not isinstance(block, Superblock) or block.syncing_to is not None:
+        return False
+    return block.previous_op < block.checkpoint.op
 
 
 def is_whole(host: Host) -> bool:
