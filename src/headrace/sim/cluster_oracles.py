@@ -82,6 +82,7 @@ class Oracles:
     quorum: int = 1  # replicas that must hold what is committed
     committed: dict[int, bytes] = field(default_factory=dict)  # by a quorum, run or not
     settled: int = 0  # the newest of them
+    settled_in: dict[int, int] = field(default_factory=dict)  # by view: the newest of then
     acks: dict[int, dict[int, int]] = field(default_factory=dict)  # view: replica: op
     leaders: dict[int, tuple[int, int]] = field(default_factory=dict)  # view: replica, life
     wiped: dict[int, int] = field(default_factory=dict)  # replica: newest op it may have held
@@ -192,10 +193,14 @@ class Oracles:
             self._committed(host)
 
     def _started(self, host: Host) -> None:
-        """The log of a view that starts has all that was ever committed."""
+        """The log of a view that starts has all that views before it have committed.
+
+        One that was decided, and then paused, may start late and find nobody who follows.
+        """
         assert host.process is not None
         state = host.process.state
-        log, last = state.log, self.settled
+        before = [op for view, op in self.settled_in.items() if view < state.view]
+        log, last = state.log, max(before, default=0)
         if log.head < last:
             what = f"view {state.view} starts with head {log.head}, op {last} is committed"
             raise Violation("committed ops survive", what)
@@ -225,6 +230,7 @@ class Oracles:
             assert checksum is not None
             self.committed[op] = checksum
         self.settled = max(self.settled, through)
+        self.settled_in[host.process.state.view] = self.settled
 
     def checked_disk(self, host: Host) -> None:
         """What is durable never goes back, across restarts."""
