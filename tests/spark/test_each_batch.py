@@ -52,6 +52,31 @@ def test_a_batch_that_is_repeated_adds_nothing(spark, tmp_path, counts):
     assert counts.read().row_count == 4
 
 
+def test_a_second_frame_of_one_batch_is_refused_and_not_dropped(spark, tmp_path, topic, counts):
+    topic.append(rows(0, 10))
+    path, told = str(tmp_path / "data"), []
+
+    def each(found, batch_id):
+        counted = found.groupBy((found.id % 2).alias("parity")).count()
+        append = writer("shop/counts", path=path)
+        append(counted.where("parity = 0"), batch_id)
+        writer("shop/counts", path=path, app_id="odd")(counted.where("parity = 1"), batch_id)
+        try:
+            append(counted.where("parity = 1"), batch_id)
+        except BadRequest as error:
+            told.append(str(error))
+
+    orders = spark.readStream.format("headrace").option("topic", "shop/orders")
+    for _ in range(2):  # another run of the same query begins anew
+        query = orders.option("path", path).load().writeStream.foreachBatch(each)
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+        topic.append(rows(10, 12))
+    assert len(told) == 2
+    assert told[0].startswith("batch 0 was written to shop/counts already")
+    assert counts.read().row_count == 4
+
+
 def test_rows_of_no_query_need_a_writer(spark, tmp_path, counts):
     some = spark.createDataFrame([(0, 1)], "parity long, count long")
     with pytest.raises(BadRequest, match="of no streaming query"):

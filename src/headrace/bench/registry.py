@@ -3,7 +3,17 @@
 from pathlib import Path
 from typing import Protocol
 
-from headrace.bench import disk, fetch, ingest, journal, partitions, recovery, remote, replay
+from headrace.bench import (
+    disk,
+    fetch,
+    ingest,
+    journal,
+    partitions,
+    recovery,
+    remote,
+    replay,
+    spark,
+)
 from headrace.bench import open as opening
 from headrace.bench.frame import Case
 from headrace.errors import Rejected
@@ -26,6 +36,7 @@ BENCHES: dict[str, Bench] = {
     "remote": remote,
     "fetch": fetch,
     "open": opening,
+    "spark": spark,
 }
 
 
