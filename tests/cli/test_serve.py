@@ -179,3 +179,47 @@ def test_a_directory_that_is_held_says_by_whom(tmp_path):
         )
         assert done.returncode == 5
         assert f"held by process {process.pid}" in done.stderr
+
+
+class TestEmbedded:
+    def test_it_listens_on_the_socket_alone_and_ends_when_nobody_is_connected(self, tmp_path):
+        with headrace.open(tmp_path / "data") as log:
+            log.create_topic("orders", {"id": "int64"}).append({"id": [1, 2, 3]})
+        command = [sys.executable, "-m", "headrace", "serve", "--data", str(tmp_path / "data")]
+        command += ["--embedded", "--idle-exit", "2s"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            said = until_said(process.stderr, "node.listening")
+            assert "127.0.0.1" not in said
+            with headrace.connect(f"unix:{tmp_path}/data/headrace.sock") as log:
+                assert log.topic("orders").read().row_count == 3
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(3)  # somebody is there
+            assert process.wait(SECONDS_MAX) == 0
+            assert "node.idle" in process.stderr.read()
+        assert not (tmp_path / "data" / "headrace.sock").exists()
+
+    def test_what_makes_no_sense_is_refused(self, tmp_path):
+        data = ["--data", str(tmp_path), "--embedded"]
+        assert "listens on no address" in refused(*data, "--listen", "127.0.0.1:0")
+        assert "--idle-exit 10ms is too short" in refused(*data, "--idle-exit", "10ms")
+        assert "no duration" in refused(*data, "--idle-exit", "soon")
+        headrace.open(tmp_path / "log").close()
+        data = ["--data", str(tmp_path / "log"), "--embedded"]
+        assert "--embedded listens on nothing else" in refused(
+            *data, "--set", "listen.socket=false"
+        )
+
+    def test_a_directory_without_a_log_is_left_alone(self, tmp_path):
+        command = [sys.executable, "-m", "headrace", "serve", "--data", str(tmp_path / "no")]
+        done = subprocess.run(
+            [*command, "--embedded"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr.count("holds no log")) == (3, 1)
+        assert not (tmp_path / "no").exists()
+
+
+def until_said(lines, word):
+    for line in lines:
+        if word in line:
+            return line
+    raise AssertionError(f"it never said {word}")

@@ -170,6 +170,11 @@ def _from_environment() -> tuple[Path | None, str | None]:
 
 def _holds_other_things(data: Path) -> bool:
     """Say whether a directory has files and no log: to open it would put one among them."""
-    if not data.is_dir() or (data / IDENTITY_NAME).exists() or (data / GROUPS).exists():
+    if not data.is_dir() or holds_log(data):
         return False
     return next(data.iterdir(), None) is not None
+
+
+def holds_log(data: Path) -> bool:
+    """Say whether there is something of a log in a directory."""
+    return (data / IDENTITY_NAME).exists() or (data / GROUPS).exists()

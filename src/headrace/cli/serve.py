@@ -13,15 +13,20 @@ import uvloop
 
 from headrace import __version__
 from headrace.cli.config_options import ConfigFile, Settings, flags_of
-from headrace.cli.place import DATA_VARIABLE, directory
+from headrace.cli.exits import NotFound
+from headrace.cli.place import DATA_VARIABLE, directory, holds_log
+from headrace.client.moments import duration
+from headrace.errors import BadConfig, BadRequest
 from headrace.node.config import load
 from headrace.node.events import configure, event
 from headrace.node.settings import Config
+from headrace.server.idle import until_idle
 from headrace.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
 from headrace.server.notify import READY, STOPPING, notify, status
 from headrace.server.serve import Serving
 from headrace.server.serve import serve as start_serving
 
+IDLE_SECONDS_MIN = 1.0
 SWITCH_S = 0.001  # between threads: the journal's thread must not wait long for the loop
 
 
@@ -44,6 +49,18 @@ def serve(
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT for clients; 127.0.0.1:7654 by default.")
     ] = None,
+    embedded: Annotated[
+        bool,
+        typer.Option(
+            "--embedded",
+            help="Listen on the socket in the directory alone, which must hold a log: for "
+            "processes of this user, as a log does that is open in one.",
+        ),
+    ] = False,
+    idle_exit: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Stop when nobody has been connected for so long."),
+    ] = None,
     config: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
@@ -60,13 +77,20 @@ def serve(
         headrace serve --data ./data --listen 127.0.0.1:9000 --set listen.http=
 
         headrace serve --data /var/lib/headrace --config /etc/headrace.toml
+
+        headrace serve --data ./data --embedded --idle-exit 60s
     """
+    idle = None if idle_exit is None else _idle(idle_exit)
+    if embedded:
+        _check_embedded(data, listen)
     found = load(config, os.environ, _flags(data, listen, settings or []))
+    if embedded and not found.listen.socket:
+        raise BadConfig("listen.socket", "is off, and --embedded listens on nothing else")
     configure(found.log.format, found.log.level)
     sys.setswitchinterval(SWITCH_S)
     keep_freed_memory()
     collect_rarely()
-    run(_serve(str(data), found))
+    run(_serve(str(data), found, idle, tcp=not embedded))
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -75,20 +99,43 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         runner.run(work)
 
 
-async def _serve(path: str, config: Config) -> None:
+async def _serve(path: str, config: Config, idle: float | None, *, tcp: bool) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, _hung_up)
-    serving = await start_serving(path, config, release=__version__)
-    tidying = asyncio.create_task(give_back_when_idle(serving.traffic))
+    serving = await start_serving(path, config, release=__version__, tcp=tcp)
+    beside = [asyncio.create_task(give_back_when_idle(serving.traffic))]
+    if idle is not None:
+        beside.append(asyncio.create_task(_end_when_idle(serving, idle, stopped)))
     notify(READY, status(_said(serving)))
     await stopped.wait()
     event("node.stopping")
     notify(STOPPING, status("stopping"))
-    tidying.cancel()
+    for task in beside:
+        task.cancel()
     await serving.stop()
+
+
+async def _end_when_idle(serving: Serving, seconds: float, stopped: asyncio.Event) -> None:
+    await until_idle(serving.traffic, seconds)
+    event("node.idle", seconds=seconds)
+    stopped.set()
+
+
+def _idle(text: str) -> float:
+    seconds = duration(text, "--idle-exit").seconds
+    if seconds < IDLE_SECONDS_MIN:
+        raise BadRequest(f"--idle-exit {text} is too short", hint="It is 1s at least")
+    return seconds
+
+
+def _check_embedded(data: Path, listen: str | None) -> None:
+    if listen is not None:
+        raise BadRequest("--embedded listens on no address", hint="Leave out --listen")
+    if not holds_log(data):
+        raise NotFound(f"{data} holds no log", hint="Name the directory of one")
 
 
 def _hung_up() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 
 import headrace
-from headrace.errors import BadRequest, Unavailable
+from headrace.errors import BadRequest
 from headrace.model.place import Shape
+from headrace.spark.holder import address_at
 from headrace.spark.offsets import Offsets
 from headrace.spark.options import EARLIEST, LATEST, PIN, Options, Start
 from headrace.spark.plan import Backlog, split
 from headrace.spark.worker.read import Span, Where
-from headrace.wire.address import SOCKET_NAME
 
 
 class SchemaChanged(BadRequest):
@@ -211,13 +211,7 @@ def address_of(options: Options) -> str:
     if options.address is not None:
         return options.address
     assert options.path is not None
-    socket = Path(options.path, SOCKET_NAME).absolute()
-    if not socket.exists():
-        raise Unavailable(
-            f"no process holds {options.path}",
-            hint=f"Start one: headrace serve --data {options.path}",
-        )
-    return f"unix:{socket}"
+    return address_at(options.path)
 
 
 def release() -> str:
