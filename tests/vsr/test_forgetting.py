@@ -1,5 +1,7 @@
 """A replica that forgot, and does not know it: whoever remembers does not count it."""
 
+from dataclasses import replace
+
 import pytest
 from tests.scenarios.scripts import the_operator_gives_up_an_op
 from tests.vsr.test_catching_up import backups_of
@@ -8,6 +10,7 @@ from tests.vsr.test_divergence import a_group, leader_of, packet_to
 from headrace.journal.superblock import decode, encode
 from headrace.model.ids import STARTS_MAX, Op, ReplicaId, View
 from headrace.sim.cluster_scene import Scene
+from headrace.storage.atomic import atomic_replace
 from headrace.storage.memory import MemoryDisk
 from headrace.vsr import messages as vm
 from headrace.vsr.view_change import _is_past
@@ -44,6 +47,20 @@ def test_who_forgot_is_no_voter_for_a_peer_that_was_restarted_meanwhile(how):
     scene.boot(down).run(2500)
     assert [host.state.applied for host in scene.hosts] == [5, 5, 5]
     assert scene.hosts[forgot].state.may_vote
+
+
+def test_one_that_promised_a_view_before_it_was_accused_is_met_in_that_view():
+    scene = a_group()
+    ahead = backups_of(scene)[0]
+    host = scene.hosts[ahead]
+    scene.crash(ahead)
+    block = decode(host.disk.content("superblock.a"), "superblock.a")
+    data = encode(replace(block, view=View(block.view + 1), recovering=True))
+    for name in ("superblock.a", "superblock.b"):
+        atomic_replace(host.disk.root, name, [data])
+    scene.boot(ahead).run(900)
+    assert host.state.may_vote
+    assert {one.state.view for one in scene.hosts} == {block.view + 1}
 
 
 def test_one_made_anew_stays_known_after_it_has_caught_up():

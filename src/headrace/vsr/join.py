@@ -65,6 +65,9 @@ def on_tick(state: State[E]) -> None:
 
 def on_get_start_view(state: State[E], sender: ReplicaId, message: GetStartView) -> None:
     """Answer a probe: with the log if we lead, else with where we stand."""
+    if message.view > state.view and state.may_vote:
+        # It promised that view and cannot go back; while it recovers, it calls nobody there.
+        view_change.start(state, message.view)
     if state.leads:
         send_start_view(state, sender, message.first, state.boots[sender])
         return
