@@ -1,5 +1,6 @@
 """From a topic into a Delta table: exactly once, whoever dies or runs twice."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -145,6 +146,25 @@ def test_compaction_and_clean_up_between_rounds_change_nothing(spark, tmp_path, 
         table.cleanup_metadata()
     assert run(spark, definition) == []
     assert ids(tmp_path) == list(range(60))
+
+
+def test_each_entry_of_the_tables_log_is_synced(spark, tmp_path, topic, monkeypatch):
+    synced, real = set(), os.fsync
+
+    def sync(descriptor):
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    topic.append(rows(0, 5), partition=0)
+    definition = a_definition(tmp_path)
+    run(spark, definition)
+    topic.evolve({"id": "int64", "name": "string", "note": "string"})
+    topic.append([{"id": 5, "name": "n5", "note": "new"}], partition=0)
+    run(spark, definition)
+    entries = {tmp_path / "table" / "_delta_log" / f"{number:020}.json" for number in range(4)}
+    assert entries <= synced  # made, filled, widened, filled
+    assert tmp_path / "table" / "_delta_log" in synced
 
 
 def test_a_new_column_comes_with_its_rows(spark, tmp_path, topic):

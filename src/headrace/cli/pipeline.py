@@ -40,6 +40,7 @@ class PipelineRan(Shape, frozen=True, kw_only=True):
     rows: int
     written: int
     files: int
+    compacted: int
     rounds: int
     races_lost: int
     version: int | None
@@ -205,6 +206,7 @@ def _tell(done: "Round") -> None:
     typer.echo(
         f"version {done.version}: rows {done.row_count:,} ({rate:,.0f} a second), "
         f"files {done.file_count}, behind {done.lag:,}"
+        + (f"; {done.compacted} small files put together" if done.compacted else "")
     )
 
 
@@ -216,6 +218,7 @@ def _ran(
         rows=sum(one.row_count for one in rounds),
         written=sum(one.written for one in rounds),
         files=sum(one.file_count for one in rounds),
+        compacted=sum(one.compacted for one in rounds),
         rounds=len(rounds),
         races_lost=lost,
         version=rounds[-1].version if rounds else None,

@@ -9,6 +9,7 @@ lineage = true                       # keep _hr_partition and _hr_offset
 batch_rows = 1_000_000               # at most, in one commit
 batch_size = "1GiB"
 interval = "1s"                      # between looks for new rows
+file_size = "128MiB"                 # small files are put together up to it; "0" for never
 """
 
 import tomllib
@@ -43,11 +44,17 @@ class Definition:
     batch_rows: int = 1_000_000
     batch_size: str = "1GiB"
     interval: str = "1s"
+    file_size: str = "128MiB"
     token_file: str = ""
 
     @property
     def size_max(self) -> int:
         return parse_size(self.batch_size)
+
+    @property
+    def file_size_max(self) -> int:
+        """What small files are put together up to; 0 for never."""
+        return parse_size(self.file_size)
 
     @property
     def interval_seconds(self) -> float:
@@ -112,7 +119,11 @@ def _check(made: Definition, source: str) -> None:
         raise BadConfig("sql", "and transform are both said", source=source, hint="Use one")
     if made.batch_rows <= 0:
         raise BadConfig("batch_rows", f"is {made.batch_rows}, not above 0", source=source)
-    for key, parse in (("batch_size", parse_size), ("interval", parse_duration)):
+    for key, parse in (
+        ("batch_size", parse_size),
+        ("interval", parse_duration),
+        ("file_size", parse_size),
+    ):
         try:
             parse(getattr(made, key))
         except BadConfig as error:

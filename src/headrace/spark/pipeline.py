@@ -19,7 +19,7 @@ import runpy
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -27,11 +27,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import BadConfig, BadRequest, HeadraceError
 from headrace.spark.columns import new_columns
+from headrace.spark.compaction import FILES_MIN, compact
 from headrace.spark.definition import SOURCE, Definition
 from headrace.spark.desk import Desk, SchemaChanged
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
-from headrace.spark.record import DataFile, Record, Source, create, local_path
+from headrace.spark.record import DataFile, Record, Source, create, local_path, look
 from headrace.spark.reporter import Reporter
 from headrace.spark.reports import group_of
 from headrace.spark.worker.files import WRITTEN, writer
@@ -67,6 +68,7 @@ class Round:
     ends: Mapping[int, int]
     seconds: float
     lag: int  # rows of the log behind the new ends
+    compacted: int = 0  # small files that one took the place of, after it
 
 
 @dataclass(slots=True)
@@ -136,6 +138,7 @@ class Pipeline:
                 done = self.round()
                 self.flaw = reporter.flaw
                 if done is not None:
+                    done = replace(done, compacted=self.compact())
                     reporter.done(done.version, done.row_count)
                     yield done
                     if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
@@ -144,6 +147,14 @@ class Pipeline:
                     return
                 elif self.lost == before:
                     reporter.asked.wait(self.definition.interval_seconds)
+
+    def compact(self, files_min: int = FILES_MIN) -> int:
+        """Put small files together, if there are enough; return how many. Later, if it lost."""
+        file_size = self.definition.file_size_max
+        if not file_size:
+            return 0
+        record = look(self.definition.table, self.source)
+        return compact(record, file_size, files_min) or 0
 
     def _reporter(self) -> Reporter:
         return Reporter(

@@ -149,6 +149,11 @@ class Record:
         firsts = {each: self.firsts.get(each, start) for each, start in starts.items()}
         return self._commit(files, [], self._numbers(firsts, ends))
 
+    def compact(self, files: Sequence[DataFile], removed: Sequence[Removed]) -> bool:
+        """Have other files with the same rows. False: somebody was faster."""
+        numbers = self._numbers(self.firsts, self.ends)
+        return self._commit(files, removed, numbers, is_change=False)
+
     def widen(self, columns: pa.Schema) -> bool:
         """Add columns. False: somebody was faster."""
         before = self.table.version()
@@ -189,12 +194,14 @@ class Record:
         files: Sequence[DataFile],
         removed: Sequence[Removed],
         numbers: Mapping[str, int],
+        *,
+        is_change: bool = True,  # of rows, and not of files alone
     ) -> bool:
         now = int(time.time() * 1_000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(one.path, one.size, {}, now, True, one.stats) for one in files
+            AddAction(one.path, one.size, {}, now, is_change, one.stats) for one in files
         ]
-        actions += [RemoveAction(one.path, True, now, one.size, {}) for one in removed]
+        actions += [RemoveAction(one.path, is_change, now, one.size, {}) for one in removed]
         said = [Transaction(name, number, now) for name, number in numbers.items()]
         before = self.table.version()
         self._check(files)

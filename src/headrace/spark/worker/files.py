@@ -53,14 +53,21 @@ def _files(
             held.append(batch.cast(schema))
             size += batch.nbytes
         if size >= FILE_SIZE:
-            yield _file(root, pa.Table.from_batches(held, schema))
+            yield _told(write_file(root, pa.Table.from_batches(held, schema)))
             held, size = [], 0
     if held:
-        yield _file(root, pa.Table.from_batches(held, schema))
+        yield _told(write_file(root, pa.Table.from_batches(held, schema)))
 
 
-def _file(root: Path, table: pa.Table) -> pa.RecordBatch:
-    """Write one file, durably, and tell what it is."""
+def _told(file: tuple[str, int, int, str]) -> pa.RecordBatch:
+    columns = [
+        pa.array([value], field.type) for value, field in zip(file, _SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def write_file(root: Path, table: pa.Table) -> tuple[str, int, int, str]:
+    """Write one file, durably, and tell its name, size, rows and statistics."""
     name = f"{PREFIX}{secrets.token_hex(16)}.parquet"
     path = root / name
     with open(path, "xb") as file:
@@ -75,9 +82,7 @@ def _file(root: Path, table: pa.Table) -> pa.RecordBatch:
         file.flush()
         os.fsync(file.fileno())
     sync_directory(root)
-    row = [name, path.stat().st_size, table.num_rows, json.dumps(_stats(table))]
-    columns = [pa.array([value], field.type) for value, field in zip(row, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    return name, path.stat().st_size, table.num_rows, json.dumps(_stats(table))
 
 
 def _stats(table: pa.Table) -> dict[str, Any]:
