@@ -45,6 +45,8 @@ class Small:
 
 def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int | None:
     """Put small files together, if there are enough. Return how many; None: lost a race."""
+    if len(record.ends) != record.count:
+        return 0  # a partition's place is lost: the next round says so
     found = chosen(record, file_size, files_min)
     if not found:
         return 0

@@ -84,6 +84,7 @@ class Pipeline:
     )
     seen: pa.Schema | None = None  # what the table was made to fit: the columns of the round
     told: Mapping[int, int] | None = None  # where the pipeline's group is, as far as we know
+    unlooked: int = FILES_MIN  # files since a look for small ones; at first, who knows
     flaw: str = ""  # why the log does not know how this driver is doing
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
 
@@ -138,7 +139,9 @@ class Pipeline:
                 done = self.round()
                 self.flaw = reporter.flaw
                 if done is not None:
-                    done = replace(done, compacted=self.compact())
+                    self.unlooked += done.file_count
+                    if self.unlooked >= FILES_MIN:
+                        done = replace(done, compacted=self.compact())
                     reporter.done(done.version, done.row_count)
                     yield done
                     if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
@@ -150,7 +153,7 @@ class Pipeline:
 
     def compact(self, files_min: int = FILES_MIN) -> int:
         """Put small files together, if there are enough; return how many. Later, if it lost."""
-        file_size = self.definition.file_size_max
+        self.unlooked, file_size = 0, self.definition.file_size_max
         if not file_size:
             return 0
         record = look(self.definition.table, self.source)
