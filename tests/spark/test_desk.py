@@ -1,11 +1,12 @@
 """What the driver asks of a topic before it goes on. No Spark."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from tests.spark.conftest import rows
 
-from headrace.spark.desk import CheckpointAhead, Desk
+from headrace.spark.desk import CheckpointAhead, Desk, LogReplaced
 from headrace.spark.options import parse
 
 
@@ -27,3 +28,11 @@ def test_a_place_that_the_log_does_not_reach_is_named(desk, number, place, end):
     text = f"at row {place} of partition {number}, the log of shop/orders ends at {end}"
     with pytest.raises(CheckpointAhead, match=text):
         desk.check(desk.offsets({number: place}))
+
+
+def test_places_in_another_log_are_refused_though_all_their_numbers_fit(desk):
+    places = replace(desk.offsets({0: 4}), cluster="5f" * 16)
+    with pytest.raises(
+        LogReplaced, match=f"is of log {'5f' * 16}, and .* is {'[0-9a-f]' * 32}"
+    ):
+        desk.check(places)

@@ -62,10 +62,10 @@ def test_values_are_read_as_they_are_meant():
 
 
 def test_offsets_come_back_as_they_were_and_their_text_has_one_order():
-    one = Offsets("shop/orders", 7, {10: 5, 2: 3})
+    one = Offsets("shop/orders", 7, "5f", {10: 5, 2: 3})
     assert list(one.to_json()["partitions"]) == ["2", "10"]
     assert from_json(one.to_json()) == one
-    other = Offsets("shop/orders", 7, {2: 3, 10: 5})
+    other = Offsets("shop/orders", 7, "5f", {2: 3, 10: 5})
     assert str(other.to_json()) == str(one.to_json())
 
 
@@ -74,9 +74,9 @@ def test_offsets_come_back_as_they_were_and_their_text_has_one_order():
     [
         None,
         {},
-        {"v": 2, "topic": "t", "created": 1, "partitions": {}},
-        {"v": 1, "topic": "t", "created": 1, "partitions": {"a": 1}},
-        {"v": 1, "topic": 5, "created": 1, "partitions": {}},
+        {"v": 2, "topic": "t", "created": 1, "cluster": "5f", "partitions": {}},
+        {"v": 1, "topic": "t", "created": 1, "cluster": "5f", "partitions": {"a": 1}},
+        {"v": 1, "topic": 5, "created": 1, "cluster": "5f", "partitions": {}},
         {"0": 5},
     ],
 )

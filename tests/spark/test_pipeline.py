@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.spark.conftest import rows
+from tests.spark.conftest import SCHEMA, rows
 
+import headrace
 from headrace.errors import BadConfig, BadRequest
 from headrace.spark.definition import define, load
 from headrace.spark.orphans import orphans_of
@@ -91,8 +92,6 @@ def test_rows_are_held_before_the_first_of_them_is_read(spark, tmp_path, topic):
 
 @pytest.mark.parametrize("step", ["before files", "after files", "after commit"])
 def test_a_driver_that_is_killed_leaves_nothing_twice(spark, tmp_path, node, step):
-    import headrace
-
     with headrace.connect(node.address) as log:
         topic = log.create_topic("shop/orders", {"id": "int64", "name": "string"})
         topic.append(rows(0, 50))
@@ -270,3 +269,24 @@ def test_a_python_transform_is_used(spark, tmp_path, topic):
     )
     run(spark, a_definition(tmp_path, transform="clean.py"))
     assert ids(tmp_path) == [0, 2, 4]
+
+
+def test_a_table_of_an_earlier_topic_of_that_name_is_refused(spark, tmp_path, log, topic):
+    topic.append(rows(0, 5), partition=0)
+    run(spark, a_definition(tmp_path))
+    topic.delete()
+    log.create_topic("shop/orders", SCHEMA, partitions=2).append(rows(0, 9), partition=0)
+    with pytest.raises(TableForeign, match="another life of shop/orders"):
+        run(spark, a_definition(tmp_path))
+
+
+def test_a_table_of_another_log_is_refused_though_all_its_numbers_fit(spark, tmp_path, topic):
+    topic.append(rows(0, 5), partition=0)
+    run(spark, a_definition(tmp_path))
+    with headrace.open(tmp_path / "other") as other:
+        again = other.create_topic("shop/orders", SCHEMA, partitions=2)
+        again.append(rows(100, 120), partition=0)
+        assert again.created == topic.created
+        with pytest.raises(TableForeign, match="another life of shop/orders, or another log"):
+            run(spark, a_definition(tmp_path, path="other"))
+    assert ids(tmp_path) == list(range(5))

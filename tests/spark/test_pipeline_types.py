@@ -26,7 +26,7 @@ from headrace.spark.record import (
 )
 from headrace.spark.worker.files import writer
 
-SOURCE = Source("orders", "shop/orders", 1)
+SOURCE = Source("orders", "shop/orders", 1, "5f")
 PLAIN = pa.schema([("id", pa.int64())])
 SHORT = (
     "select length(name) as name, cast(id as int) as id, _hr_partition, _hr_offset from source"

@@ -23,7 +23,7 @@ def bring(tmp_path, topic, fields=None):
     schema = pa.schema(
         [(PARTITION, pa.int32()), (OFFSET, pa.int64()), *(fields or topic.schema)]
     )
-    source = Source("orders", topic.name, topic.created)
+    source = Source.reading("orders", topic)
     record = create(str(tmp_path / "table"), source, schema)
     bounds = {each.partition: each for each in topic.bounds()}
     starts = {number: record.start_of(number, each.first) for number, each in bounds.items()}

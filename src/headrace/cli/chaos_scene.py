@@ -53,7 +53,7 @@ class Scene:
             exits.enter_context(self.stage)
             with headrace.connect(self.stage.address) as log:
                 log.create_topic(COPY, SCHEMA, partitions=COPY_PARTITIONS, key="number")
-                self.created = log.topic(TOPIC).created
+                self.source = Source.reading(NAME, log.topic(TOPIC))
             self.to_table = exits.enter_context(Proxy(self.stage.address, KEPT, self._note))
             self.to_copy = exits.enter_context(Proxy(self.stage.address, KEPT))
             file = write_definition(self._directory, self.to_table.address)
@@ -86,7 +86,7 @@ class Scene:
 
     def record(self) -> Record:
         """Look at the table: how far the pipeline is."""
-        return look(str(self.table), Source(NAME, TOPIC, self.created))
+        return look(str(self.table), self.source)
 
     def cursor(self) -> dict[int, int]:
         """Return where the pipeline's group is, as the log knows it."""

@@ -20,7 +20,7 @@ _COPIED = 100  # rows that are put in once more
 
 def proof_of(topic: "headrace.Topic", table: Path) -> Proof:
     """Compare a table with its topic, whole."""
-    record = look(str(table), Source(NAME, topic.name, topic.created))
+    record = look(str(table), Source.reading(NAME, topic))
     *_, last = prove(topic, record)
     return last
 

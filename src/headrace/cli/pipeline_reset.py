@@ -85,7 +85,7 @@ def reset(
     definition = load(file)
     with closing(Desk(parse(definition.options), "30s")) as desk:
         refuse_running(desk.log, definition.name, desk.topic.name)
-        source = Source(definition.name, desk.topic.name, desk.topic.created)
+        source = Source.reading(definition.name, desk.topic)
         record, bounds = look(definition.table, source), desk.bounds()
         before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
         places = _places(definition, desk, to, before, truncate=truncate)

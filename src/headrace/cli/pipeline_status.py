@@ -172,7 +172,7 @@ def _status(definition: "Definition") -> PipelineStatus:
     try:
         topic = desk.topic
         key = (definition.name, topic.name)
-        record = look(definition.table, Source(definition.name, topic.name, topic.created))
+        record = look(definition.table, Source.reading(definition.name, topic))
         bounds = desk.bounds()
         own_lags = lags_of(topic, group_of(definition.name))
         lags = {key: own_lags[0]} if own_lags else {}

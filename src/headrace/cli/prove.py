@@ -116,7 +116,7 @@ def prove(
 
     with opened(data, address, timeout) as log:
         found = log.topic(topic)
-        source = Source(_pipeline(table, pipeline), found.name, found.created)
+        source = Source.reading(_pipeline(table, pipeline), found)
         record = look(str(table.absolute()), source)
         proof = _compared(found, record, recompute, own_only=own_only)
         lines = list(lines_of(ledger or [], found))

@@ -43,6 +43,10 @@ class Channel(Protocol):
     def body_size_max(self) -> int:
         """The largest body that the node takes."""
 
+    @property
+    def cluster(self) -> bytes:
+        """Which log it is: no other has this id."""
+
     async def call(
         self,
         request: Request,

@@ -47,6 +47,11 @@ class EmbeddedChannel:
         return cls(path, await serve(path, config, release=release, tcp=False, strict=True))
 
     @property
+    def cluster(self) -> bytes:
+        node = self._serving.boot.node
+        return b"" if node is None else node.cluster
+
+    @property
     def config(self) -> Config:
         return self._serving.boot.config
 

@@ -84,6 +84,7 @@ class Guest:
     def __init__(self, home: Home) -> None:
         self.address = home.channel.address
         self.body_size_max = home.channel.body_size_max
+        self.cluster = home.channel.cluster
         self._home = home
         self._is_closed = False
 

@@ -33,6 +33,10 @@ class RemoteChannel:
         self._place = 0  # of the address that is tried next
 
     @property
+    def cluster(self) -> bytes:
+        return self._cluster or b""
+
+    @property
     def body_size_max(self) -> int:
         return BODY_SIZE_MAX if self._connection is None else self._connection.body_size_max
 

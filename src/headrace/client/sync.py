@@ -80,6 +80,11 @@ class Topic:
         return self._core.retention
 
     @property
+    def cluster(self) -> str:
+        """The id of its log, which no other log has."""
+        return self._core.cluster
+
+    @property
     def created(self) -> int:
         """The revision at which this life of the topic began."""
         return self._core.created

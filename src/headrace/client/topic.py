@@ -82,6 +82,11 @@ class AsyncTopic:
         return self.view.retention
 
     @property
+    def cluster(self) -> str:
+        """The id of its log, which no other log has."""
+        return self.caller.channel.cluster.hex()
+
+    @property
     def created(self) -> int:
         """The revision at which this life of the topic began."""
         return self.view.info.created

@@ -25,6 +25,10 @@ class TopicRecreated(BadRequest):
     """The topic was deleted and made again since the query began."""
 
 
+class LogReplaced(BadRequest):
+    """The query began with another log."""
+
+
 class CheckpointAhead(BadRequest):
     """The query has read rows that the log does not have."""
 
@@ -109,7 +113,8 @@ class Desk:
         return {number: where.get(number, each.first) for number, each in bounds.items()}
 
     def offsets(self, partitions: Mapping[int, int]) -> Offsets:
-        return Offsets(self.topic.name, self.topic.created, dict(partitions))
+        topic = self.topic
+        return Offsets(topic.name, topic.created, topic.cluster, dict(partitions))
 
     def check(self, offsets: Offsets) -> dict[int, int]:
         """Return the places in offsets that Spark stored; a new partition begins with 0."""
@@ -118,6 +123,13 @@ class Desk:
             raise BadRequest(
                 f"the checkpointLocation is of topic {offsets.topic}, not {self.topic.name}",
                 hint="Use another checkpointLocation, or the topic it was made for",
+            )
+        if offsets.cluster != self.topic.cluster:
+            raise LogReplaced(
+                f"the checkpointLocation is of log {offsets.cluster}, and {self.address} is "
+                f"{self.topic.cluster} now",
+                hint="Its rows are others, whatever their offsets. Read it with a new "
+                "checkpointLocation",
             )
         if offsets.created != self.topic.created:
             raise TopicRecreated(

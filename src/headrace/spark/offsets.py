@@ -1,9 +1,9 @@
 """Where a query is, as Spark keeps it in its checkpointLocation.
 
-    {"v": 1, "topic": "shop/orders", "created": 7, "partitions": {"0": 123, "1": 99}}
+    {"v": 1, "topic": "shop/orders", "created": 7, "cluster": "5f…", "partitions": {"0": 123}}
 
-Spark compares the texts of offsets, so keys have one order. `created` is the topic's birth: an
-offset of a topic that was deleted means nothing in another of the same name.
+Spark compares the texts of offsets, so keys have one order. `created` is the topic's birth, and
+`cluster` its log: an offset of a topic that was deleted means nothing in another of that name.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ class Offsets:
 
     topic: str
     created: int
+    cluster: str
     partitions: Mapping[int, int]
 
     def to_json(self) -> dict[str, Any]:
@@ -30,6 +31,7 @@ class Offsets:
             "v": VERSION,
             "topic": self.topic,
             "created": self.created,
+            "cluster": self.cluster,
             "partitions": ordered,
         }
 
@@ -38,12 +40,14 @@ def from_json(found: Any) -> Offsets:  # noqa: ANN401  # whatever a checkpoint h
     """Read what Spark stored. BadRequest for anything else."""
     try:
         version, topic, created = found["v"], found["topic"], found["created"]
+        cluster = found["cluster"]
         partitions = {int(number): int(place) for number, place in found["partitions"].items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise _not_ours(found) from None
-    if version != VERSION or not isinstance(topic, str) or not isinstance(created, int):
+    texts = isinstance(topic, str) and isinstance(cluster, str)
+    if version != VERSION or not texts or not isinstance(created, int):
         raise _not_ours(found)
-    return Offsets(topic, created, partitions)
+    return Offsets(topic, created, cluster, partitions)
 
 
 def _not_ours(found: object) -> BadRequest:

@@ -90,8 +90,7 @@ class Pipeline:
 
     @property
     def source(self) -> Source:
-        topic = self.desk.topic
-        return Source(self.definition.name, topic.name, topic.created)
+        return Source.reading(self.definition.name, self.desk.topic)
 
     def round(self) -> Round | None:
         """Bring the next rows into the table. None: there are none, or another was faster."""

@@ -1,11 +1,13 @@
 """What a Delta table says about how far its pipeline is: the only checkpoint there is.
 
     txn headrace:<pipeline>                                  rises with each commit
-    txn headrace:<pipeline>:<topic>:<created>:count          partitions that were recorded
-    txn headrace:<pipeline>:<topic>:<created>:<partition>    where its next row is
-    txn headrace:<pipeline>:<topic>:<created>:<partition>+   where its first row was
+    txn headrace:<pipeline>:<topic>:<life>:count             partitions that were recorded
+    txn headrace:<pipeline>:<topic>:<life>:<partition>       where its next row is
+    txn headrace:<pipeline>:<topic>:<life>:<partition>+      where its first row was
     txn …:<partition>:skips                                  ranges that resets have skipped
     txn …:<partition>:skip<number>:start, …:end              each of them
+
+A life is the revision at which the topic was made, and the id of its log: <created>@<cluster>.
 
 The table is made with the first two at 0. Each commit of the pipeline has all of them, so that
 two drivers that commit at once always conflict. They outlive compaction, checkpoints and the
@@ -18,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -29,6 +31,9 @@ from deltalake.transaction import AddAction, RemoveAction
 from headrace.errors import BadRequest
 from headrace.spark.delta import strange_features
 from headrace.spark.worker.files import sync_directory
+
+if TYPE_CHECKING:
+    import headrace
 
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
@@ -53,18 +58,28 @@ class FileGone(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a pipeline reads: one life of one topic."""
+    """What a pipeline reads: one life of one topic of one log."""
 
     pipeline: str
     topic: str
     created: int
+    cluster: str  # the log's id
+
+    @classmethod
+    def reading(cls, pipeline: str, topic: "headrace.Topic") -> "Source":
+        return cls(pipeline, topic.name, topic.created, topic.cluster)
 
     @property
     def own(self) -> str:
         return f"headrace:{self.pipeline}"
 
     def of(self, what: int | str) -> str:
-        return f"{self.own}:{self.topic}:{self.created}:{what}"
+        return f"{self.own}:{self.topic}:{self.created}@{self.cluster}:{what}"
+
+    @property
+    def life(self) -> str:
+        """Which topic it is, for people; what the table's property says."""
+        return f"{self.topic} created {self.created} in {self.cluster}"
 
     @property
     def mark(self) -> str:
@@ -280,15 +295,16 @@ def look(path: str, source: Source) -> Record:
         )
     number = table.transaction_version(source.own)
     count = table.transaction_version(source.of("count"))
-    if number is None or (number == 0) != (not count):
+    if count is None and settings[source.mark] != source.life:
+        raise TableForeign(
+            f"the table at {path} was filled from {settings[source.mark]}: that is another "
+            f"life of {source.topic}, or another log",
+            hint="The topic, or the log, was deleted and made again: use a new table",
+        )
+    if number is None or count is None or (number == 0) != (count == 0):
         raise RecordLost(
             f"the table at {path} does not say how far pipeline {source.pipeline!r} is",
             hint="It was rewritten by something else. `headrace prove` tells what is in it",
-        )
-    if count is None:
-        raise TableForeign(
-            f"the table at {path} was filled from another life of {source.topic}",
-            hint="The topic was deleted and made again: use a new table",
         )
     found = {each: table.transaction_version(source.of(each)) for each in range(count)}
     ends = {each: end for each, end in found.items() if end is not None}
@@ -333,7 +349,7 @@ def create(path: str, source: Source, schema: pa.Schema) -> Record:
             schema,
             mode="ignore",
             name=source.pipeline,
-            configuration={source.mark: f"{source.topic} created {source.created}"},
+            configuration={source.mark: source.life},
             raise_if_key_not_exists=False,
             commit_properties=CommitProperties(
                 app_transactions=[
