@@ -1,13 +1,17 @@
 """Small files put together between rounds: the same rows, once, whoever dies or is faster."""
 
+import errno
+import os
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
 
+from headrace.errors import StorageFailed
 from headrace.spark import pipeline as pipelines
-from headrace.spark.compaction import Small, TableSpoilt, chosen
+from headrace.spark.compaction import SmallFile, TableSpoilt, chosen, compact
 from headrace.spark.orphans import orphans_of
 from headrace.spark.pipeline import OFFSET, opened
 from headrace.spark.prove import Grade, prove
@@ -51,8 +55,9 @@ def test_the_same_rows_are_in_one_file_and_the_pipeline_goes_on(
 
 def test_a_run_does_it_by_itself_when_there_are_enough(spark, tmp_path, topic):
     topic.append(rows(0, 34), partition=0)
-    done = run(spark, a_definition(tmp_path, batch_rows=1))
-    assert [one.compacted for one in done if one.compacted] == [33]
+    with opened(spark, a_definition(tmp_path, batch_rows=1)) as pipeline:
+        assert len(list(pipeline.run(once=True))) == 34
+        assert pipeline.compacted == 33
     assert len(files_of(tmp_path)) == 2
     assert ids(tmp_path) == list(range(34))
 
@@ -60,8 +65,8 @@ def test_a_run_does_it_by_itself_when_there_are_enough(spark, tmp_path, topic):
 def test_it_is_never_done_if_the_file_says_so(spark, tmp_path, topic, monkeypatch):
     monkeypatch.setattr(pipelines, "FILES_MIN", 2)
     topic.append(rows(0, 30), partition=0)
-    done = run(spark, a_definition(tmp_path, batch_rows=10, file_size="0"))
-    assert [one.compacted for one in done] == [0, 0, 0]
+    run(spark, a_definition(tmp_path, batch_rows=10, file_size="0"))
+    assert len(files_of(tmp_path)) == 3
 
 
 def test_files_of_others_are_left_alone(several, tmp_path):
@@ -120,23 +125,54 @@ def test_a_file_that_is_not_what_was_written_stops_it(several, tmp_path):
     path.write_bytes(data[:4] + bytes([data[4] ^ 1]) + data[5:])
     with pytest.raises(TableSpoilt, match=f"{path} cannot be read"):
         several.compact(files_min=6)
-    path.unlink()
-    with pytest.raises(TableSpoilt, match=f"{path} cannot be read"):
-        several.compact(files_min=6)
     assert len(files_of(tmp_path)) == 6
+    assert orphans_of(str(tmp_path / "table"), 0) == []
+
+
+def test_who_looked_before_another_compacted_and_a_vacuum_came_has_lost(
+    several, tmp_path, monkeypatch
+):
+    old = look(str(tmp_path / "table"), several.source)
+    assert several.compact(files_min=6) == 6
+    table = DeltaTable(str(tmp_path / "table"))
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert compact(old, MIB, 6) is None
+    assert ids(tmp_path) == list(range(60))
+
+
+def test_a_disk_that_is_full_is_named_and_nothing_is_left(several, tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageFailed, match="No space left"):
+        several.compact(files_min=6)
     assert orphans_of(str(tmp_path / "table"), 0) == []
 
 
 class TestChoice:
     def chosen(self, monkeypatch, sizes, files_min=3):
-        found = [Small(str(number), size, 1) for number, size in enumerate(sizes)]
+        found = [SmallFile(str(number), size, 1) for number, size in enumerate(sizes)]
         monkeypatch.setattr("headrace.spark.compaction._files", lambda _: found)
-        return [int(one.path) for one in chosen(None, 10 * MIB, files_min)]
+        return sorted(int(one.path) for one in chosen(None, 10 * MIB, files_min))
 
     def test_enough_small_ones_that_fill_a_file(self, monkeypatch):
         assert self.chosen(monkeypatch, [MIB, MIB]) == []
         assert self.chosen(monkeypatch, [MIB] * 4) == [0, 1, 2, 3]
-        assert self.chosen(monkeypatch, [4 * MIB] * 4) == [0, 1, 2]
+        assert self.chosen(monkeypatch, [3 * MIB] * 4) == [0, 1, 2]
+        assert self.chosen(monkeypatch, [4 * MIB] * 4) == []
 
     def test_large_ones_stay_as_they_are(self, monkeypatch):
         assert self.chosen(monkeypatch, [MIB, 5 * MIB, MIB, 9 * MIB, MIB]) == [0, 2, 4]
+
+    def test_a_row_is_written_again_once_for_each_doubling(self, monkeypatch):
+        sizes, written = [], 0
+        for _ in range(4_096):
+            sizes.append(1024)
+            taken = self.chosen(monkeypatch, sizes, files_min=4)
+            made = sum(sizes[one] for one in taken)
+            sizes = [size for number, size in enumerate(sizes) if number not in taken]
+            sizes += [made] if made else []
+            written += made
+        assert written <= 12 * 4_096 * 1024
+        assert len(sizes) < 40

@@ -61,8 +61,10 @@ def test_a_second_frame_of_one_batch_is_refused_and_not_dropped(spark, tmp_path,
         append = writer("shop/counts", path=path)
         append(counted.where("parity = 0"), batch_id)
         writer("shop/counts", path=path, app_id="odd")(counted.where("parity = 1"), batch_id)
+        found.sparkSession.sparkContext.setJobGroup("mine", "of the function's own")
+        again = writer("shop/counts", path=f"{path}/")
         try:
-            append(counted.where("parity = 1"), batch_id)
+            again(counted.where("parity = 1"), batch_id)
         except BadRequest as error:
             told.append(str(error))
 

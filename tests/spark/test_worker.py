@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ import headrace
 from headrace.errors import ConnectionLost, Recreated, Unauthorized
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.spark.launch import packed
-from headrace.spark.worker.link import Link
+from headrace.spark.worker.link import Link, LogReplaced
 from headrace.spark.worker.read import ROWS, Span, Where, gathered, read
 from headrace.spark.worker.write import Deed, Target, stage_all
 from headrace.wire.reading import Bounds, GetBounds
@@ -23,7 +24,7 @@ def a_span(log, topic, partition, start, end, address, **changes):
     info = view.partition(partition)
     exact = pa.schema([*SYSTEM_FIELDS, *topic.schema])
     given = {
-        "where": Where(address, None, "test"),
+        "where": Where(address, None, "test", ""),
         "topic": topic.name,
         "partition": partition,
         "namespace": info.namespace,
@@ -84,6 +85,26 @@ def test_a_node_that_restarts_is_waited_for(tmp_path):
     link.close()
 
 
+def test_another_log_at_the_same_place_is_refused_though_all_its_numbers_fit(tmp_path):
+    with RunningNode(tmp_path / "node") as first:
+        address = first.address
+        with headrace.connect(address) as log:
+            topic = log.create_topic("orders", SCHEMA)
+            topic.append(rows(0, 10))
+            where = Where(address, None, "test", topic.cluster)
+            span = replace(a_span(log, topic, 0, 0, 10, address), where=where)
+        assert sum(batch.num_rows for batch in read(span)) == 10
+    with (
+        RunningNode(tmp_path / "other", listen__address=address),
+        headrace.connect(address) as log,
+    ):
+        again = log.create_topic("orders", SCHEMA)
+        again.append(rows(50, 60))
+        assert again.created == topic.created
+        with pytest.raises(LogReplaced, match=f"log {again.cluster} answers where"):
+            list(read(span))
+
+
 def test_a_wrong_address_is_named():
     link = Link("127.0.0.1:1", None, "test")
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
@@ -125,7 +146,7 @@ def test_a_task_that_runs_twice_makes_other_stages(node, remote):
     topic = remote.create_topic("orders", SCHEMA, partitions=2, key="id")
     view = topic.core.view
     target = Target(
-        where=Where(node.address, None, "test"),
+        where=Where(node.address, None, "test", ""),
         topic=topic.name,
         created=topic.created,
         partitions=tuple((each.namespace, each.created) for each in view.info.partitions),

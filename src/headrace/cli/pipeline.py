@@ -136,7 +136,8 @@ def run(
             say(f"`headrace pipeline status` does not know of this run: {pipeline.flaw}")
         lost = pipeline.lost
     if as_json:
-        print_json(_ran(definition, rounds, lost, time.monotonic() - began))
+        seconds = time.monotonic() - began
+        print_json(_ran(definition, rounds, lost, pipeline.compacted, seconds))
     elif not rounds:
         say("nothing new")
 
@@ -206,19 +207,18 @@ def _tell(done: "Round") -> None:
     typer.echo(
         f"version {done.version}: rows {done.row_count:,} ({rate:,.0f} a second), "
         f"files {done.file_count}, behind {done.lag:,}"
-        + (f"; {done.compacted} small files put together" if done.compacted else "")
     )
 
 
 def _ran(
-    definition: "Definition", rounds: "list[Round]", lost: int, seconds: float
+    definition: "Definition", rounds: "list[Round]", lost: int, compacted: int, seconds: float
 ) -> PipelineRan:
     return PipelineRan(
         name=definition.name,
         rows=sum(one.row_count for one in rounds),
         written=sum(one.written for one in rounds),
         files=sum(one.file_count for one in rounds),
-        compacted=sum(one.compacted for one in rounds),
+        compacted=compacted,
         rounds=len(rounds),
         races_lost=lost,
         version=rounds[-1].version if rounds else None,

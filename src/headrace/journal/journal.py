@@ -156,11 +156,12 @@ class Journal:
     def begin_file(self, first: Op, parent: bytes, frame_size: int, stage: str) -> None:
         """Go on in a new file; the newest one, if it has the same name, has nothing in it."""
         file = self._enlist(first, parent, frame_size, stage)
-        if self.files and self.newest.header.first_op == first:
-            old = self.files.pop()
-            if old.retire():
-                old.storage.close()
-        self.files.append(file)
+        if not self.files or self.newest.header.first_op != first:
+            self.files.append(file)
+            return
+        old, self.files[-1] = self.newest, file
+        if old.retire():
+            old.storage.close()
 
     def prepare(self) -> None:
         """Have a spare, so that the next roll neither waits for it nor finds the disk full."""

@@ -2,16 +2,20 @@
 
 What is there after a crash behind each step:
 
-    choose    small files of this pipeline, enough of them   nothing has changed
-    write     their rows in one new file, synced             a file that is in no commit
-    commit    the new file in, the small ones out            the same rows, in fewer files
+    choose    small files, enough of them              nothing has changed
+    write     their rows in one new file, synced       a file that is in no commit
+    commit    the new file in, the small ones out      the same rows, in fewer files
 
 The commit is one of the pipeline: it has all its numbers, so that of two drivers, or of a round
-and a compaction, one loses. What it replaces stays on disk for readers of older versions, until
-somebody vacuums the table. Files of others are left alone.
+and a compaction, one loses. A file is taken along only if those that are smaller add up to it:
+a row is written again once for each doubling, and not each time. What is replaced stays on disk
+for readers of older versions, until somebody vacuums the table. Files that have no name of ours
+are left alone.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,14 +23,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.errors import BadRequest
-from headrace.spark.record import DataFile, Record, Removed, local_path
+from headrace.errors import BadRequest, StorageFailed
+from headrace.spark.record import DataFile, FileGone, Record, Removed, local_path
 from headrace.spark.worker.files import PREFIX, write_file
 
 FILES_MIN: Final = 32  # small ones that are worth a new one
-_HINT: Final = (
-    'headrace prove tells which rows are wrong; file_size = "0" goes on without a look'
-)
+_GROUP_SIZE: Final = 64 * 1024 * 1024  # of rows in Arrow, in one row group
 _OURS: Final = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{32}}\.parquet")
 
 
@@ -35,7 +37,7 @@ class TableSpoilt(BadRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Small:
+class SmallFile:
     """A file that may be put together with others."""
 
     path: str
@@ -50,55 +52,80 @@ def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int |
     found = chosen(record, file_size, files_min)
     if not found:
         return 0
-    made = _write(record, found)
-    gone = [Removed(one.path, one.size) for one in found]
-    return len(found) if record.compact([made], gone) else None
+    root = Path(local_path(record.table.table_uri))
+    with suppress(FileNotFoundError, FileGone):  # another has compacted, and somebody vacuumed
+        made = _write(root, record, found)
+        gone = [Removed(one.path, one.size) for one in found]
+        return len(found) if record.compact([made], gone) else None
+    return None
 
 
-def chosen(record: Record, file_size: int, files_min: int) -> list[Small]:
-    """Return the files to put together: those below half of a whole one, the oldest first."""
-    found: list[Small] = []
-    size = 0
-    for one in _files(record):
-        if one.size * 2 >= file_size:
-            continue
-        if size + one.size > file_size and len(found) >= files_min:
+def chosen(record: Record, file_size: int, files_min: int) -> list[SmallFile]:
+    """Return the files to put together, at most `file_size` in all, the smallest first."""
+    files = sorted(_files(record), key=lambda file: file.size)
+    size = best = 0
+    for count, one in enumerate(files, 1):
+        if one.size * 2 >= file_size or size + one.size > file_size:
             break
-        found.append(one)
+        if count >= files_min and one.size <= size:
+            best = count
         size += one.size
-    return found if len(found) >= files_min else []
+    return files[:best]
 
 
-def _files(record: Record) -> list[Small]:
-    """Return the files of this pipeline, in the order of their commits."""
+def _files(record: Record) -> list[SmallFile]:
+    """Return the files that have names of ours."""
     actions: Any = pa.table(record.table.get_add_actions(flatten=True))
-    columns = ("path", "size_bytes", "num_records", "modification_time")
-    rows = sorted(actions.select(columns).to_pylist(), key=lambda row: row["modification_time"])
+    rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
     return [
-        Small(row["path"], row["size_bytes"], row["num_records"])
+        SmallFile(row["path"], row["size_bytes"], row["num_records"])
         for row in rows
         if _OURS.fullmatch(row["path"]) and row["num_records"] is not None
     ]
 
 
-def _write(record: Record, files: list[Small]) -> DataFile:
-    root = Path(local_path(record.table.table_uri))
+def _write(root: Path, record: Record, files: list[SmallFile]) -> DataFile:
     schema = pa.schema(record.table.schema().to_arrow())
-    rows = pa.concat_tables([_read(root / one.path, one, schema) for one in files])
-    name, size, row_count, stats = write_file(root, rows)
-    return DataFile(name, size, row_count, stats)
-
-
-def _read(path: Path, file: Small, schema: pa.Schema) -> pa.Table:
-    """Read a file as rows of the table: what came later is missing in it, or was narrower."""
     try:
-        with open(path, "rb") as source:
-            rows = pq.ParquetFile(source, page_checksum_verification=True).read()
-    except (OSError, pa.ArrowException) as error:
-        raise TableSpoilt(f"{path} cannot be read: {error}", hint=_HINT) from error
-    if rows.num_rows != file.row_count:
-        what = f"has {rows.num_rows:,} rows, the table says {file.row_count:,}"
-        raise TableSpoilt(f"{path} {what}", hint=_HINT)
+        return DataFile(*write_file(root, schema, _gathered(root, files, schema)))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StorageFailed(str(root), "compaction", error) from error
+
+
+def _gathered(root: Path, files: list[SmallFile], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Give the rows of all files, in pieces that are worth a row group."""
+    held: list[pa.Table] = []
+    size = 0
+    for file in files:
+        for rows in _read(root / file.path, file, schema):
+            held.append(rows)
+            size += rows.nbytes
+            if size >= _GROUP_SIZE:
+                yield pa.concat_tables(held)
+                held, size = [], 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def _read(path: Path, file: SmallFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Read a file as rows of the table: what came later is missing in it."""
+    row_count = 0
+    with open(path, "rb") as source:
+        try:
+            rows = pq.ParquetFile(source, page_checksum_verification=True)
+            for number in range(rows.num_row_groups):
+                group = rows.read_row_group(number)
+                row_count += group.num_rows
+                yield _fitted(group, schema)
+        except (OSError, pa.ArrowException) as error:
+            raise _spoilt(path, f"cannot be read: {error}") from error
+    if row_count != file.row_count:
+        raise _spoilt(path, f"has {row_count:,} rows, the table says {file.row_count:,}")
+
+
+def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
         rows.column(field.name).cast(field.type)
         if field.name in rows.column_names
@@ -106,3 +133,11 @@ def _read(path: Path, file: Small, schema: pa.Schema) -> pa.Table:
         for field in schema
     ]
     return pa.table(columns, schema=schema)
+
+
+def _spoilt(path: Path, what: str) -> TableSpoilt:
+    return TableSpoilt(
+        f"{path} {what}",
+        hint="headrace prove tells which rows are wrong; "
+        'file_size = "0" goes on without putting files together',
+    )

@@ -8,13 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 
 import headrace
-from headrace.errors import BadRequest
+from headrace.errors import BadRequest, Unavailable
 from headrace.model.place import Shape
-from headrace.spark.holder import address_at
 from headrace.spark.offsets import Offsets
 from headrace.spark.options import EARLIEST, LATEST, PIN, Options, Start
 from headrace.spark.plan import Backlog, split
+from headrace.spark.worker.link import LogReplaced
 from headrace.spark.worker.read import Span, Where
+from headrace.wire.address import SOCKET_NAME
 
 
 class SchemaChanged(BadRequest):
@@ -23,10 +24,6 @@ class SchemaChanged(BadRequest):
 
 class TopicRecreated(BadRequest):
     """The topic was deleted and made again since the query began."""
-
-
-class LogReplaced(BadRequest):
-    """The query began with another log."""
 
 
 class CheckpointAhead(BadRequest):
@@ -64,7 +61,7 @@ class Desk:
     @property
     def where(self) -> Where:
         """How executors reach the log."""
-        return Where(self.address, self.options.token_file, release())
+        return Where(self.address, self.options.token_file, release(), self.topic.cluster)
 
     @property
     def version(self) -> int:
@@ -115,6 +112,20 @@ class Desk:
     def offsets(self, partitions: Mapping[int, int]) -> Offsets:
         topic = self.topic
         return Offsets(topic.name, topic.created, topic.cluster, dict(partitions))
+
+    def check_life(self) -> None:
+        """Look that it is the topic that a plan was made for, if that was said."""
+        said, topic = self.options, self.topic
+        if said.cluster not in (None, topic.cluster):
+            raise LogReplaced(
+                f"log {topic.cluster} answers where {said.cluster} was",
+                hint="Its rows are others, whatever their offsets: make the table again",
+            )
+        if said.created not in (None, topic.created):
+            raise TopicRecreated(
+                f"{topic.name} was deleted and made again since this table was made",
+                hint="Its old rows are gone. Make the table again for those of the new topic",
+            )
 
     def check(self, offsets: Offsets) -> dict[int, int]:
         """Return the places in offsets that Spark stored; a new partition begins with 0."""
@@ -223,7 +234,13 @@ def address_of(options: Options) -> str:
     if options.address is not None:
         return options.address
     assert options.path is not None
-    return address_at(options.path)
+    socket = Path(options.path, SOCKET_NAME).absolute()
+    if not socket.exists():
+        raise Unavailable(
+            f"no process holds {options.path}",
+            hint=f"Start one: headrace serve --embedded --idle-exit 10m --data {options.path}",
+        )
+    return f"unix:{socket}"
 
 
 def release() -> str:

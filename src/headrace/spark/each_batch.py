@@ -5,19 +5,21 @@ they are its changes, in order. A batch that Spark repeats adds nothing: the wri
 query, the version its batch. So one writer takes one frame of a batch; a second one is refused.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import BadRequest
+from headrace.model.names import parse_topic
+from headrace.spark.options import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _QUERY: Final = "sql.streaming.queryId"
-_RUN: Final = "spark.jobGroup.id"  # of a streaming query: another one at each start
 
 # By writer, topic and log: the run of a query and its batch that this process wrote last.
-_written: dict[tuple[str, ...], tuple[str, int]] = {}
+_written: dict[tuple[str, str, str], tuple[str, int]] = {}
 
 
 def writer(
@@ -29,45 +31,61 @@ def writer(
     id, so a new checkpointLocation is a new writer; `app_id` gives another one.
     """
     said = {"topic": topic, **options} | ({} if key is None else {"key": key})
-    places = sorted(value for name, value in options.items() if name in ("address", "path"))
 
     def append(rows: "DataFrame", batch_id: int) -> None:
         app = app_id or f"spark/{_query_of(rows)}"
-        who, now = (app, topic, *places), _moment(rows, batch_id)
+        who, now = (app, *_target(said)), _moment(rows, batch_id)
         if now is not None and _written.get(who) == now:
             raise BadRequest(
                 f"batch {batch_id} was written to {topic} already: a second frame of it would "
                 "be taken for a repeat, and its rows dropped",
                 hint='Union the frames, or write each by a writer of its own: app_id="…"',
             )
-        (
-            rows.write.format("headrace")
-            .mode("append")
-            .options(**said)
-            .option("txnAppId", app)
-            .option("txnVersion", batch_id + 1)
-            .save()
-        )
+        before = _written.get(who)
         if now is not None:
             _written[who] = now
+        try:
+            (
+                rows.write.format("headrace")
+                .mode("append")
+                .options(**said)
+                .option("txnAppId", app)
+                .option("txnVersion", batch_id + 1)
+                .save()
+            )
+        except BaseException:
+            if before is not None:
+                _written[who] = before
+            else:
+                _written.pop(who, None)
+            raise
 
     return append
 
 
+def _target(said: Mapping[str, str]) -> tuple[str, str]:
+    """Return the topic and the log, each in one spelling."""
+    found = parse(said)
+    where = found.address or str(Path(found.path or "").absolute())
+    return str(parse_topic(found.topic)), where
+
+
 def _moment(rows: "DataFrame", batch_id: int) -> tuple[str, int] | None:
     """Tell the one time that a query plays a batch; None outside of queries."""
-    if _property(rows, _QUERY) is None:
+    query = _property(rows)
+    if query is None:
         return None
-    return str(_property(rows, _RUN)), batch_id
+    running = rows.sparkSession.streams.get(query)
+    return ("" if running is None else running.runId), batch_id
 
 
-def _property(rows: "DataFrame", name: str) -> str | None:
-    found = rows.sparkSession.sparkContext.getLocalProperty(name)
+def _property(rows: "DataFrame") -> str | None:
+    found = rows.sparkSession.sparkContext.getLocalProperty(_QUERY)
     return None if found is None else str(found)
 
 
 def _query_of(rows: "DataFrame") -> str:
-    found = _property(rows, _QUERY)
+    found = _property(rows)
     if found is None:
         raise BadRequest(
             "these rows are of no streaming query",

@@ -191,6 +191,7 @@ def _tail(
         .schema(schema)
         .option("topic", desk.topic.name)
         .option("topicCreated", desk.topic.created)
+        .option("topicCluster", desk.topic.cluster)
         .option("address", desk.address)
         .option("startingOffsets", json.dumps(starts))
         .option("endingOffsets", json.dumps(ends))

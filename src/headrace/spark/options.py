@@ -36,6 +36,7 @@ _NAMES: Final = (
     "txnAppId",
     "txnVersion",
     "topicCreated",
+    "topicCluster",
 )
 _OURS: Final = {name.lower(): name for name in _NAMES}
 _NEAR: Final = 2  # edits that make a name a misspelt one
@@ -65,6 +66,7 @@ class Options:
     app_id: str | None
     app_version: int | None
     created: int | None  # of the topic: its rows in just this life are meant
+    cluster: str | None  # of the log
 
     @property
     def place(self) -> str:
@@ -98,6 +100,7 @@ def parse(given: Mapping[str, str]) -> Options:
         app_id=taken.text("txnAppId"),
         app_version=taken.count("txnVersion"),
         created=taken.count("topicCreated"),
+        cluster=taken.text("topicCluster"),
     )
     _check_together(options)
     return options

@@ -19,7 +19,7 @@ import runpy
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -68,7 +68,6 @@ class Round:
     ends: Mapping[int, int]
     seconds: float
     lag: int  # rows of the log behind the new ends
-    compacted: int = 0  # small files that one took the place of, after it
 
 
 @dataclass(slots=True)
@@ -85,6 +84,7 @@ class Pipeline:
     seen: pa.Schema | None = None  # what the table was made to fit: the columns of the round
     told: Mapping[int, int] | None = None  # where the pipeline's group is, as far as we know
     unlooked: int = FILES_MIN  # files since a look for small ones; at first, who knows
+    compacted: int = 0  # small files in whose place others came
     flaw: str = ""  # why the log does not know how this driver is doing
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
 
@@ -138,11 +138,11 @@ class Pipeline:
                 done = self.round()
                 self.flaw = reporter.flaw
                 if done is not None:
-                    self.unlooked += done.file_count
-                    if self.unlooked >= FILES_MIN:
-                        done = replace(done, compacted=self.compact())
                     reporter.done(done.version, done.row_count)
                     yield done
+                    self.unlooked += done.file_count
+                    if self.unlooked >= FILES_MIN:
+                        self.compact()
                     if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
                         return
                 elif once and self.lost == before:
@@ -156,7 +156,9 @@ class Pipeline:
         if not file_size:
             return 0
         record = look(self.definition.table, self.source)
-        return compact(record, file_size, files_min) or 0
+        found = compact(record, file_size, files_min) or 0
+        self.compacted += found
+        return found
 
     def _reporter(self) -> Reporter:
         return Reporter(
@@ -174,6 +176,7 @@ class Pipeline:
             .option("startingOffsets", _json(starts))
             .option("endingOffsets", _json(ends))
             .option("topicCreated", self.desk.topic.created)
+            .option("topicCluster", self.desk.topic.cluster)
             .load()
         )
         frame = frame.withColumnRenamed("_partition", PARTITION)

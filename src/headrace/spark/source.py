@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from headrace.spark.desk import Desk, SchemaChanged, TopicRecreated
+from headrace.spark.desk import Desk, SchemaChanged
 from headrace.spark.offsets import Offsets, from_json
 from headrace.spark.options import LATEST, PIN, parse
 from headrace.spark.plan import next_ends, next_version
@@ -127,11 +127,7 @@ class BatchReader(_Reader, DataSourceReader):
     @plainly
     def partitions(self) -> list[InputPartition]:
         desk, options, exact = self._desk, self._desk.options, self._exact
-        if options.created not in (None, desk.topic.created):
-            raise TopicRecreated(
-                f"{desk.topic.name} was deleted and made again since this table was made",
-                hint="Its old rows are gone. Make the table again for those of the new topic",
-            )
+        desk.check_life()
         starts = desk.places(options.starting_offsets, options.starting_timestamp)
         ends = desk.places(options.ending_offsets or LATEST)
         ranges = {number: (start, max(start, ends[number])) for number, start in starts.items()}

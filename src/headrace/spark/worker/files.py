@@ -7,7 +7,7 @@ committed; others are no part of the table, and are cleaned up later.
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,10 +53,10 @@ def _files(
             held.append(batch.cast(schema))
             size += batch.nbytes
         if size >= FILE_SIZE:
-            yield _told(write_file(root, pa.Table.from_batches(held, schema)))
+            yield _told(write_file(root, schema, [pa.Table.from_batches(held, schema)]))
             held, size = [], 0
     if held:
-        yield _told(write_file(root, pa.Table.from_batches(held, schema)))
+        yield _told(write_file(root, schema, [pa.Table.from_batches(held, schema)]))
 
 
 def _told(file: tuple[str, int, int, str]) -> pa.RecordBatch:
@@ -66,44 +66,70 @@ def _told(file: tuple[str, int, int, str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def write_file(root: Path, table: pa.Table) -> tuple[str, int, int, str]:
-    """Write one file, durably, and tell its name, size, rows and statistics."""
+def write_file(
+    root: Path, schema: pa.Schema, tables: Iterable[pa.Table]
+) -> tuple[str, int, int, str]:
+    """Write one file, durably, and tell its name, size, rows and statistics.
+
+    If that fails, nothing of it is left.
+    """
     name = f"{PREFIX}{secrets.token_hex(16)}.parquet"
     path = root / name
-    with open(path, "xb") as file:
-        pq.write_table(
-            table,
-            file,
-            compression="zstd",
-            coerce_timestamps="us",
-            use_deprecated_int96_timestamps=False,
-            write_page_checksum=True,
-        )
-        file.flush()
-        os.fsync(file.fileno())
+    counted = _Statistics()
+    try:
+        with open(path, "xb") as file:
+            with pq.ParquetWriter(
+                file,
+                schema,
+                compression="zstd",
+                coerce_timestamps="us",
+                use_deprecated_int96_timestamps=False,
+                write_page_checksum=True,
+            ) as writing:
+                for table in tables:
+                    writing.write_table(table)
+                    counted.add(table)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     sync_directory(root)
-    return name, path.stat().st_size, table.num_rows, json.dumps(_stats(table))
+    return name, path.stat().st_size, counted.row_count, json.dumps(counted.told())
 
 
-def _stats(table: pa.Table) -> dict[str, Any]:
-    """Return what readers skip files by: counts, and bounds of whole numbers.
+class _Statistics:
+    """What readers skip files by: counts, and bounds of whole numbers.
 
     Nested columns are left out: Delta counts their fields, and takes no number for the whole.
     """
-    lows, highs, nulls = {}, {}, {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_nested(column.type):
-            continue
-        nulls[name] = column.null_count
-        if pa.types.is_integer(column.type) and column.null_count < len(column):
-            found = pc.min_max(column)
-            lows[name], highs[name] = found["min"].as_py(), found["max"].as_py()
-    return {
-        "numRecords": table.num_rows,
-        "minValues": lows,
-        "maxValues": highs,
-        "nullCount": nulls,
-    }
+
+    def __init__(self) -> None:
+        self.row_count = 0
+        self._lows: dict[str, int] = {}
+        self._highs: dict[str, int] = {}
+        self._nulls: dict[str, int] = {}
+
+    def add(self, table: pa.Table) -> None:
+        self.row_count += table.num_rows
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if pa.types.is_nested(column.type):
+                continue
+            self._nulls[name] = self._nulls.get(name, 0) + column.null_count
+            if pa.types.is_integer(column.type) and column.null_count < len(column):
+                found = pc.min_max(column)
+                low, high = found["min"].as_py(), found["max"].as_py()
+                self._lows[name] = min(low, self._lows.get(name, low))
+                self._highs[name] = max(high, self._highs.get(name, high))
+
+    def told(self) -> dict[str, Any]:
+        """Return it as Delta writes it."""
+        return {
+            "numRecords": self.row_count,
+            "minValues": self._lows,
+            "maxValues": self._highs,
+            "nullCount": self._nulls,
+        }
 
 
 def sync_directory(path: Path) -> None:

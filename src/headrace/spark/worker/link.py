@@ -14,6 +14,7 @@ from typing import Final, Self, TypeVar
 
 from headrace.errors import (
     BadFrame,
+    BadRequest,
     Busy,
     ConnectionLost,
     HeadraceError,
@@ -44,13 +45,20 @@ WAIT_SECONDS: Final = (0.05, 2.0)  # between tries: the first, and the longest
 Answer = TypeVar("Answer")
 
 
+class LogReplaced(BadRequest):
+    """Another log answers than the one that was meant."""
+
+
 class Link:
     """To the first address that answers. One thread uses it."""
 
-    def __init__(self, address: str, token_file: str | None, release: str) -> None:
+    def __init__(
+        self, address: str, token_file: str | None, release: str, cluster: str = ""
+    ) -> None:
         self._addresses = parse_addresses(address)
         self._token_file = token_file
         self._release = release
+        self._cluster = cluster  # the id of the log that is meant; "" for whatever answers
         self._socket: socket.socket | None = None
         self._reader = FrameReader()
         self._next_id = 1
@@ -145,6 +153,11 @@ class Link:
         welcome, _ = self._exchange(hello, (), deadline)
         if not isinstance(welcome, Welcome):
             raise BadFrame(f"expected Welcome, found {type(welcome).__name__}")
+        if self._cluster not in ("", welcome.cluster.hex()):
+            raise LogReplaced(
+                f"log {welcome.cluster.hex()} answers where {self._cluster} was",
+                hint="Its rows are others, whatever their offsets: begin anew with it",
+            )
         self.body_size_max = welcome.body_size_max
         if not welcome.needs_proof:
             return

@@ -30,9 +30,10 @@ class Where:
     address: str
     token_file: str | None
     release: str
+    cluster: str  # the log's id
 
     def link(self) -> Link:
-        return Link(self.address, self.token_file, self.release)
+        return Link(self.address, self.token_file, self.release, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
