@@ -201,6 +201,7 @@ def test_offsets_are_stored_as_documented(spark, tmp_path, topic):
         "v": 1,
         "topic": "shop/orders",
         "created": topic.created,
+        "cluster": topic.cluster,
         "partitions": {"0": 0, "1": 5},
     }
     assert packed().endswith(".zip")

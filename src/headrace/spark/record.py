@@ -295,9 +295,10 @@ def look(path: str, source: Source) -> Record:
         )
     number = table.transaction_version(source.own)
     count = table.transaction_version(source.of("count"))
-    if count is None and settings[source.mark] != source.life:
+    told = settings[source.mark]
+    if count is None and told != source.life and told.startswith(f"{source.topic} created "):
         raise TableForeign(
-            f"the table at {path} was filled from {settings[source.mark]}: that is another "
+            f"the table at {path} was filled from {told}: that is another "
             f"life of {source.topic}, or another log",
             hint="The topic, or the log, was deleted and made again: use a new table",
         )
