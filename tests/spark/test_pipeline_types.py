@@ -10,8 +10,9 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import SCHEMA, rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
 from tests.spark.test_pipeline_status import a_file, a_report, told
+from tests.spark.test_prove import prove
 
-from headrace.spark import reports
+from headrace.spark import read_table, reports
 from headrace.spark.columns import new_columns
 from headrace.spark.desk import SchemaChanged
 from headrace.spark.pipeline import opened
@@ -256,3 +257,52 @@ def test_data_files_are_found_whatever_the_tables_path_has_in_it(tmp_path, name)
     found = data_paths(DeltaTable(path))
     assert len(found) == 2
     assert all(Path(one).is_file() for one in found)
+
+
+REQUIRED = pa.struct([pa.field("street", pa.string(), nullable=False)])
+ODD = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("home", REQUIRED),
+        ("others", pa.list_(REQUIRED)),
+        ("by.name", pa.map_(pa.string(), REQUIRED)),
+        ("a.b", pa.string()),
+        ("we`ird, name", pa.struct([("x.y", pa.int64())])),
+    ]
+)
+ODD_ROWS = [
+    {
+        "id": 0,
+        "home": {"street": "a"},
+        "others": [{"street": "b"}, None],
+        "by.name": [("k", {"street": "c"}), ("l", None)],
+        "a.b": "d",
+        "we`ird, name": {"x.y": 1},
+    },
+    dict.fromkeys(ODD.names),
+]
+
+
+def test_null_structs_and_names_with_dots_come_into_the_table(spark, tmp_path, log):
+    """A null struct has nothing in its required fields, and Spark takes dots for syntax."""
+    topic = log.create_topic("shop/orders", ODD)
+    definition = a_definition(tmp_path)
+    for _ in range(2):
+        topic.append(pa.Table.from_pylist(ODD_ROWS, ODD), partition=0)
+        run(spark, definition)
+    expected = sorted(map(str, ODD_ROWS * 2))
+
+    def found():
+        return sorted(map(str, table_of(tmp_path).select(ODD.names).to_pylist()))
+
+    assert found() == expected
+    with opened(spark, definition) as pipeline:
+        assert pipeline.compact(files_min=2) == 2
+    assert found() == expected
+    read = read_table(spark, str(tmp_path / "table"))
+    assert (
+        sorted(row.id or 0 for row in read.where("`a.b` is null or id = 0").collect())
+        == [0] * 4
+    )
+    code, proof = prove(tmp_path)
+    assert (code, proof["grade"], proof["in_table"]) == (0, "identity", 4)

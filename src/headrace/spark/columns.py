@@ -30,6 +30,30 @@ def new_columns(table: DeltaTable, schema: pa.Schema) -> pa.Schema:
     )
 
 
+def loosened(schema: pa.Schema) -> pa.Schema:
+    """Return the same columns, whose inner fields may all be null.
+
+    A struct that is null has nothing inside, whatever its fields promise: Arrow, Parquet and
+    Spark each write that otherwise, and a table that takes the promise takes no such row.
+    """
+    return pa.schema([field.with_type(_loose(field.type)) for field in schema])
+
+
+def _loose(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_loose_field(field) for field in _inner(kind)])
+    if pa.types.is_list(kind):
+        return pa.list_(_loose_field(kind.value_field))
+    if pa.types.is_map(kind):
+        key = kind.key_field
+        return pa.map_(key.with_type(_loose(key.type)), _loose_field(kind.item_field))
+    return kind
+
+
+def _loose_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_loose(field.type)).with_nullable(True)
+
+
 def as_delta(schema: pa.Schema) -> pa.Schema:
     """Return the same columns as they come out of a Delta table."""
     return pa.schema(Schema.from_arrow(schema).to_arrow())

@@ -26,7 +26,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import BadConfig, BadRequest, HeadraceError
-from headrace.spark.columns import new_columns
+from headrace.spark.columns import loosened, new_columns
 from headrace.spark.compaction import FILES_MIN, compact
 from headrace.spark.definition import SOURCE, Definition
 from headrace.spark.desk import Desk, SchemaChanged
@@ -194,7 +194,7 @@ class Pipeline:
                 f"the transform leaves out {', '.join(sorted(missing))}",
                 hint=f"Select {PARTITION} and {OFFSET}, too, or set lineage = false",
             )
-        return to_arrow_schema(frame.schema, timezone="UTC")
+        return _columns(frame)
 
     def _look(self) -> Record | None:
         """Return what the table says, which fits the rows then. None: another changes it."""
@@ -234,14 +234,16 @@ class Pipeline:
 
     def _write(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
         frame = self.rows(starts, ends)
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        schema = _columns(frame)
         if not schema.equals(self.seen):
             raise SchemaChanged(
                 f"the columns of {self.desk.topic.name} changed during a round",
                 hint="Go round again: nothing was written",
             )
         root = local_path(self.definition.table)
-        written = frame.mapInArrow(writer(root, schema.serialize().to_pybytes()), WRITTEN)
+        # Spark would take a dot or a backtick in a name for its own syntax.
+        plain = frame.toDF(*(f"column{place}" for place in range(len(schema))))
+        written = plain.mapInArrow(writer(root, schema.serialize().to_pybytes()), WRITTEN)
         return [
             DataFile(row.path, row.size, row.row_count, row.stats) for row in written.collect()
         ]
@@ -283,6 +285,11 @@ def _transform(spark: "SparkSession", definition: Definition) -> Transform:
         return spark.sql(definition.sql)
 
     return by_sql
+
+
+def _columns(frame: "DataFrame") -> pa.Schema:
+    """Return the columns of the files that a frame becomes."""
+    return loosened(to_arrow_schema(frame.schema, timezone="UTC"))
 
 
 def _json(places: Mapping[int, int]) -> str:

@@ -34,7 +34,10 @@ _SCHEMA: Final = pa.schema(
 def writer(
     root: str, schema: bytes
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function for `mapInArrow` that writes batches into files below `root`."""
+    """Return a function for `mapInArrow` that writes batches into files below `root`.
+
+    The columns of a batch are those of the schema, in its order, whatever they are called.
+    """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         exact = pa.ipc.read_schema(pa.py_buffer(schema))
@@ -50,13 +53,20 @@ def _files(
     size = 0
     for batch in batches:
         if batch.num_rows:
-            held.append(batch.cast(schema))
+            held.append(_named(batch, schema))
             size += batch.nbytes
         if size >= FILE_SIZE:
             yield _told(write_file(root, schema, [pa.Table.from_batches(held, schema)]))
             held, size = [], 0
     if held:
         yield _told(write_file(root, schema, [pa.Table.from_batches(held, schema)]))
+
+
+def _named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _told(file: tuple[str, int, int, str]) -> pa.RecordBatch:
