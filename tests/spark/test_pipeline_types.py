@@ -6,7 +6,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.errors import PySparkException
 from tests.spark.conftest import SCHEMA, rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
 from tests.spark.test_pipeline_status import a_file, a_report, told
@@ -15,6 +14,7 @@ from tests.spark.test_prove import prove
 from headrace.spark import read_table, reports
 from headrace.spark.columns import new_columns
 from headrace.spark.desk import SchemaChanged
+from headrace.spark.failures import RoundFailed
 from headrace.spark.pipeline import opened
 from headrace.spark.record import (
     DataFile,
@@ -244,7 +244,9 @@ def test_rows_of_a_topic_that_is_made_again_during_a_round_do_not_come(
 
     with opened(spark, a_definition(tmp_path)) as pipeline:
         pipeline.on_step = make_again
-        with pytest.raises(PySparkException, match="was deleted and made again"):
+        with pytest.raises(
+            RoundFailed, match=r"^TopicRecreated: shop/orders was deleted and made"
+        ):
             pipeline.round()
     assert ids(tmp_path) == [0, 1, 2]
 

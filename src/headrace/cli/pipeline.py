@@ -78,7 +78,7 @@ def check(file: File, master: Master = "local[*]", as_json: Json = False) -> Non
     definition = load(file)
     _look_up(definition)
     with opened(_spark(master), definition) as pipeline:
-        schema = pipeline.schema()
+        schema = pipeline.check()
         lag = sum(each.row_count for each in pipeline.desk.bounds().values())
     answer = PipelineChecked(
         name=definition.name,

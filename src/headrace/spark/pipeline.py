@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import BadConfig, BadRequest, HeadraceError
@@ -30,6 +31,7 @@ from headrace.spark.columns import loosened, new_columns
 from headrace.spark.compaction import FILES_MIN, compact
 from headrace.spark.definition import SOURCE, Definition
 from headrace.spark.desk import Desk, SchemaChanged
+from headrace.spark.failures import told_in_words, transform_told
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
 from headrace.spark.record import DataFile, Record, Source, create, local_path, look
@@ -170,17 +172,19 @@ class Pipeline:
 
     def rows(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> "DataFrame":
         """Return exactly these rows, as the transform makes them."""
-        frame = (
+        reader = (
             self.spark.read.format("headrace")
             .options(**self.definition.options)
             .option("startingOffsets", _json(starts))
             .option("endingOffsets", _json(ends))
             .option("topicCreated", self.desk.topic.created)
             .option("topicCluster", self.desk.topic.cluster)
-            .load()
         )
-        frame = frame.withColumnRenamed("_partition", PARTITION)
-        return self.transform(frame.withColumnRenamed("_offset", OFFSET).drop("_timestamp"))
+        with told_in_words():
+            frame = reader.load().withColumnRenamed("_partition", PARTITION)
+            frame = frame.withColumnRenamed("_offset", OFFSET).drop("_timestamp")
+        with transform_told(self.definition):
+            return self.transform(frame)
 
     def schema(self) -> pa.Schema:
         """Return the columns of the table, as the transform makes them."""
@@ -195,6 +199,15 @@ class Pipeline:
                 hint=f"Select {PARTITION} and {OFFSET}, too, or set lineage = false",
             )
         return _columns(frame)
+
+    def check(self) -> pa.Schema:
+        """Return the columns of the table; raise what would stop a run. Nothing is changed."""
+        schema = self.schema()
+        if DeltaTable.is_deltatable(self.definition.table):
+            record = look(self.definition.table, self.source)
+            new_columns(record.table, schema)
+            self._choose(record)
+        return schema
 
     def _look(self) -> Record | None:
         """Return what the table says, which fits the rows then. None: another changes it."""
@@ -244,9 +257,9 @@ class Pipeline:
         # Spark would take a dot or a backtick in a name for its own syntax.
         plain = frame.toDF(*(f"column{place}" for place in range(len(schema))))
         written = plain.mapInArrow(writer(root, schema.serialize().to_pybytes()), WRITTEN)
-        return [
-            DataFile(row.path, row.size, row.row_count, row.stats) for row in written.collect()
-        ]
+        with told_in_words():
+            found = written.collect()
+        return [DataFile(row.path, row.size, row.row_count, row.stats) for row in found]
 
     def _tell(self, places: Mapping[int, int]) -> None:
         """Store where the pipeline is, and hold the rows from there on.

@@ -16,6 +16,7 @@ would accept numbers that the table has already.
 """
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.errors import BadRequest
+from headrace.errors import BadRequest, StorageFailed
 from headrace.spark.delta import strange_features
 from headrace.spark.worker.files import sync_directory
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
 _MARK: Final = "headrace."
+_PAINT: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
 class TableForeign(BadRequest):
@@ -176,6 +178,8 @@ class Record:
             self.table.alter.add_columns(Schema.from_arrow(columns).fields)
         except CommitFailedError:
             return False
+        except OSError as error:
+            raise _storage_failed(self.table.table_uri, error) from error
         self.table.update_incremental()
         self._sync(before)
         return True
@@ -233,6 +237,8 @@ class Record:
             )
         except CommitFailedError:
             return False
+        except OSError as error:
+            raise _storage_failed(self.table.table_uri, error) from error
         self.table.update_incremental()
         self._sync(before)
         return True
@@ -345,24 +351,34 @@ def _skips(table: DeltaTable, source: Source, partition: int) -> list[tuple[int,
 def create(path: str, source: Source, schema: pa.Schema) -> Record:
     """Make the table, which names its pipeline, or look at the one that is there."""
     if not DeltaTable.is_deltatable(path):
-        DeltaTable.create(
-            path,
-            schema,
-            mode="ignore",
-            name=source.pipeline,
-            configuration={source.mark: source.life},
-            raise_if_key_not_exists=False,
-            commit_properties=CommitProperties(
-                app_transactions=[
-                    Transaction(source.own, 0),
-                    Transaction(source.of("count"), 0),
-                ]
-            ),
-        )
+        first = [Transaction(source.own, 0), Transaction(source.of("count"), 0)]
+        try:
+            DeltaTable.create(
+                path,
+                schema,
+                mode="ignore",
+                name=source.pipeline,
+                configuration={source.mark: source.life},
+                raise_if_key_not_exists=False,
+                commit_properties=CommitProperties(app_transactions=first),
+            )
+        except OSError as error:
+            raise _storage_failed(path, error) from error
         made = look(path, source)
         made._sync(before=-1)
         return made
     return look(path, source)
+
+
+def _storage_failed(path: str, error: OSError) -> StorageFailed:
+    """Say what a commit failed with: deltalake paints a tree, whose last leaf is the reason."""
+    words = [line.strip(" ↳") for line in _PAINT.sub("", str(error)).splitlines()]
+    reason = OSError(error.errno, [word for word in words if word][-1])
+    hint = (
+        "Free some space, or mend what is wrong there, and run the pipeline again: "
+        "it goes on where the table says"
+    )
+    return StorageFailed(local_path(path).rstrip("/"), "a commit", reason, hint=hint)
 
 
 def pipelines_of(path: str) -> list[str]:

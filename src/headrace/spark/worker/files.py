@@ -15,12 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.errors import StorageFailed
 from headrace.spark.worker.plain import plain_rows
 
 FILE_SIZE: Final = 128 * 1024 * 1024  # of rows in Arrow, about, in one file
 PREFIX: Final = "part-"
 # What a task returns for each file, as Spark's DDL.
 WRITTEN: Final = "path string, size bigint, row_count bigint, stats string"
+_AGAIN: Final = (
+    "Nothing was committed. Free some space, or mend what is wrong there, and run the pipeline "
+    "again: it goes on with the same rows"
+)
 _SCHEMA: Final = pa.schema(
     [
         ("path", pa.string()),
@@ -56,10 +61,10 @@ def _files(
             held.append(_named(batch, schema))
             size += batch.nbytes
         if size >= FILE_SIZE:
-            yield _told(write_file(root, schema, [pa.Table.from_batches(held, schema)]))
+            yield _file(root, schema, held)
             held, size = [], 0
     if held:
-        yield _told(write_file(root, schema, [pa.Table.from_batches(held, schema)]))
+        yield _file(root, schema, held)
 
 
 def _named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -69,7 +74,12 @@ def _named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _told(file: tuple[str, int, int, str]) -> pa.RecordBatch:
+def _file(root: Path, schema: pa.Schema, rows: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Write one file, and tell of it as `WRITTEN` says."""
+    try:
+        file = write_file(root, schema, [pa.Table.from_batches(rows, schema)])
+    except OSError as error:
+        raise StorageFailed(str(root), "a new data file", error, hint=_AGAIN) from error
     columns = [
         pa.array([value], field.type) for value, field in zip(file, _SCHEMA, strict=True)
     ]

@@ -1,0 +1,179 @@
+"""What ends a pipeline is told in one sentence, by name, and leaves the table as it was."""
+
+import errno
+import os
+import resource
+import shutil
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from tests.spark.conftest import SCHEMA, rows
+from tests.spark.test_pipeline import a_definition, ids, run
+from tests.spark.test_pipeline_status import a_file, told
+
+from headrace.errors import BadConfig, HeadraceError, StorageFailed
+from headrace.spark.desk import SchemaChanged
+from headrace.spark.failures import RoundFailed, sentence_of
+from headrace.spark.orphans import orphans_of
+from headrace.spark.pipeline import TableBehind, opened
+from headrace.spark.record import TableForeign
+from headrace.spark.worker.files import writer
+
+FULL = os.strerror(errno.ENOSPC)
+UDF = """
+from pyspark.sql.functions import udf
+
+@udf("string")
+def checked(name):
+    raise ValueError(f"{name} is no name")
+
+def transform(df):
+    return df.withColumn("name", checked("name"))
+"""
+
+
+def failed_at(spark, definition, step, act):
+    """Have a round in which something happens at a step; return how it failed."""
+
+    def on_step(found):
+        if found == step:
+            act()
+
+    with opened(spark, definition) as pipeline:
+        pipeline.on_step = on_step
+        with pytest.raises(HeadraceError) as caught:
+            pipeline.round()
+    return caught.value
+
+
+def test_a_task_whose_disk_is_full_names_the_table_and_leaves_no_file(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, FULL)
+
+    schema = pa.schema([("id", pa.int64())])
+    write = writer(str(tmp_path), schema.serialize().to_pybytes())
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setenv("SPARK_HIDE_TRACEBACK", "")  # a worker sets it, and this is none
+    with pytest.raises(StorageFailed) as caught:
+        list(write(iter([pa.record_batch({"id": [1]}, schema=schema)])))
+    said = f"{tmp_path}: a new data file failed: {FULL}. Nothing was committed. Free some space"
+    assert str(caught.value).startswith(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_told_without_a_trace(spark, tmp_path, topic):
+    topic.append(rows(0, 5))
+    table = tmp_path / "table"
+    error = failed_at(
+        spark, a_definition(tmp_path), "before files", lambda: shutil.rmtree(table)
+    )
+    assert isinstance(error, RoundFailed)
+    told = f"StorageFailed: {table}: a new data file failed: No such file or directory. Nothing"
+    assert str(error).startswith(told)
+
+
+def test_a_commit_that_cannot_be_written_is_told_and_its_rows_come_later(
+    spark, tmp_path, topic
+):
+    topic.append(rows(0, 5))
+    definition = a_definition(tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        error = failed_at(
+            spark,
+            definition,
+            "after files",
+            lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1])),
+        )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert isinstance(error, StorageFailed)
+    table = tmp_path / "table"
+    assert str(error).startswith(f"{table}: a commit failed: {os.strerror(errno.EFBIG)}")
+    assert "run the pipeline again: it goes on where the table says" in str(error)
+    assert len(orphans_of(str(table), 0)) == 1
+    assert [each.row_count for each in run(spark, definition)] == [5]
+    assert ids(tmp_path) == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("select nope from source", "sql: Spark says: [UNRESOLVED_COLUMN"),
+        ("selectt id from source", "Syntax error at or near 'selectt'. `headrace pipeline ch"),
+    ],
+)
+def test_sql_that_does_not_fit_is_a_flaw_of_its_setting(spark, tmp_path, topic, sql, said):
+    with pytest.raises(BadConfig) as caught:
+        run(spark, a_definition(tmp_path, sql=sql))
+    assert said in str(caught.value)
+    assert not (tmp_path / "table").exists()
+
+
+def test_a_transform_that_fails_in_a_task_is_told_by_its_own_error(spark, tmp_path, topic):
+    topic.append(rows(0, 5))
+    (tmp_path / "clean.py").write_text(UDF, encoding="utf-8")
+    with pytest.raises(RoundFailed) as caught:
+        run(spark, a_definition(tmp_path, transform="clean.py"))
+    said = "a task ended with ValueError: n0 is no name. Nothing was committed"
+    assert str(caught.value).startswith(said)
+    (line,) = told("status", "--data", tmp_path / "data")["pipelines"]
+    assert (line["state"], line["note"]) == ("failed", f"RoundFailed: {caught.value}")
+
+
+def test_what_spark_says_without_a_reason_is_still_a_sentence():
+    assert sentence_of("\n \n") == "Spark gives no reason"
+    assert (
+        sentence_of("[X] so it is. SQLSTATE: 42000; line 1\n+- plan")
+        == "Spark says: [X] so it is"
+    )
+
+
+class TestCheck:
+    """`headrace pipeline check` finds what would stop a run, and changes nothing."""
+
+    def checked(self, spark, definition):
+        with opened(spark, definition) as pipeline:
+            return pipeline.check()
+
+    def test_a_table_that_is_not_there_is_not_made(self, spark, tmp_path, topic):
+        topic.append(rows(0, 5))
+        found = self.checked(spark, a_definition(tmp_path))
+        assert found.names == ["_hr_partition", "_hr_offset", *SCHEMA]
+        assert not (tmp_path / "table").exists()
+        assert topic.cursors() == []
+
+    def test_a_table_of_somebody_else(self, spark, tmp_path, topic):
+        write_deltalake(str(tmp_path / "table"), pa.table({"id": [1]}))
+        with pytest.raises(TableForeign, match="was not made by pipeline 'orders'"):
+            self.checked(spark, a_definition(tmp_path))
+
+    def test_columns_that_do_not_fit_and_rows_that_are_gone(self, spark, tmp_path, topic):
+        topic.append(rows(0, 5), partition=0)
+        run(spark, a_definition(tmp_path))
+        other = "select id, length(name) as name, _hr_partition, _hr_offset from source"
+        with pytest.raises(SchemaChanged, match="column name is string in the table, and int"):
+            self.checked(spark, a_definition(tmp_path, sql=other))
+        topic.append(rows(5, 9), partition=0)
+        topic.trim(7, partition=0, past_hold=True)
+        with pytest.raises(TableBehind, match="rows 5 to 6 of partition 0"):
+            self.checked(spark, a_definition(tmp_path))
+
+    def test_the_command_says_so_with_the_exit_code(self, tmp_path, topic):
+        write_deltalake(str(tmp_path / "table"), pa.table({"id": [1]}))
+        command = [sys.executable, "-m", "headrace", "pipeline", "check"]
+        ended = subprocess.run(
+            [*command, str(a_file(tmp_path)), "--master", "local[1]"],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert ended.returncode == 2, ended.stderr
+        said = (
+            f"\nheadrace: the table at {tmp_path / 'table'} was not made by pipeline 'orders'."
+        )
+        assert said in ended.stderr
