@@ -10,13 +10,14 @@ from tests.client.doors import RunningNode
 from tests.spark.conftest import SCHEMA, rows
 
 import headrace
+from headrace.cli.chaos_proxy import Proxy
 from headrace.errors import ConnectionLost, Recreated, Unauthorized
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.spark.launch import packed
 from headrace.spark.worker.link import Link, LogReplaced
 from headrace.spark.worker.read import ROWS, Span, Where, gathered, read
 from headrace.spark.worker.write import Deed, Target, stage_all
-from headrace.wire.reading import Bounds, GetBounds
+from headrace.wire.reading import Bounds, Fetch, GetBounds
 
 
 def a_span(log, topic, partition, start, end, address, **changes):
@@ -65,6 +66,25 @@ def test_rows_of_an_older_schema_are_shown_in_the_newer(node, remote):
         {"id": 1, "note": None},
         {"id": 2, "note": "x"},
     ]
+
+
+@pytest.mark.parametrize("names", [None, ["id", "_offset"], ["name", "id"]])
+def test_rows_of_the_tail_come_as_they_were_appended_if_all_columns_are_wanted(
+    node, remote, names
+):
+    topic = remote.create_topic("orders", SCHEMA)
+    for start in range(0, 500, 50):
+        topic.append(rows(start, start + 50))
+    exact = pa.schema([*SYSTEM_FIELDS, *topic.schema])
+    exact = exact if names is None else pa.schema([exact.field(name) for name in names])
+    with Proxy(node.address) as proxy:
+        given = exact.serialize().to_pybytes()
+        span = a_span(remote, topic, 0, 120, 333, proxy.address, exact=given)
+        table = pa.Table.from_batches(list(read(span)))
+    assert table["id"].to_pylist() == list(range(120, 333))
+    assert table.schema.equals(exact)
+    (fetched,) = [each.answer for each in proxy.asked if isinstance(each.request, Fetch)]
+    assert {piece.is_entry for piece in fetched.pieces} == {names is None}
 
 
 def test_a_node_that_restarts_is_waited_for(tmp_path):

@@ -95,7 +95,7 @@ def introduce(span: Span, group: str, generation: int) -> None:
 def _entries(
     span: Span, schemas: dict[int, pa.Schema], shape: Shape
 ) -> Iterator[pa.RecordBatch]:
-    start = span.start
+    start, columns = span.start, _asked_for(schemas[span.version], shape)
     with span.where.link() as link:
         while start < span.end:
             request = Fetch(
@@ -105,7 +105,7 @@ def _entries(
                 end=span.end,
                 size_max=FETCH_SIZE,
                 wait_ms=0,
-                columns=tuple(shape.schema.names),
+                columns=columns,
                 version=span.version,
             )
             fetched, body = link.ask(request, Fetched)
@@ -120,6 +120,12 @@ def _entries(
                 start += rows.num_rows
             if start != fetched.next:
                 raise BadFrame(f"rows to {fetched.next} were promised, to {start} came")
+
+
+def _asked_for(user: pa.Schema, shape: Shape) -> tuple[str, ...] | None:
+    """Return which columns to ask for; None for all: a node sends entries as they are then."""
+    names = shape.schema.names
+    return None if names == Shape.of(user, None).schema.names else tuple(names)
 
 
 def _pieces(pieces: tuple[Piece, ...], body: memoryview) -> Iterator[tuple[Piece, memoryview]]:
