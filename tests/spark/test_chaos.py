@@ -85,7 +85,20 @@ class TestVerdict:
 
     def test_a_point_that_never_landed_is_named(self):
         report = self.a_report(Strike(Point.NODE_IN_READ, 0, is_landed=False, evidence=""))
-        assert report.missing == ["node while a driver reads: never landed"]
+        assert report.missing == ["node while a driver reads: landed 0 times, of 1 at least"]
+
+    @pytest.mark.parametrize(("landed", "planned"), [(2, 8), (1, 2)])
+    def test_a_point_that_landed_too_rarely_is_named(self, landed, planned):
+        hit = Strike(Point.NODE_IN_READ, 7, is_landed=True, evidence="seen")
+        report = self.a_report(*[hit] * landed)
+        assert report.missing == []
+        report.planned[Point.NODE_IN_READ] = planned  # for runs that were not begun, too
+        wanted = min(planned, 3)
+        assert report.missing == [
+            f"{Point.NODE_IN_READ}: landed {landed} times, of {wanted} at least"
+        ]
+        report.runs[0].strikes.extend([hit] * (wanted - landed))
+        assert report.missing == []
 
     def test_a_kill_without_a_sign_of_recovery_is_not_shown(self):
         report = self.a_report(Strike(Point.NODE_IN_READ, 7, is_landed=True, evidence=""))

@@ -121,7 +121,8 @@ def chaos_spark(
     a Delta table, and a streaming query into a second topic. Five times somebody is killed with
     SIGKILL: at moments that are held open until the kill, and at moments of chance. Then table
     and second topic are compared with the ledgers, by plain pyarrow and by a proof. Exits with
-    1 if a row was lost, doubled or invented, and with 7 if a promised point never landed.
+    1 if a row was lost, doubled or invented, and with 7 if a planned point landed neither three
+    times nor as often as planned.
 
     Examples:
 

@@ -1,7 +1,7 @@
 """A driver that lives to be killed, in a process of its own: `python -m … SETTINGS`.
 
-It starts Spark, says `warm`, and does what the words on its standard input say, each a JSON
-object with `word`:
+It starts Spark, warms it up, says `warm`, and does what the words on its standard input say,
+each a JSON object with `word`:
 
     job       fill a table by a pipeline and copy a topic by a streaming query, until `end`
     halt      at this `step` of the pipeline's next round: say `at`, and wait to be killed
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.3  # between looks for new rows
 TRIGGER = "1 second"  # between batches of the copy: others need the machine, too
+WARM_SECONDS = 60  # that a first batch may take
 FAILURES_MAX = 8  # one after another: then it is no kill that they come from
 _FAILURES = (PySparkException, HeadraceError, Py4JError)
 
@@ -243,6 +244,13 @@ def _short(error: Exception | None) -> str:
     return " ".join(str(error).split())[:400]
 
 
+def warm_up(spark: "SparkSession") -> None:
+    """Have Spark load what a job needs: Python workers, and a streaming query."""
+    spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2).load()
+    rows.writeStream.format("noop").trigger(once=True).start().awaitTermination(WARM_SECONDS)
+
+
 def main(text: str) -> None:
     """Be a driver, until standard input ends."""
     settings = msgspec.json.decode(text, type=Settings)
@@ -254,6 +262,7 @@ def main(text: str) -> None:
         sink = sink_of(settings.plant)
         if sink is not None:
             spark.dataSource.register(sink)
+        warm_up(spark)
         say("warm")
         while True:
             work(spark, wishes.next_job(), wishes, NAME if sink is None else sink.name())

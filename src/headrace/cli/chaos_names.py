@@ -44,6 +44,7 @@ OF_OTHERS: Final = (
     Point.NODE_BEFORE_PUBLISH,
 )
 AT_ANY_MOMENT: Final = (Point.RANDOM_NODE, Point.RANDOM_DRIVER, Point.RANDOM_WORKER)
+KILLS_DRIVER: Final = frozenset({*OF_DRIVERS, Point.RANDOM_DRIVER})
 LOCAL: Final = OF_DRIVERS + OF_OTHERS + AT_ANY_MOMENT
 # A second driver gets no core of a cluster while the first has them all.
 ON_CLUSTER: Final = (

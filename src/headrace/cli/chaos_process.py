@@ -105,11 +105,16 @@ class ChaosDriver(DemoDriver):
 
 
 class Garage:
-    """Where drivers come from. Use it as a context: none outlives it."""
+    """Where drivers come from. Use it as a context: none outlives it.
 
-    def __init__(self, settings: Settings, directory: Path) -> None:
-        self._settings, self._directory = settings, directory
+    With `has_spare` the next driver may be made ready while another works. A cluster has no
+    room for two: the first one has all its cores.
+    """
+
+    def __init__(self, settings: Settings, directory: Path, *, has_spare: bool) -> None:
+        self._settings, self._directory, self._has_spare = settings, directory, has_spare
         self._made: list[ChaosDriver] = []
+        self._spare: ChaosDriver | None = None
         self._count = 0
 
     def __enter__(self) -> Self:
@@ -120,11 +125,21 @@ class Garage:
 
     def clear(self) -> None:
         """End every driver."""
+        self._spare = None
         while self._made:
             self._made.pop().__exit__(None, None, None)
 
+    def prepare(self) -> None:
+        """Start the driver that is taken next, if there may be one beside another."""
+        if self._has_spare and self._spare is None:
+            self._spare = self._start()
+
     def take(self) -> ChaosDriver:
-        """Start a driver."""
+        """Give the driver that was prepared, or start one."""
+        spare, self._spare = self._spare, None
+        return self._start() if spare is None or not spare.is_alive else spare
+
+    def _start(self) -> ChaosDriver:
         self._count += 1
         driver = ChaosDriver(self._settings, self._directory / f"driver-{self._count}.log")
         self._made.append(driver)
