@@ -1,5 +1,6 @@
 """`headrace.spark.table`: all rows of a topic, the sealed ones by Spark's own scan."""
 
+import os
 import time
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -19,6 +20,8 @@ from headrace.errors import BadConfig, BadRequest, TopicUnknown, Unavailable
 from headrace.spark import release, table
 
 KEY = ("_partition", "_offset")
+# 200 take minutes: HEADRACE_READS=200 python -m pytest tests/spark/test_history.py -k trimmed
+READS = int(os.environ.get("HEADRACE_READS", "20"))
 
 
 @pytest.fixture
@@ -338,7 +341,7 @@ def test_no_row_is_missing_or_there_twice_while_rows_come_are_sealed_and_trimmed
 ):
     with Changing(topic, tmp_path / "data") as changing:
         file_count = 0
-        for _ in range(20):
+        for _ in range(READS):
             changing.begin_read()
             file_count += read_whole(spark, tmp_path / "data")[1]
     assert file_count
