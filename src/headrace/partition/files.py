@@ -15,6 +15,7 @@ from headrace.model.ids import Identity, Op
 from headrace.model.namespace import Namespace
 from headrace.partition import local as local_part
 from headrace.partition.carry import CarryFile, carry_name, op_of, open_carry
+from headrace.partition.groups import Groups
 from headrace.partition.local import Carried, Local
 from headrace.partition.segment import Digests, SegmentInfo, parse_name, segment_name
 from headrace.partition.segment_reader import SegmentFile, open_segment
@@ -65,6 +66,7 @@ class ShardFiles:
     leased: Counter[str] = field(default_factory=Counter)  # of them, the leases
     kept_back: set[str] = field(default_factory=set)  # held at the last collection
     open: OrderedDict[str, SegmentFile] = field(default_factory=OrderedDict)
+    groups: Groups = field(default_factory=Groups)
     findings: list[Finding] = field(default_factory=list)
     stubborn: dict[str, Finding] = field(default_factory=dict)  # by path: unlinking failed
     _lock: threading.Lock = field(default_factory=threading.Lock)  # of holds and `kept_back`
@@ -332,6 +334,7 @@ class ShardFiles:
         except HeadraceError:
             storage.close()
             raise
+        file.groups = self.groups
         self.open[name] = file
         while len(self.open) > OPEN_COUNT_MAX:
             self.open.popitem(last=False)  # a reader in the middle of it still holds it open

@@ -8,7 +8,7 @@ the rows, before any digest, but cover no page headers. Every failure is a `Corr
 import base64
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat
 from headrace.model.digest import RowDigest
 from headrace.model.ids import Offset
 from headrace.model.schema import SYSTEM_FIELDS
+from headrace.partition.groups import Groups
 from headrace.partition.segment import (
     FORMAT,
     FORMAT_KEY,
@@ -52,6 +53,7 @@ class SegmentFile:
     _sums: Sums  # of the file when it was proven
     _metadata: pq.FileMetaData
     _bounds: list[Offset]  # the first offset of each row group, and the end
+    groups: Groups = field(default_factory=Groups)  # decoded, and not read to their end
 
     def read(
         self, start: Offset, end: Offset, columns: Sequence[str] | None = None
@@ -107,17 +109,27 @@ class SegmentFile:
     def _read(self, start: Offset, end: Offset, names: list[str]) -> Iterator[pa.RecordBatch]:
         if start == end:
             return
-        reader = self._reader()
         group = bisect_right(self._bounds, start) - 1
         while self._bounds[group] < end:
             offset = self._bounds[group]
-            for batch in self._decode(reader, group, names):
+            for batch in self._rows(group, names):
                 first = max(start - offset, 0)
                 last = min(end - offset, batch.num_rows)
                 if first < last:
                     yield batch.slice(first, last - first)
                 offset = Offset(offset + batch.num_rows)
             group += 1
+            if self._bounds[group] <= end:  # and its last row was taken
+                self.groups.drop((self.digests.file, group - 1, tuple(names)))
+
+    def _rows(self, group: int, names: list[str]) -> list[pa.RecordBatch]:
+        """Return a row group: as it was decoded for the last reader, or decoded now."""
+        key = (self.digests.file, group, tuple(names))
+        rows = self.groups.find(key)
+        if rows is None:
+            rows = list(self._decode(self._reader(), group, names))
+            self.groups.keep(key, rows)
+        return rows
 
     def _reader(self) -> pq.ParquetFile:
         try:
