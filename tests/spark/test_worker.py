@@ -160,6 +160,10 @@ def test_batches_are_put_together_and_cut():
     found = list(gathered(iter([small, large])))
     assert sum(each.num_rows for each in found) == large.num_rows + 10
     assert all(each.num_rows <= ROWS for each in found)
+    wide = pa.record_batch({"a": ["x" * 1024] * 4096})
+    found = list(gathered(iter([small, wide, wide, small, small])))
+    assert [each.num_rows for each in found] == [10, 4096, 4096, 20]
+    assert found[1].column(0).buffers()[2].address == wide.column(0).buffers()[2].address
 
 
 def test_a_task_that_runs_twice_makes_other_stages(node, remote):

@@ -19,6 +19,7 @@ FETCH_SIZE: Final = 8 * 1024 * 1024  # of one answer
 # Spark takes batches as they come. Around 10,000 rows were the fastest; wide ones are cut.
 ROWS: Final = 10_000
 SIZE: Final = 16 * 1024 * 1024
+ALONE_SIZE: Final = 2 * 1024 * 1024
 INTRODUCE_SECONDS: Final = 5.0
 _ALIGNMENT: Final = 64  # of the pieces of a body
 
@@ -160,12 +161,14 @@ def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     row_count = size = 0
     for batch in batches:
         for part in _parts(batch):
-            if held and (row_count + part.num_rows > ROWS or size + part.nbytes > SIZE):
+            # One that is large enough goes alone: to join it would copy all of it.
+            more = SIZE if part.nbytes >= ALONE_SIZE else part.nbytes
+            if held and (row_count + part.num_rows > ROWS or size + more > SIZE):
                 yield _joined(held)
                 held, row_count, size = [], 0, 0
             held.append(part)
             row_count += part.num_rows
-            size += part.nbytes
+            size += more
     if held:
         yield _joined(held)
 
