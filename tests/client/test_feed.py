@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from tests.client import jumping
 
-from headrace.client.feed import Feed
+from headrace.client.feed import FETCH_SIZE, Feed
 from headrace.client.patience import Caller
 from headrace.client.rows import AsyncRows
 from headrace.client.values import Range
@@ -79,6 +79,12 @@ def test_entries_are_cut_to_the_range_and_put_together():
     found, asked = read(3, 9, first, second)
     assert found == [3, 4, 5, 6, 7, 8]
     assert asked == [(3, 9), (7, 9)]
+
+
+def test_an_answer_has_room_for_four_batches_of_a_mebibyte():
+    rows = pa.record_batch({"id": range(1024 * 1024 // 8)})
+    assert rows.nbytes == 1024 * 1024
+    assert 4 * len(encode(rows)) <= FETCH_SIZE < 5 * len(encode(rows))
 
 
 def test_rows_that_were_compressed_are_weighed_as_they_are():

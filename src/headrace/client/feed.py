@@ -17,7 +17,9 @@ from headrace.wire.catalog import PartitionInfo
 from headrace.wire.msgpack import Buffer
 from headrace.wire.reading import Fetch, Fetched, Piece
 
-FETCH_SIZE: Final = 4 * 1024 * 1024  # of one answer
+# Of one answer: four batches of 1 MiB of rows, each with its Arrow metadata around them. With
+# 4 MiB sharp only three of them fit, and every answer costs both sides the same again.
+FETCH_SIZE: Final = 4 * 1024 * 1024 + 64 * 1024
 WAIT_MS: Final = 5_000  # how long a node holds on to a question about rows to come
 LAG_MAX: Final = 5.0  # seconds that a partition may be behind the topic's newest schema
 _ALIGNMENT: Final = 64
