@@ -1,10 +1,12 @@
 """A row group that is read in several answers is decoded once, and then let go."""
 
+import pyarrow as pa
 import pytest
 from tests.partition.segments import FIRST, a_segment, opened, small_groups
 
 from headrace.model.ids import Offset
-from headrace.partition.groups import COUNT_MAX, Groups
+from headrace.partition import groups as groups_room
+from headrace.partition.groups import Groups
 from headrace.storage.memory import MemoryDisk
 
 END = Offset(FIRST + 60)
@@ -24,36 +26,58 @@ def offsets(batches):
     return [number for batch in batches for number in batch.column("_offset").to_pylist()]
 
 
+def stopped(file, start, columns=None):
+    """Read the first rows from `start` on, and stop: as an answer does that is full."""
+    return offsets([next(file.read(Offset(start), END, columns))])
+
+
 def test_a_reader_that_comes_back_for_the_rest_does_not_decode_it_again(file):
     found, reads = file
-    assert offsets([next(found.read(Offset(FIRST), END))]) == list(range(FIRST, FIRST + 20))
+    assert stopped(found, FIRST) == list(range(FIRST, FIRST + 20))
     assert reads
     reads.clear()
-    assert offsets([next(found.read(Offset(FIRST + 7), END))]) == list(
-        range(FIRST + 7, FIRST + 20)
-    )
+    assert stopped(found, FIRST + 7) == list(range(FIRST + 7, FIRST + 20))
     assert reads == []
-    next(found.read(Offset(FIRST + 7), END, ["_offset"]))  # other columns
+    stopped(found, FIRST + 7, ["_offset"])  # other columns
     assert reads
 
 
-def test_a_group_that_was_read_to_its_end_is_let_go(file):
+def test_a_group_that_was_read_to_the_end_of_the_range_is_let_go(file):
     found, reads = file
-    assert offsets(found.read(Offset(FIRST), END)) == list(range(FIRST, END))
-    assert not found.groups._kept
-    reads.clear()
+    stopped(found, FIRST)
+    assert found.groups.size > 0
     assert offsets(found.read(Offset(FIRST), Offset(FIRST + 5))) == list(
         range(FIRST, FIRST + 5)
     )
+    assert found.groups.size == 0
+    reads.clear()
+    assert offsets(found.read(Offset(FIRST), END)) == list(range(FIRST, END))
     assert reads
-    assert len(found.groups._kept) == 1
+    assert found.groups.size == 0
 
 
-def test_the_oldest_makes_room():
+def test_each_group_of_a_file_has_its_own_rows(file):
+    found, _ = file
+    for start in (FIRST, FIRST + 20, FIRST + 40):
+        stopped(found, start)
+    for start in (FIRST + 45, FIRST + 5, FIRST + 25):
+        last = start - (start - FIRST) % 20 + 20
+        assert stopped(found, start) == list(range(start, last))
+
+
+def test_the_oldest_make_room_and_a_file_is_forgotten(monkeypatch):
+    rows = [pa.record_batch({"a": list(range(100))})]
+    monkeypatch.setattr(groups_room, "SIZE_MAX", 2 * rows[0].nbytes)
     groups = Groups()
-    keys = [(b"file", number, ("a",)) for number in range(COUNT_MAX + 1)]
-    for key in keys[:-1]:
-        groups.keep(key, [])
-    assert groups.find(keys[0]) == []  # and is now the newest
-    groups.keep(keys[-1], [])
-    assert [groups.find(key) for key in keys] == [[], None, *[[]] * (COUNT_MAX - 1)]
+    keys = [(bytes([number]), 0, ("a",)) for number in range(3)]
+    for key in keys:
+        groups.keep(key, rows)
+    groups.keep(keys[1], rows)  # again: it counts once, and is the newest now
+    assert groups.size == 2 * rows[0].nbytes
+    assert groups.take(keys[0]) is None
+    groups.forget(keys[2][0])
+    assert groups.take(keys[2]) is None
+    assert groups.take(keys[1]) is rows
+    assert groups.size == 0
+    groups.keep(keys[0], rows * 3)  # larger than all there is
+    assert groups.size == 0

@@ -341,7 +341,9 @@ class ShardFiles:
         return file
 
     def _forget_open(self, name: str) -> None:
-        self.open.pop(name, None)
+        known = self.open.pop(name, None)
+        if known is not None:
+            self.groups.forget(known.digests.file)
 
     def quarantine_segment(self, name: str, what: str) -> None:
         """Move a bad segment out of the way. Its place stays known: a copy can be put back."""

@@ -1,8 +1,8 @@
 """Row groups that were decoded for a reader who has not taken all of their rows yet.
 
 An answer to a fetch has a few MiB, a row group up to 64 MiB of them: without this, one that is
-read in eight answers would be decoded eight times. A group is let go as soon as a reader has
-come to its end, or when others are wanted more.
+read in eight answers would be decoded eight times. A group is kept only for a reader who was
+stopped in the middle of it, by an answer that is full, and is let go when he has come back.
 """
 
 import threading
@@ -12,7 +12,9 @@ from typing import Final
 
 import pyarrow as pa
 
-COUNT_MAX: Final = 4  # of one shard: as many readers as may be in the middle of one at a time
+# Of one shard, in Arrow buffers: two of the largest groups. More readers than that, each in the
+# middle of one at a time, decode theirs again.
+SIZE_MAX: Final = 128 * 1024 * 1024
 
 Key = tuple[bytes, int, tuple[str, ...]]  # digest of the file, number of the group, columns
 
@@ -21,25 +23,37 @@ Key = tuple[bytes, int, tuple[str, ...]]  # digest of the file, number of the gr
 class Groups:
     """The newest ones. Any thread may use it: nobody changes the rows."""
 
+    size: int = 0  # of all that is kept
     _kept: OrderedDict[Key, list[pa.RecordBatch]] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    # A collector may end a reader, who keeps his rows then, within any of these calls.
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def find(self, key: Key) -> list[pa.RecordBatch] | None:
-        """Return the rows of a group, if they are here."""
+    def take(self, key: Key) -> list[pa.RecordBatch] | None:
+        """Return the rows of a group, if they are here, and let them go."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
-                self._kept.move_to_end(key)
-            return found
+            return self._pop(key)
 
     def keep(self, key: Key, rows: list[pa.RecordBatch]) -> None:
-        """Keep rows for the next reader, and let the oldest go."""
+        """Keep rows for the next answer, and let the oldest go."""
         with self._lock:
+            self._pop(key)
             self._kept[key] = rows
-            while len(self._kept) > COUNT_MAX:
-                self._kept.popitem(last=False)
+            self.size += _size(rows)
+            while self.size > SIZE_MAX:
+                self._pop(next(iter(self._kept)))
 
-    def drop(self, key: Key) -> None:
-        """Let a group go: a reader has come to its end."""
+    def forget(self, file: bytes) -> None:
+        """Let all groups of a file go, which has this digest."""
         with self._lock:
-            self._kept.pop(key, None)
+            for key in [key for key in self._kept if key[0] == file]:
+                self._pop(key)
+
+    def _pop(self, key: Key) -> list[pa.RecordBatch] | None:
+        rows = self._kept.pop(key, None)
+        if rows is not None:
+            self.size -= _size(rows)
+        return rows
+
+
+def _size(rows: list[pa.RecordBatch]) -> int:
+    return sum(batch.nbytes for batch in rows)

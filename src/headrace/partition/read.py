@@ -3,7 +3,7 @@
 A bounded read is whole or an error. Each step looks its place up anew: a row moves from the
 journal to a carry file or a segment while it is read, and is the same row in all three. What is
 gone from where it was found a moment ago is damage only if it is still said to be there. Memory
-is bounded by one entry or one row group.
+is bounded by one entry or one row group, and by what `groups.py` keeps between two answers.
 """
 
 from bisect import bisect_left, bisect_right

@@ -111,25 +111,14 @@ class SegmentFile:
             return
         group = bisect_right(self._bounds, start) - 1
         while self._bounds[group] < end:
-            offset = self._bounds[group]
-            for batch in self._rows(group, names):
-                first = max(start - offset, 0)
-                last = min(end - offset, batch.num_rows)
-                if first < last:
-                    yield batch.slice(first, last - first)
-                offset = Offset(offset + batch.num_rows)
+            key, base = (self.digests.file, group, tuple(names)), self._bounds[group]
+            rows = self.groups.take(key) or list(self._decode(self._reader(), group, names))
+            try:
+                yield from _between(rows, start - base, end - base)
+            except GeneratorExit:  # the answer is full: whoever wants the rest comes back
+                self.groups.keep(key, rows)
+                raise
             group += 1
-            if self._bounds[group] <= end:  # and its last row was taken
-                self.groups.drop((self.digests.file, group - 1, tuple(names)))
-
-    def _rows(self, group: int, names: list[str]) -> list[pa.RecordBatch]:
-        """Return a row group: as it was decoded for the last reader, or decoded now."""
-        key = (self.digests.file, group, tuple(names))
-        rows = self.groups.find(key)
-        if rows is None:
-            rows = list(self._decode(self._reader(), group, names))
-            self.groups.keep(key, rows)
-        return rows
 
     def _reader(self) -> pq.ParquetFile:
         try:
@@ -175,6 +164,16 @@ class SegmentFile:
         if statistics is None or not statistics.has_min_max:
             return False
         return bool(statistics.max_raw < timestamp_us)
+
+
+def _between(rows: list[pa.RecordBatch], start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """Give the rows [start, end) of a group, counted from its first."""
+    before = 0
+    for batch in rows:
+        first, last = max(start - before, 0), min(end - before, batch.num_rows)
+        if first < last:
+            yield batch.slice(first, last - first)
+        before += batch.num_rows
 
 
 def open_segment(storage: Storage, info: SegmentInfo, digests: Digests) -> SegmentFile:
