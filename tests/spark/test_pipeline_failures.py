@@ -6,6 +6,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,9 +19,9 @@ from headrace.errors import BadConfig, HeadraceError, StorageFailed
 from headrace.spark.desk import SchemaChanged
 from headrace.spark.failures import RoundFailed, sentence_of
 from headrace.spark.orphans import orphans_of
-from headrace.spark.pipeline import TableBehind, opened
-from headrace.spark.record import TableForeign
-from headrace.spark.worker.files import writer
+from headrace.spark.pipeline import Pipeline, TableBehind, opened
+from headrace.spark.record import DataFile, Record, Source, TableForeign, create, look
+from headrace.spark.worker.files import write_file, writer
 
 FULL = os.strerror(errno.ENOSPC)
 UDF = """
@@ -29,6 +30,19 @@ from pyspark.sql.functions import udf
 @udf("string")
 def checked(name):
     raise ValueError(f"{name} is no name")
+
+def transform(df):
+    return df.withColumn("name", checked("name"))
+"""
+
+
+DYING = """
+import os
+from pyspark.sql.functions import udf
+
+@udf("string")
+def checked(name):
+    os._exit(3)
 
 def transform(df):
     return df.withColumn("name", checked("name"))
@@ -99,9 +113,57 @@ def test_a_commit_that_cannot_be_written_is_told_and_its_rows_come_later(
     assert ids(tmp_path) == list(range(5))
 
 
+def test_a_commit_that_stands_is_told_by_the_next_look_though_its_clean_up_failed(tmp_path):
+    schema, source = pa.schema([("id", pa.int64())]), Source("p", "shop/orders", 1, "log")
+    table = str(tmp_path / "table")
+    record = create(table, source, schema)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for end in range(1, 99):
+        file = DataFile(*write_file(tmp_path / "table", schema, [pa.table({"id": [end]})]))
+        assert record.commit([file], {0: end - 1}, {0: end})
+        record = look(table, source)
+    file = DataFile(*write_file(tmp_path / "table", schema, [pa.table({"id": [99]})]))
+    try:  # the entry fits, and the checkpoint that deltalake writes behind it does not
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+        with pytest.raises(StorageFailed, match="it goes on where the table says"):
+            record.commit([file], {0: 98}, {0: 99})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert look(table, source).ends == {0: 99}
+
+
+def test_entries_of_a_driver_that_died_are_durable_before_the_log_is_told(
+    spark, tmp_path, topic, monkeypatch
+):
+    def dies(self, before):
+        if self.table.version():
+            raise KeyboardInterrupt
+
+    topic.append(rows(0, 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(Record, "_sync", dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(spark, a_definition(tmp_path))
+    seen, sync, tell = [], os.fsync, Pipeline._tell
+
+    def synced(descriptor):
+        seen.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        sync(descriptor)
+
+    def told_now(self, places):
+        seen.append(sum(places.values()))
+        tell(self, places)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Pipeline, "_tell", told_now)
+    assert run(spark, a_definition(tmp_path)) == []
+    assert {"00000000000000000001.json", "_delta_log"} <= set(seen[: seen.index(5)])
+
+
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
+        ("select *, id as ID from source", "sql: it makes id more than once. A table tells"),
         ("select nope from source", "sql: Spark says: [UNRESOLVED_COLUMN"),
         ("selectt id from source", "Syntax error at or near 'selectt'. `headrace pipeline ch"),
     ],
@@ -122,6 +184,18 @@ def test_a_transform_that_fails_in_a_task_is_told_by_its_own_error(spark, tmp_pa
     assert str(caught.value).startswith(said)
     (line,) = told("status", "--data", tmp_path / "data")["pipelines"]
     assert (line["state"], line["note"]) == ("failed", f"RoundFailed: {caught.value}")
+
+
+def test_a_worker_that_dies_is_told_in_a_sentence(spark, tmp_path, topic):
+    topic.append(rows(0, 5))
+    (tmp_path / "clean.py").write_text(DYING, encoding="utf-8")
+    with pytest.raises(RoundFailed) as caught:
+        run(spark, a_definition(tmp_path, transform="clean.py"))
+    assert str(caught.value).startswith("Spark says: Job aborted due to stage failure")
+    assert str(caught.value).endswith(
+        "Nothing was committed: mend it, and run the pipeline again"
+    )
+    assert "\n" not in str(caught.value)
 
 
 def test_what_spark_says_without_a_reason_is_still_a_sentence():

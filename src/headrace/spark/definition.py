@@ -61,6 +61,11 @@ class Definition:
         return parse_duration(self.interval).seconds
 
     @property
+    def transform_key(self) -> str:
+        """The setting that says what is made of the rows."""
+        return "transform" if self.transform else "sql"
+
+    @property
     def options(self) -> dict[str, str]:
         """What the source is told."""
         found = {"topic": self.topic, "address": self.address, "path": self.path}

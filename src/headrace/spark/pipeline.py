@@ -104,6 +104,7 @@ class Pipeline:
             return None
         starts, ends = self._choose(record)
         if self.told != starts:
+            record.settle()
             self._tell(starts)
         if starts == ends:
             return None
@@ -197,6 +198,13 @@ class Pipeline:
                 "lineage",
                 f"the transform leaves out {', '.join(sorted(missing))}",
                 hint=f"Select {PARTITION} and {OFFSET}, too, or set lineage = false",
+            )
+        names = [name.lower() for name in frame.columns]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadConfig(
+                self.definition.transform_key,
+                f"it makes {', '.join(twice)} more than once",
+                hint="A table tells its columns apart by their letters alone, not by case",
             )
         return _columns(frame)
 

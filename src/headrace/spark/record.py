@@ -18,7 +18,8 @@ would accept numbers that the table has already.
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,7 +27,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import BadRequest, StorageFailed
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
 _MARK: Final = "headrace."
+_UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; it is one, mostly
 _PAINT: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -173,16 +175,8 @@ class Record:
 
     def widen(self, columns: pa.Schema) -> bool:
         """Add columns. False: somebody was faster."""
-        before = self.table.version()
-        try:
-            self.table.alter.add_columns(Schema.from_arrow(columns).fields)
-        except CommitFailedError:
-            return False
-        except OSError as error:
-            raise _storage_failed(self.table.table_uri, error) from error
-        self.table.update_incremental()
-        self._sync(before)
-        return True
+        fields = Schema.from_arrow(columns).fields
+        return self._attempt(lambda: self.table.alter.add_columns(fields))
 
     def restart(
         self, files: Sequence[DataFile], removed: Sequence[Removed], after: Place
@@ -222,26 +216,45 @@ class Record:
         ]
         actions += [RemoveAction(one.path, is_change, now, one.size, {}) for one in removed]
         said = [Transaction(name, number, now) for name, number in numbers.items()]
-        before = self.table.version()
+        properties = CommitProperties(
+            app_transactions=said,
+            max_commit_retries=0,
+            custom_metadata={"headrace": self.source.own},
+        )
         self._check(files)
-        try:
-            self.table.create_write_transaction(
-                actions,
-                "append",
-                self.table.schema(),
-                commit_properties=CommitProperties(
-                    app_transactions=said,
-                    max_commit_retries=0,
-                    custom_metadata={"headrace": self.source.own},
-                ),
+        return self._attempt(
+            lambda: self.table.create_write_transaction(
+                actions, "append", self.table.schema(), commit_properties=properties
             )
+        )
+
+    def _attempt(self, commit: Callable[[], None]) -> bool:
+        """Commit, and make that durable. False: somebody was faster.
+
+        StorageFailed: it is in the table or not, whole either way; a new look tells. Deltalake
+        works on after a commit, and fails in that as if the commit had failed.
+        """
+        before = self.table.version()
+        try:
+            commit()
+            self.table.update_incremental()
+            self._sync(before)
         except CommitFailedError:
             return False
+        except (OSError, DeltaError) as error:
+            raise _storage_failed(self.table.table_uri, error) from error
+        return True
+
+    def settle(self) -> None:
+        """Make the newest entries durable, whoever wrote them: he may have died before he did.
+
+        Who tells the log how far the table is calls this first: rows that the log lets go
+        must not be lost with an entry that a power cut takes back.
+        """
+        try:
+            self._sync(self.table.version() - _UNSURE_MAX)
         except OSError as error:
             raise _storage_failed(self.table.table_uri, error) from error
-        self.table.update_incremental()
-        self._sync(before)
-        return True
 
     def _check(self, files: Sequence[DataFile]) -> None:
         """Look that each file is there and whole. The table would not be readable without."""
@@ -260,8 +273,9 @@ class Record:
     def _sync(self, before: int) -> None:
         """Make the new entries of the table's log durable."""
         log = Path(local_path(self.table.table_uri), _LOG)
-        for version in range(before + 1, self.table.version() + 1):
-            with open(log / f"{version:020}.json", "rb") as file:
+        for version in range(max(before, -1) + 1, self.table.version() + 1):
+            # One that is gone was cleaned up: a checkpoint has what it said.
+            with suppress(FileNotFoundError), open(log / f"{version:020}.json", "rb") as file:
                 os.fsync(file.fileno())
         sync_directory(log)
 
@@ -362,18 +376,19 @@ def create(path: str, source: Source, schema: pa.Schema) -> Record:
                 raise_if_key_not_exists=False,
                 commit_properties=CommitProperties(app_transactions=first),
             )
-        except OSError as error:
+            made = look(path, source)
+            made._sync(before=-1)
+        except (OSError, DeltaError) as error:
             raise _storage_failed(path, error) from error
-        made = look(path, source)
-        made._sync(before=-1)
         return made
     return look(path, source)
 
 
-def _storage_failed(path: str, error: OSError) -> StorageFailed:
+def _storage_failed(path: str, error: OSError | DeltaError) -> StorageFailed:
     """Say what a commit failed with: deltalake paints a tree, whose last leaf is the reason."""
-    words = [line.strip(" ↳") for line in _PAINT.sub("", str(error)).splitlines()]
-    reason = OSError(error.errno, [word for word in words if word][-1])
+    lines = [line.strip(" ↳") for line in _PAINT.sub("", str(error)).splitlines()]
+    words = [line for line in lines if line] or [repr(error)]
+    reason = OSError(error.errno if isinstance(error, OSError) else None, words[-1])
     hint = (
         "Free some space, or mend what is wrong there, and run the pipeline again: "
         "it goes on where the table says"
