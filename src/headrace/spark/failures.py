@@ -12,7 +12,7 @@ from typing import Final
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from headrace.errors import BadConfig, HeadraceError
+from headrace.errors import BadConfig, Unavailable
 from headrace.spark.definition import Definition
 
 # Our own error in what a worker said: its module, its name, its sentence.
@@ -23,7 +23,7 @@ _WORKER: Final = "An exception was thrown from the Python worker"
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*$")
 
 
-class RoundFailed(HeadraceError):
+class RoundFailed(Unavailable):
     """A round ended within Spark. Nothing of it was committed."""
 
 
