@@ -19,7 +19,7 @@ FETCH_SIZE: Final = 8 * 1024 * 1024  # of one answer
 # Spark takes batches as they come. Around 10,000 rows were the fastest; wide ones are cut.
 ROWS: Final = 10_000
 SIZE: Final = 16 * 1024 * 1024
-ALONE_SIZE: Final = 2 * 1024 * 1024
+ALONE_SIZE: Final = 2 * 1024 * 1024  # one this large goes on its own: joining it would copy it
 INTRODUCE_SECONDS: Final = 5.0
 _ALIGNMENT: Final = 64  # of the pieces of a body
 
