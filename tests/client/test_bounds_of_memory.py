@@ -4,7 +4,9 @@ import pyarrow as pa
 
 from headrace.client.basket import Basket, Signal, batches_in, items_of
 from headrace.client.intake import PIECE_ROWS, size_of
-from headrace.model.split import gathered
+from headrace.client.writer import IN_FLIGHT_SIZE_MAX
+from headrace.model.split import BODY_SIZE, gathered
+from headrace.server.limits import Limits
 
 MIB = 1024 * 1024
 SCHEMA = pa.schema([("s", pa.string())])
@@ -47,3 +49,9 @@ def test_a_large_batch_is_put_together_with_nothing():
     small, large = (pa.record_batch({"s": ["x" * size]}) for size in (10, 5_000))
     found = [each.num_rows for each in gathered([small, small, large, small], 1_000)]
     assert found == [2, 1, 1]
+
+
+def test_producers_at_full_speed_fit_into_a_node():
+    # What does not fit is refused as Busy and sent again: slower than to wait here.
+    assert 32 * IN_FLIGHT_SIZE_MAX <= Limits().queue_size_max
+    assert 2 * BODY_SIZE <= IN_FLIGHT_SIZE_MAX  # one is synced while the next comes

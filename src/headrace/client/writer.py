@@ -15,7 +15,10 @@ from headrace.client.window import Draft
 from headrace.errors import TimedOut
 from headrace.wire.catalog import PartitionInfo
 
-IN_FLIGHT_SIZE_MAX: Final = 64 * 1024 * 1024  # bytes of bodies, over all partitions
+# Bytes of bodies, over all partitions. Two of the size that rows are gathered into keep a disk
+# busy; more are memory on both sides, and what many producers have more than a node's queue
+# holds comes back as Busy.
+IN_FLIGHT_SIZE_MAX: Final = 8 * 1024 * 1024
 
 
 class Budget:
