@@ -127,6 +127,19 @@ async def test_a_lost_connection_tells_what_may_have_happened():
         await channel.close()
 
 
+async def test_nothing_is_written_to_a_connection_that_is_gone(caplog):
+    async with listening(TinyNode(answering)) as address:
+        channel = a_channel(address)
+        await channel.call(ListTopics(), timeout=5)
+        link = channel._connection
+        link._transport.abort()  # `connection_lost` is called in the loop's next turn
+        for _ in range(10):
+            with pytest.raises(ConnectionLost, match=f"to {address} was lost"):
+                link.call(CreateStream("shop"), timeout=5).send(None)
+        await channel.close()
+    assert not caplog.records  # asyncio warns of whoever goes on writing
+
+
 async def test_an_answer_that_does_not_come_in_time_tells_what_may_have_happened():
     async with listening(TinyNode()) as address:
         channel = a_channel(address)

@@ -215,6 +215,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.error is not None:
             raise _lost(self.error, is_change=False)
         assert self._transport is not None
+        if self._transport.is_closing():  # `connection_lost` comes in the loop's next turn
+            raise ConnectionLost(f"the connection to {self.address} was lost")
         has_crc = not (isinstance(message, Append | Stage) and message.checksum)
         pieces = encode_frame(message, self._next_id, body, deadline_ms, has_crc=has_crc)
         call = _Open(self._loop.create_future(), is_change)
@@ -264,7 +266,8 @@ class Connection(asyncio.BufferedProtocol):
         if silence >= SILENCE_MAX:
             self.abort(ConnectionLost(f"{self.address} said nothing for {silence:.0f} s"))
             return
-        self._send(Ping(), (), int(SILENCE_MAX * 1_000), is_change=False)
+        with suppress(ConnectionLost):
+            self._send(Ping(), (), int(SILENCE_MAX * 1_000), is_change=False)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have all that asyncio's have, and are no subclass of them.
