@@ -41,6 +41,7 @@ from headrace.model import batch
 from headrace.model.schema import encode_schema
 from headrace.model.units import MILLISECOND
 from headrace.node.settings import Cluster, Retention, Seal
+from headrace.partition import groups
 from headrace.wire import catalog, reading, writing
 
 
@@ -484,3 +485,16 @@ class TestTrouble:
             assert (await append(node, Writer(info))).start == 10
 
         on_node(tmp_path, work)
+
+
+def test_rows_decoded_for_a_reader_who_left_are_let_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(groups, "WAIT_SECONDS", 0.3)
+
+    async def work(node):
+        (running,) = node.node.shards.values()
+        kept = running.shard.store.keeper.files.groups
+        kept.keep((b"file", 0, ("id",)), [some_rows(0, 3)])
+        assert kept.size > 0
+        await eventually(lambda: kept.size == 0)
+
+    on_node(tmp_path, work)

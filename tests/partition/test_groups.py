@@ -81,3 +81,21 @@ def test_the_oldest_make_room_and_a_file_is_forgotten(monkeypatch):
     assert groups.size == 0
     groups.keep(keys[0], rows * 3)  # larger than all there is
     assert groups.size == 0
+
+
+def test_a_reader_who_does_not_come_back_is_not_waited_for():
+    rows, groups = [pa.record_batch({"a": [1]})], Groups()
+    keys = [(b"file", number, ("a",)) for number in range(3)]
+    groups.expire(100.0)
+    groups.keep(keys[0], rows)
+    groups.expire(103.0)
+    groups.keep(keys[1], rows)
+    groups.expire(104.9)
+    assert groups.take(keys[0]) is rows
+    groups.keep(keys[0], rows)  # he came back, and was stopped again
+    groups.expire(108.0)
+    assert groups.take(keys[1]) is None
+    assert groups.take(keys[0]) is rows
+    groups.keep(keys[2], rows)
+    groups.expire(200.0)
+    assert groups.size == 0

@@ -139,6 +139,7 @@ class Shard:
     def on_tick(self, target: TargetView, now: int, clock: float) -> list[Effect]:
         """Let time pass."""
         self.clock = clock
+        self.store.keeper.files.groups.expire(clock)
         effects = self.pump.on_tick(now, clock)
         for late in self.parking.expire(int(clock * _MS_PER_S)):
             effects.append(Reply(late.ticket, _not_here(late.key)))

@@ -2,7 +2,8 @@
 
 An answer to a fetch has a few MiB, a row group up to 64 MiB of them: without this, one that is
 read in eight answers would be decoded eight times. A group is kept only for a reader who was
-stopped in the middle of it, by an answer that is full, and is let go when he has come back.
+stopped in the middle of it, by an answer that is full, and is let go when he has come back, or
+has not for a while.
 """
 
 import threading
@@ -15,6 +16,7 @@ import pyarrow as pa
 # Of one shard, in Arrow buffers: two of the largest groups. More readers than that, each in the
 # middle of one at a time, decode theirs again.
 SIZE_MAX: Final = 128 * 1024 * 1024
+WAIT_SECONDS: Final = 5.0  # for a reader who may never come back
 
 Key = tuple[bytes, int, tuple[str, ...]]  # digest of the file, number of the group, columns
 
@@ -24,7 +26,10 @@ class Groups:
     """The newest ones. Any thread may use it: nobody changes the rows."""
 
     size: int = 0  # of all that is kept
-    _kept: OrderedDict[Key, list[pa.RecordBatch]] = field(default_factory=OrderedDict)
+    clock: float = 0.0  # as `expire` was told last
+    _kept: OrderedDict[Key, tuple[float, list[pa.RecordBatch]]] = field(
+        default_factory=OrderedDict
+    )  # each since when
     # A collector may end a reader, who keeps his rows then, within any of these calls.
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -37,10 +42,20 @@ class Groups:
         """Keep rows for the next answer, and let the oldest go."""
         with self._lock:
             self._pop(key)
-            self._kept[key] = rows
+            self._kept[key] = self.clock, rows
             self.size += _size(rows)
             while self.size > SIZE_MAX:
                 self._pop(next(iter(self._kept)))
+
+    def expire(self, clock: float) -> None:
+        """Let those go whose reader has not come back. `clock` is in seconds."""
+        with self._lock:
+            self.clock = clock
+            while self._kept:
+                key, (since, _) = next(iter(self._kept.items()))
+                if clock - since < WAIT_SECONDS:
+                    return
+                self._pop(key)
 
     def forget(self, file: bytes) -> None:
         """Let all groups of a file go, which has this digest."""
@@ -49,9 +64,11 @@ class Groups:
                 self._pop(key)
 
     def _pop(self, key: Key) -> list[pa.RecordBatch] | None:
-        rows = self._kept.pop(key, None)
-        if rows is not None:
-            self.size -= _size(rows)
+        found = self._kept.pop(key, None)
+        if found is None:
+            return None
+        _, rows = found
+        self.size -= _size(rows)
         return rows
 
 
