@@ -5,7 +5,9 @@ import pytest
 from tests.partition.shards import KEY, SCHEMA, WRITER, a_shard, layered, some_rows
 
 from headrace.errors import BadRequest, Behind, Expired
+from headrace.model.batch import decode
 from headrace.model.ids import Offset
+from headrace.model.schema import SYSTEM_FIELDS
 from headrace.partition.fetch import Fetched, Wanted, fetch
 from headrace.sim.shard import appending, trimming
 
@@ -28,6 +30,15 @@ def walk(shard, **options):
     return answers
 
 
+def values(part, columns):
+    """Read the rows of a part, without what the system adds to all of them."""
+    whole = pa.schema([*SYSTEM_FIELDS, *SCHEMA])
+    names = whole.names if columns is None else columns
+    schema = SCHEMA if part.is_entry else pa.schema([whole.field(name) for name in names])
+    rows = decode(part.body, schema, part.row_count)
+    return rows.select(columns or SCHEMA.names).to_pylist()
+
+
 @pytest.mark.parametrize("columns", [None, ("_offset", "id")])
 @pytest.mark.parametrize("size_max", [1, 700, 4_000, 1 << 20])
 def test_every_row_comes_once_and_no_answer_is_larger_than_asked(size_max, columns):
@@ -35,14 +46,19 @@ def test_every_row_comes_once_and_no_answer_is_larger_than_asked(size_max, colum
     shard = a_shard()
     layered(shard)
     offset = 0
+    found = []
     for answer in walk(shard, size_max=size_max, columns=columns):
         size = sum(len(part.body) for part in answer.parts)
         assert size <= size_max or len(answer.parts) == 1
         for part in answer.parts:
             assert part.first <= offset < part.first + part.row_count
+            found += values(part, columns)[offset - part.first :]
             offset = part.first + part.row_count
         assert answer.next == offset
     assert offset == 190
+    names = columns or SCHEMA.names
+    expected = some_rows(0, 190).append_column("_offset", pa.array(range(190)))
+    assert found == expected.select(names).to_pylist()
 
 
 def test_rows_that_were_sealed_together_leave_in_slices():
