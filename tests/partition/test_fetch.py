@@ -3,13 +3,14 @@
 import pyarrow as pa
 import pytest
 from tests.partition.shards import KEY, SCHEMA, WRITER, a_shard, layered, some_rows
+from xxhash import xxh3_128_digest
 
 from headrace.errors import BadRequest, Behind, Expired
 from headrace.model.batch import decode
 from headrace.model.ids import Offset
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.partition.fetch import Fetched, Wanted, fetch
-from headrace.sim.shard import appending, trimming
+from headrace.sim.shard import appending, publishing, staging, trimming
 
 
 def fetched(shard, start=0, end=None, size_max=4_000, columns=None) -> Fetched:
@@ -106,3 +107,18 @@ def test_an_entry_says_the_checksum_that_its_producer_gave_it():
     (part,) = fetched(shard).parts
     assert bytes(part.body) == bytes(proposal.body)
     assert part.checksum == shard.store.group.journal.read(shard.head).header.body_checksum
+
+
+@pytest.mark.parametrize("columns", [None, ("_offset", "id")])
+def test_every_part_says_the_checksum_of_its_bytes(columns):
+    """Segments, carry files, the journal, and rows that were staged."""
+    shard = a_shard()
+    layered(shard)
+    staged = shard.one(staging(KEY, some_rows(190, 5), b"another of tests", 1, (bytes(16), 0)))
+    shard.one(publishing(KEY, b"another of tests", 1, [staged.receipt]))
+    parts = [
+        part for answer in walk(shard, size_max=1, columns=columns) for part in answer.parts
+    ]
+    assert parts[-1].first + parts[-1].row_count == 195
+    for part in parts:
+        assert part.checksum == xxh3_128_digest(part.body)

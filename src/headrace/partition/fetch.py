@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
+from xxhash import xxh3_128_digest
 
 from headrace.errors import BadRequest, Behind, Corrupt, Expired
 from headrace.model import batch
@@ -33,7 +34,7 @@ class Part:
     timestamp: int  # of an entry; 0 otherwise
     schema_id: int
     body: Buffer
-    checksum: bytes = b""  # xxh3-128 of the body as it was appended; empty: not known
+    checksum: bytes  # xxh3-128 of the body; of one as it was appended, the producer's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ def _entry(reader: Reader, piece: Piece) -> Part:
     entry = reader.keeper.read(piece.op, reader.journal)
     header, body, checksum = entry.header, memoryview(entry.body), entry.header.body_checksum
     if header.operation == STAGE:  # its checksum covers more than the batch
-        body, checksum = body[STAGE_HEADER_SIZE:], b""
+        body = body[STAGE_HEADER_SIZE:]
+        checksum = xxh3_128_digest(body)
     return Part(
         True, piece.first, piece.row_count, piece.timestamp, header.schema_id, body, checksum
     )
@@ -143,8 +145,11 @@ def _encoded(
         wanted.key, offset, end, columns=wanted.columns, version=wanted.version
     ):
         for some in _slices(rows, limit):
+            if not answer.has_room(some.nbytes):  # before it is encoded for nobody
+                return added
             body = memoryview(batch.encode(some))
-            part = Part(False, offset, some.num_rows, 0, wanted.version, body)
+            checksum = xxh3_128_digest(body)
+            part = Part(False, offset, some.num_rows, 0, wanted.version, body, checksum)
             if not answer.add(part):
                 return added
             added.append(part)

@@ -155,7 +155,7 @@ class Piece:
     timestamp: int  # of the entry; 0 where rows bring their own
     schema_id: int
     size: int
-    checksum: bytes = b""  # xxh3-128 of the batch as its producer made it; empty: not known
+    checksum: bytes = b""  # xxh3-128 of these bytes, of an entry the producer's; empty: none
 
 
 @dataclass(frozen=True, slots=True)
