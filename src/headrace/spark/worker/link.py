@@ -22,8 +22,9 @@ from headrace.errors import (
     Unavailable,
     Unknown,
 )
+from headrace.spark.worker.sums import NEEDS_CRC, check
 from headrace.wire.address import Address, parse_addresses
-from headrace.wire.frame import Frame, FrameReader, check_body, decode_message, encode_frame
+from headrace.wire.frame import Frame, FrameReader, decode_message, encode_frame
 from headrace.wire.greeting import (
     VERSION,
     VERSION_MIN,
@@ -149,7 +150,7 @@ class Link:
     def _greet(self) -> None:
         deadline = time.monotonic() + CONNECT_SECONDS
         nonce = secrets.token_bytes(NONCE_SIZE)
-        hello = Hello(VERSION_MIN, VERSION, self._release, nonce)
+        hello = Hello(VERSION_MIN, VERSION, self._release, nonce, NEEDS_CRC)
         welcome, _ = self._exchange(hello, (), deadline)
         if not isinstance(welcome, Welcome):
             raise BadFrame(f"expected Welcome, found {type(welcome).__name__}")
@@ -181,9 +182,7 @@ class Link:
             connection.sendall(piece)
         frame = self._receive(connection, lambda: deadline - time.monotonic())
         reply = decode_message(frame)
-        if frame.body_crc is None:
-            raise BadFrame("a body came without its CRC-32")
-        check_body(frame)
+        check(frame, reply)
         if isinstance(reply, Failed):
             raise to_error(reply)
         if frame.id != request_id:

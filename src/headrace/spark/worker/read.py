@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace.errors import BadFrame, HeadraceError
 from headrace.model.place import Place, Shape, cut, read_entry
 from headrace.spark.worker.link import Link
+from headrace.spark.worker.sums import pieces_of
 from headrace.wire.reading import CursorStored, Fetch, Fetched, Piece, StoreCursor
 
 FETCH_SIZE: Final = 8 * 1024 * 1024  # of one answer
@@ -21,7 +22,6 @@ ROWS: Final = 10_000
 SIZE: Final = 16 * 1024 * 1024
 ALONE_SIZE: Final = 2 * 1024 * 1024  # one this large goes on its own: joining it would copy it
 INTRODUCE_SECONDS: Final = 5.0
-_ALIGNMENT: Final = 64  # of the pieces of a body
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,7 @@ def _entries(
             fetched, body = link.ask(request, Fetched)
             if not start < fetched.next <= span.end:
                 raise BadFrame(f"rows from {start} on were asked for, to {fetched.next} came")
-            view = memoryview(body)
-            for piece, data in _pieces(fetched.pieces, view):
+            for piece, data in pieces_of(fetched, body):
                 rows = _rows(span, piece, data, schemas, shape)
                 rows = cut(rows, piece.first, start, fetched.next)
                 if rows.num_rows:
@@ -127,16 +126,6 @@ def _asked_for(user: pa.Schema, shape: Shape) -> tuple[str, ...] | None:
     """Return which columns to ask for; None for all: a node sends entries as they are then."""
     names = shape.schema.names
     return None if names == Shape.of(user, None).schema.names else tuple(names)
-
-
-def _pieces(pieces: tuple[Piece, ...], body: memoryview) -> Iterator[tuple[Piece, memoryview]]:
-    position = 0
-    for piece in pieces:
-        data = body[position : position + piece.size]
-        if data.nbytes != piece.size:
-            raise BadFrame(f"{piece.size} bytes of rows were promised, {data.nbytes} came")
-        yield piece, data
-        position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT
 
 
 def _rows(
