@@ -11,7 +11,7 @@ from tests.spark.conftest import SCHEMA, rows
 
 import headrace
 from headrace.cli.chaos_proxy import Proxy
-from headrace.errors import ConnectionLost, Recreated, Unauthorized
+from headrace.errors import BadRequest, ConnectionLost, Recreated, Unauthorized
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.spark.launch import packed
 from headrace.spark.worker.link import Link, LogReplaced
@@ -66,6 +66,18 @@ def test_rows_of_an_older_schema_are_shown_in_the_newer(node, remote):
         {"id": 1, "note": None},
         {"id": 2, "note": "x"},
     ]
+
+
+def test_rows_of_a_newer_schema_than_the_frame_s_say_what_its_reader_can_do(node, remote):
+    topic = remote.create_topic("orders", {"id": "int32"})
+    topic.append([{"id": 1}])
+    view, older = topic.core.view, pa.schema([*SYSTEM_FIELDS, *topic.schema])
+    topic.evolve({"id": "int64", "note": "string"})
+    topic.append([{"id": 2, "note": "x"}])
+    given = {"version": view.version, "exact": older.serialize().to_pybytes()}
+    assert len(list(read(a_span(remote, topic, 0, 0, 1, node.address, **given)))) == 1
+    with pytest.raises(BadRequest, match=r"orders: rows from 1 on have .*: load it again"):
+        list(read(a_span(remote, topic, 0, 0, 2, node.address, **given)))
 
 
 @pytest.mark.parametrize("names", [None, ["id", "_offset"], ["name", "id"]])

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.errors import BadFrame, HeadraceError
+from headrace.errors import BadFrame, BadRequest, HeadraceError
 from headrace.model.place import Place, Shape, cut, read_entry
 from headrace.spark.worker.link import Link
 from headrace.spark.worker.sums import pieces_of
@@ -140,6 +140,12 @@ def _rows(
     schema = schemas.get(piece.schema_id)
     if schema is None:
         raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
+    if piece.schema_id > span.version:
+        raise BadRequest(
+            f"{span.topic}: rows from {piece.first} on have schema version {piece.schema_id}, "
+            f"which this frame with version {span.version} cannot show",
+            hint="The schema has changed since it was made: load it again",
+        )
     place = Place(span.partition, piece.first, piece.timestamp)
     return read_entry(data, schema, piece.row_count, place, shape)
 
