@@ -1,8 +1,8 @@
 """One connection to a node, for a task on an executor: it asks, and waits for the answer.
 
-Nothing here needs more than the standard library, so that an executor needs no more either. A
-lost connection is made anew and the question asked again, until the deadline: whoever asks must
-ask for something that may be asked twice.
+An executor needs nothing for it but the standard library and pyarrow. A lost connection is made
+anew and the question asked again, until the deadline: whoever asks must ask for something that
+may be asked twice.
 """
 
 import secrets
@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
+
+import pyarrow as pa
 
 from headrace.errors import (
     BadFrame,
@@ -24,7 +26,13 @@ from headrace.errors import (
 )
 from headrace.spark.worker.sums import NEEDS_CRC, check
 from headrace.wire.address import Address, parse_addresses
-from headrace.wire.frame import Frame, FrameReader, decode_message, encode_frame
+from headrace.wire.frame import (
+    BODY_SIZE_MAX,
+    Frame,
+    FrameReader,
+    decode_message,
+    encode_frame,
+)
 from headrace.wire.greeting import (
     VERSION,
     VERSION_MIN,
@@ -61,7 +69,7 @@ class Link:
         self._release = release
         self._cluster = cluster  # the id of the log that is meant; "" for whatever answers
         self._socket: socket.socket | None = None
-        self._reader = FrameReader()
+        self._reader = _reader()
         self._next_id = 1
         self._place = 0  # of the address that is tried next
         self.body_size_max = 0  # the node says it
@@ -131,7 +139,7 @@ class Link:
             address = self._addresses[self._place % len(self._addresses)]
             try:
                 self._socket = _connected(address)
-                self._reader = FrameReader()
+                self._reader = _reader()
                 self._greet()
             except OSError as error:
                 failure = ConnectionLost(f"no node answers at {address}: {error}")
@@ -197,6 +205,14 @@ class Link:
                 raise ConnectionLost("the node closed the connection")
             for frame in self._reader.received(count):
                 return frame
+
+
+def _reader() -> FrameReader:
+    """Return a reader whose bodies are not moved as they come, nor cleared before."""
+    return FrameReader(
+        reserved_size=BODY_SIZE_MAX,
+        reserve=lambda size: memoryview(pa.allocate_buffer(size)).cast("B"),
+    )
 
 
 def _connected(address: Address) -> socket.socket:
