@@ -1,17 +1,20 @@
 """Rows that a worker takes are those that were sent, with xxhash on the executor or without."""
 
+import pyarrow as pa
 import pytest
 from tests.spark.conftest import SCHEMA, rows
-from tests.spark.test_worker import a_span
+from tests.spark.test_worker import a_span, a_target
 from xxhash import xxh3_128_digest
 
 import headrace
-from headrace.errors import BadFrame
+from headrace.errors import BadFrame, HeadraceError
 from headrace.spark.worker import link, sums
 from headrace.spark.worker.read import read
+from headrace.spark.worker.write import Deed, stage_all
 from headrace.wire.frame import Frame, FrameReader, decode_message, encode_frame
 from headrace.wire.greeting import Pong
 from headrace.wire.reading import Fetched, Piece
+from headrace.wire.writing import Stage
 
 ONE, TWO = b"a" * 100, b"b" * 64
 SUM_OF_ONE, SUM_OF_TWO = xxh3_128_digest(ONE), xxh3_128_digest(TWO)
@@ -95,3 +98,29 @@ def test_a_node_computes_a_crc_of_rows_only_for_who_needs_it(node, monkeypatch, 
         span = a_span(log, topic, 0, 0, 50, node.address)
     assert sum(each.num_rows for each in read(span)) == 50
     assert [crc is None for crc in came] == [has_xxhash]
+
+
+@pytest.mark.parametrize("has_xxhash", [True, False])
+def test_staged_rows_have_one_checksum_which_the_node_compares(node, monkeypatch, has_xxhash):
+    sent = []
+
+    def encode(message, request_id, body=(), deadline_ms=0, *, has_crc=True):
+        if isinstance(message, Stage):
+            sent.append((message.checksum, has_crc))
+        return encode_frame(message, request_id, body, deadline_ms, has_crc=has_crc)
+
+    monkeypatch.setattr(link, "encode_frame", encode)
+    if not has_xxhash:
+        monkeypatch.setattr(sums, "_digest", None)
+    with headrace.connect(node.address) as log:
+        topic = log.create_topic("orders", SCHEMA)
+        batch = pa.RecordBatch.from_pylist(rows(0, 100), topic.schema)
+        target = a_target(topic, node.address)
+        (receipt,) = stage_all(target, Deed("job", 1), [batch], 0)
+        assert receipt.row_count == 100
+        ((checksum, has_crc),) = sent
+        assert (len(checksum), has_crc) == ((16, False) if has_xxhash else (0, True))
+        if has_xxhash:
+            monkeypatch.setattr(sums, "_digest", lambda body: xxh3_128_digest(b"others"))
+            with pytest.raises(HeadraceError, match="the body's checksum is"):
+                stage_all(target, Deed("job", 2), [batch], 0)

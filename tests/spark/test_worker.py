@@ -178,18 +178,22 @@ def test_batches_are_put_together_and_cut():
     assert found[1].column(0).buffers()[2].address == wide.column(0).buffers()[2].address
 
 
-def test_a_task_that_runs_twice_makes_other_stages(node, remote):
-    topic = remote.create_topic("orders", SCHEMA, partitions=2, key="id")
+def a_target(topic, address, key=None):
     view = topic.core.view
-    target = Target(
-        where=Where(node.address, None, "test", ""),
+    return Target(
+        where=Where(address, None, "test", ""),
         topic=topic.name,
         created=topic.created,
         partitions=tuple((each.namespace, each.created) for each in view.info.partitions),
         version=view.version,
         schema=topic.schema.serialize().to_pybytes(),
-        key="id",
+        key=key,
     )
+
+
+def test_a_task_that_runs_twice_makes_other_stages(node, remote):
+    topic = remote.create_topic("orders", SCHEMA, partitions=2, key="id")
+    target = a_target(topic, node.address, "id")
     batch = pa.RecordBatch.from_pylist(rows(0, 100), topic.schema)
     one = stage_all(target, Deed("job", 1), [batch], 0)
     two = stage_all(target, Deed("job", 1), [batch], 0)

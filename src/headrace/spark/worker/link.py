@@ -46,6 +46,7 @@ from headrace.wire.messages import Message, Reply
 from headrace.wire.msgpack import Buffer
 from headrace.wire.proof import NONCE_SIZE, client_mac, matches, node_mac
 from headrace.wire.refusals import to_error
+from headrace.wire.writing import Stage
 
 CONNECT_SECONDS: Final = 5.0  # of one try; another address may be better
 ASK_SECONDS: Final = 120.0  # of one question, tries and waits included: a node may restart
@@ -186,7 +187,9 @@ class Link:
         request_id, self._next_id = self._next_id, self._next_id + 1
         left = max(deadline - time.monotonic(), 0.001)
         connection.settimeout(left)
-        for piece in encode_frame(message, request_id, body, int(left * 1_000)):
+        has_crc = not (isinstance(message, Stage) and message.checksum)
+        deadline_ms = int(left * 1_000)
+        for piece in encode_frame(message, request_id, body, deadline_ms, has_crc=has_crc):
             connection.sendall(piece)
         frame = self._receive(connection, lambda: deadline - time.monotonic())
         reply = decode_message(frame)

@@ -1,4 +1,4 @@
-"""Checking rows that came from a node: by xxh3-128 where there is xxhash, else by CRC-32.
+"""Checksums of rows that go and come: xxh3-128 where there is xxhash, else CRC-32.
 
 An executor needs no xxhash. Where it is installed, a node is told so, and sends rows with the
 checksums that their producers made: neither side computes a CRC-32 then, which takes six times
@@ -27,6 +27,11 @@ def _xxh3_128() -> Callable[[Buffer], bytes] | None:
 
 _digest: Final = _xxh3_128()
 NEEDS_CRC: Final = _digest is None  # what Hello says of us
+
+
+def checksum_of(body: Buffer) -> bytes:
+    """Return the xxh3-128 of rows that are to be sent; empty: their frame needs a CRC-32."""
+    return b"" if _digest is None else _digest(body)
 
 
 def check(frame: Frame, message: Message) -> None:

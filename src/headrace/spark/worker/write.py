@@ -18,6 +18,7 @@ from headrace.model.schema import conform
 from headrace.model.split import bodies_of, by_key, gathered
 from headrace.spark.worker.link import Link
 from headrace.spark.worker.read import Where
+from headrace.spark.worker.sums import checksum_of
 from headrace.wire.writers import STAGE_ID_SIZE, SUPERSEDED, writer_of
 from headrace.wire.writing import Receipt, Stage, Staged
 
@@ -107,7 +108,7 @@ def _put(
             row_count=row_count,
             stage_id=stage.stage_id,
             number=stage.number,
-            checksum=b"",  # the frame has a CRC-32
+            checksum=checksum_of(body),
         )
         staged, _ = link.ask(request, Staged, (body,))
         stage.receipt = staged.receipt
