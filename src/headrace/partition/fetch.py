@@ -147,7 +147,7 @@ def _encoded(
         for some in _slices(rows, limit):
             if not answer.has_room(some.nbytes):  # before it is encoded for nobody
                 return added
-            body = memoryview(batch.encode(some))
+            body = memoryview(batch.encode_for_reader(some))
             checksum = xxh3_128_digest(body)
             part = Part(False, offset, some.num_rows, 0, wanted.version, body, checksum)
             if not answer.add(part):

@@ -47,10 +47,11 @@ class ReadStream:
     closed: bool = False
     _position: int = 0
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1) -> Buffer:
         """Return the next `size` bytes, fewer only where the file ends; all that is left."""
         if size < 0:
             size = max(0, self.storage.size() - self._position)
+        data: Buffer
         if self.sums is None:
             data = self.storage.read(self._position, size)
         else:
@@ -90,7 +91,7 @@ class ReadStream:
     def close(self) -> None:
         self.closed = True
 
-    def _checked(self, position: int, size: int, sums: Sums) -> bytes:
+    def _checked(self, position: int, size: int, sums: Sums) -> Buffer:
         end = min(position + size, sums.size)
         if position >= end:
             return b""
@@ -100,7 +101,7 @@ class ReadStream:
         if _block_sums(data, sums.block_size) != sums.blocks[first : last + 1]:
             flaw = f"bytes {start} to {start + len(data)} are not what they were"
             raise OSError(errno.EIO, flaw, self.storage.path)
-        return data[position - start : end - start]
+        return memoryview(data)[position - start : end - start]
 
 
 @dataclass(slots=True, eq=False)
