@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from headrace.cli.chaos_proxy import Proxy
 from headrace.errors import BadRequest, ConnectionLost, Recreated, Unauthorized
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.spark.launch import packed
+from headrace.spark.worker import read as read_module
 from headrace.spark.worker.link import Link, LogReplaced
 from headrace.spark.worker.read import ROWS, Span, Where, gathered, read
 from headrace.spark.worker.write import Deed, Target, stage_all
@@ -97,6 +99,44 @@ def test_rows_of_the_tail_come_as_they_were_appended_if_all_columns_are_wanted(
     assert table.schema.equals(exact)
     (fetched,) = [each.answer for each in proxy.asked if isinstance(each.request, Fetch)]
     assert {piece.is_entry for piece in fetched.pieces} == {names is None}
+
+
+def test_the_next_answer_is_asked_for_before_the_rows_of_this_one_are_taken(
+    node, remote, monkeypatch
+):
+    monkeypatch.setattr(read_module, "FETCH_SIZE", 1)  # one entry at a time
+    monkeypatch.setattr(read_module, "ROWS", 50)
+    topic = remote.create_topic("orders", SCHEMA)
+    for start in range(0, 200, 50):
+        topic.append(rows(start, start + 50))
+    with Proxy(node.address, kept=(Fetch,)) as proxy:
+        taken = read(a_span(remote, topic, 0, 0, 200, proxy.address))
+        found = [next(taken)]
+        end = time.monotonic() + 10
+        while len(proxy.asked) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        # To know that the first batch is full, the second was taken: the third is on its way.
+        assert [each.request.start for each in proxy.asked] == [0, 50, 100]
+        found += taken
+        assert [each.request.start for each in proxy.asked] == [0, 50, 100, 150]
+    assert pa.Table.from_batches(found)["id"].to_pylist() == list(range(200))
+
+
+def test_what_was_asked_ahead_is_asked_again_if_it_is_lost_and_left_if_it_is_not_wanted(
+    node, remote
+):
+    topic = remote.create_topic("orders", SCHEMA)
+    other = remote.create_topic("others", SCHEMA)
+    topic.append(rows(0, 10))
+    question, another = (GetBounds((each.core.view.partition(0),)) for each in (topic, other))
+    with Proxy(node.address) as proxy, Link(proxy.address, None, "test") as link:
+        link.ask_ahead(question)  # there is no connection yet
+        assert link.ask(question, Bounds)[0].bounds[0].end == 10
+        link.ask_ahead(question)
+        assert link.ask(another, Bounds)[0].bounds[0].end == 0
+        link.ask_ahead(question)
+        proxy.asked[-1].line.cut()
+        assert link.ask(question, Bounds)[0].bounds[0].end == 10
 
 
 def test_a_node_that_restarts_is_waited_for(tmp_path):

@@ -72,6 +72,7 @@ class Link:
         self._socket: socket.socket | None = None
         self._reader = _reader()
         self._next_id = 1
+        self._ahead: tuple[Message, int] | None = None  # a request that was sent, and its id
         self._place = 0  # of the address that is tried next
         self.body_size_max = 0  # the node says it
 
@@ -91,6 +92,22 @@ class Link:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        self._ahead = None
+
+    def ask_ahead(self, request: Message, *, seconds: float = ASK_SECONDS) -> None:
+        """Let the node begin with what is asked for next, while the caller does other work.
+
+        The next `ask` takes the answer. If that is lost, or asks for something else, this was
+        for nothing.
+        """
+        if self._socket is None or self._ahead is not None:
+            return
+        try:
+            request_id = self._send(self._socket, request, (), time.monotonic() + seconds)
+        except OSError:
+            self.close()
+        else:
+            self._ahead = request, request_id
 
     def ask(
         self,
@@ -123,6 +140,8 @@ class Link:
     def _ask(
         self, request: Message, body: Sequence[Buffer], deadline: float
     ) -> tuple[Reply, Buffer]:
+        if self._ahead is not None and self._ahead[0] != request:
+            self.close()  # its answer would come first
         if self._socket is None:
             self._connect()
         try:
@@ -184,13 +203,10 @@ class Link:
     ) -> tuple[Reply, Buffer]:
         connection = self._socket
         assert connection is not None
-        request_id, self._next_id = self._next_id, self._next_id + 1
-        left = max(deadline - time.monotonic(), 0.001)
-        connection.settimeout(left)
-        has_crc = not (isinstance(message, Stage) and message.checksum)
-        deadline_ms = int(left * 1_000)
-        for piece in encode_frame(message, request_id, body, deadline_ms, has_crc=has_crc):
-            connection.sendall(piece)
+        if self._ahead is None:
+            request_id = self._send(connection, message, body, deadline)
+        else:
+            (_, request_id), self._ahead = self._ahead, None
         frame = self._receive(connection, lambda: deadline - time.monotonic())
         reply = decode_message(frame)
         check(frame, reply)
@@ -199,6 +215,23 @@ class Link:
         if frame.id != request_id:
             raise BadFrame(f"an answer to request {frame.id}, not to {request_id}")
         return reply, frame.body  # type: ignore[return-value]  # `ask` looks at its type
+
+    def _send(
+        self,
+        connection: socket.socket,
+        message: Message,
+        body: Sequence[Buffer],
+        deadline: float,
+    ) -> int:
+        """Send a request, and return its id."""
+        request_id, self._next_id = self._next_id, self._next_id + 1
+        left = max(deadline - time.monotonic(), 0.001)
+        connection.settimeout(left)
+        has_crc = not (isinstance(message, Stage) and message.checksum)
+        deadline_ms = int(left * 1_000)
+        for piece in encode_frame(message, request_id, body, deadline_ms, has_crc=has_crc):
+            connection.sendall(piece)
+        return request_id
 
     def _receive(self, connection: socket.socket, left: Callable[[], float]) -> Frame:
         while True:

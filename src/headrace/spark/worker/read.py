@@ -99,19 +99,11 @@ def _entries(
     start, columns = span.start, _asked_for(schemas[span.version], shape)
     with span.where.link() as link:
         while start < span.end:
-            request = Fetch(
-                namespace=span.namespace,
-                created=span.created,
-                start=start,
-                end=span.end,
-                size_max=FETCH_SIZE,
-                wait_ms=0,
-                columns=columns,
-                version=span.version,
-            )
-            fetched, body = link.ask(request, Fetched)
+            fetched, body = link.ask(_request(span, start, columns), Fetched)
             if not start < fetched.next <= span.end:
                 raise BadFrame(f"rows from {start} on were asked for, to {fetched.next} came")
+            if fetched.next < span.end:
+                link.ask_ahead(_request(span, fetched.next, columns))
             for piece, data in pieces_of(fetched, body):
                 rows = _rows(span, piece, data, schemas, shape)
                 rows = cut(rows, piece.first, start, fetched.next)
@@ -120,6 +112,19 @@ def _entries(
                 start += rows.num_rows
             if start != fetched.next:
                 raise BadFrame(f"rows to {fetched.next} were promised, to {start} came")
+
+
+def _request(span: Span, start: int, columns: tuple[str, ...] | None) -> Fetch:
+    return Fetch(
+        namespace=span.namespace,
+        created=span.created,
+        start=start,
+        end=span.end,
+        size_max=FETCH_SIZE,
+        wait_ms=0,
+        columns=columns,
+        version=span.version,
+    )
 
 
 def _asked_for(user: pa.Schema, shape: Shape) -> tuple[str, ...] | None:
