@@ -16,6 +16,7 @@ from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, ids, run
 
 import headrace
+from headrace.cli import chaos_driver
 from headrace.cli.chaos_check import Checked, check, table_rows
 from headrace.cli.chaos_names import LOCAL, ON_CLUSTER, Point, plan, point_named
 from headrace.cli.chaos_process import holder_of, kill
@@ -23,6 +24,7 @@ from headrace.cli.chaos_proxy import Proxy
 from headrace.cli.chaos_run import Report, Run
 from headrace.cli.chaos_strikes import Strike
 from headrace.cli.demo_check import Claim, Told
+from headrace.errors import Unavailable
 from headrace.sim.mutants import Mutant
 from headrace.spark.plan import Backlog
 from headrace.spark.record import Record
@@ -51,6 +53,13 @@ def test_every_row_is_there_once_whoever_is_killed(tmp_path):
     (only,) = told["runs"]
     assert only["acknowledged"] == only["in_table"] == only["in_copy"] > 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_driver_that_does_not_get_warm_says_so_and_is_not_struck(spark, monkeypatch):
+    monkeypatch.setattr(chaos_driver, "WARM_SECONDS", 0.001)
+    with pytest.raises(Unavailable, match="did not end a first batch"):
+        chaos_driver.warm_up(spark)
+    assert not spark.streams.active
 
 
 class TestPlan:

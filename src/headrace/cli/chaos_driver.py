@@ -31,7 +31,7 @@ from pyspark.errors import PySparkException
 
 from headrace.cli.chaos_plants import planted, sink_of
 from headrace.cli.demo_driver import say
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Unavailable
 from headrace.spark import session
 from headrace.spark.definition import load
 from headrace.spark.pipeline import Pipeline, opened
@@ -248,7 +248,10 @@ def warm_up(spark: "SparkSession") -> None:
     """Have Spark load what a job needs: Python workers, and a streaming query."""
     spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2).load()
-    rows.writeStream.format("noop").trigger(once=True).start().awaitTermination(WARM_SECONDS)
+    query = rows.writeStream.format("noop").trigger(once=True).start()
+    if not query.awaitTermination(WARM_SECONDS):
+        query.stop()
+        raise Unavailable(f"Spark did not end a first batch in {WARM_SECONDS} s")
 
 
 def main(text: str) -> None:
