@@ -175,6 +175,28 @@ def test_sql_that_does_not_fit_is_a_flaw_of_its_setting(spark, tmp_path, topic, 
     assert not (tmp_path / "table").exists()
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("interval '1' day", "interval day"),
+        ("interval '1' month", "interval month"),
+        ("struct(interval '1' day as one)", "struct<one:interval day>"),
+        ("time '12:00:00'", "time(6)"),
+    ],
+)
+def test_a_type_that_delta_does_not_have_is_named_before_anything_is_made(
+    spark, tmp_path, topic, value, kind
+):
+    definition = a_definition(tmp_path, sql=f"select *, {value} as since from source")
+    with opened(spark, definition) as pipeline:
+        for act in (pipeline.check, pipeline.round):
+            with pytest.raises(BadConfig) as caught:
+                act()
+            assert f"column since is {kind}, which no Delta table has" in str(caught.value)
+            assert caught.value.hint
+    assert not Path(definition.table).exists()
+
+
 def test_a_transform_that_fails_in_a_task_is_told_by_its_own_error(spark, tmp_path, topic):
     topic.append(rows(0, 5))
     (tmp_path / "clean.py").write_text(UDF, encoding="utf-8")

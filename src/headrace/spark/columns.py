@@ -6,7 +6,11 @@ matter. A column that is never null fits one that may be, and not the other way 
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
+from headrace.errors import BadConfig
 from headrace.spark.desk import SchemaChanged
 
 
@@ -28,6 +32,37 @@ def new_columns(table: DeltaTable, schema: pa.Schema) -> pa.Schema:
     return pa.schema(
         [field.with_nullable(True) for field in schema if field.name not in have.names]
     )
+
+
+def file_columns(frame: StructType, key: str) -> pa.Schema:
+    """Return the columns of the files that a frame becomes.
+
+    BadConfig names one of a type that no Delta table has, as a flaw of the setting `key`.
+    """
+    for field in frame:
+        if not _is_known(field):
+            raise BadConfig(
+                key,
+                f"column {field.name} is {field.dataType.simpleString()}, "
+                "which no Delta table has",
+                hint="Have it made a number or a string, or leave it out",
+            )
+    return loosened(to_arrow_schema(frame, timezone="UTC"))
+
+
+def _is_known(field: StructField) -> bool:
+    try:
+        found = to_arrow_schema(StructType([field]), timezone="UTC")
+    except PySparkException:  # not even Arrow has it
+        return False
+    return not any(_is_strange(each.type) for each in found)
+
+
+def _is_strange(kind: pa.DataType) -> bool:
+    """Tell of a type that Spark gives whether Delta has none like it, inside it, too."""
+    if inner := _inner(kind):
+        return any(_is_strange(field.type) for field in inner)
+    return bool(pa.types.is_duration(kind) or pa.types.is_time(kind))
 
 
 def loosened(schema: pa.Schema) -> pa.Schema:

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.errors import BadConfig, BadRequest, HeadraceError
-from headrace.spark.columns import loosened, new_columns
+from headrace.spark.columns import file_columns, new_columns
 from headrace.spark.compaction import FILES_MIN, compact
 from headrace.spark.definition import SOURCE, Definition
 from headrace.spark.desk import Desk, SchemaChanged
@@ -206,7 +205,7 @@ class Pipeline:
                 f"it makes {', '.join(twice)} more than once",
                 hint="A table tells its columns apart by their letters alone, not by case",
             )
-        return _columns(frame)
+        return self._columns(frame)
 
     def check(self) -> pa.Schema:
         """Return the columns of the table; raise what would stop a run. Nothing is changed."""
@@ -216,6 +215,9 @@ class Pipeline:
             new_columns(record.table, schema)
             self._choose(record)
         return schema
+
+    def _columns(self, frame: "DataFrame") -> pa.Schema:
+        return file_columns(frame.schema, self.definition.transform_key)
 
     def _look(self) -> Record | None:
         """Return what the table says, which fits the rows then. None: another changes it."""
@@ -255,7 +257,7 @@ class Pipeline:
 
     def _write(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
         frame = self.rows(starts, ends)
-        schema = _columns(frame)
+        schema = self._columns(frame)
         if not schema.equals(self.seen):
             raise SchemaChanged(
                 f"the columns of {self.desk.topic.name} changed during a round",
@@ -306,11 +308,6 @@ def _transform(spark: "SparkSession", definition: Definition) -> Transform:
         return spark.sql(definition.sql)
 
     return by_sql
-
-
-def _columns(frame: "DataFrame") -> pa.Schema:
-    """Return the columns of the files that a frame becomes."""
-    return loosened(to_arrow_schema(frame.schema, timezone="UTC"))
 
 
 def _json(places: Mapping[int, int]) -> str:
