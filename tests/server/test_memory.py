@@ -1,9 +1,12 @@
 """A node's process keeps the memory of bodies that it frees, until it has nothing to do."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from headrace.cli.main import KEEP_ARROW_MEMORY
 
 # Counts the pages that come anew while buffers of 4 MiB come and go in a thread.
 SCRIPT = """
@@ -67,3 +70,38 @@ def test_memory_goes_back_when_nothing_happens():
         pytest.skip("this C library has no mallopt")
     busy, idle = map(int, told.split())
     assert idle < busy - 80
+
+
+# Has Arrow's memory come and go, and waits; prints it while busy, after a while, and idle.
+ARROW = """
+import asyncio, time
+import pyarrow as pa
+from headrace.server.memory import give_back_when_idle
+from headrace.server.traffic import Traffic
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
+def use():
+    held = [memoryview(pa.allocate_buffer(48 << 20)).cast("B") for _ in range(3)]
+    for each in held:
+        each[::4096] = bytes(len(each) // 4096)
+async def main():
+    traffic = Traffic(bytes_in=1)
+    tidying = asyncio.create_task(give_back_when_idle(traffic))
+    use()
+    for _ in range(8):
+        await asyncio.sleep(0.25)
+        traffic.bytes_in += 1
+    pa.allocate_buffer(48 << 20)
+    kept = resident()
+    await asyncio.sleep(3)
+    print(kept, resident())
+asyncio.run(main())
+"""
+
+
+def test_arrow_keeps_its_memory_while_there_is_something_to_do():
+    given = {**os.environ, **dict([KEEP_ARROW_MEMORY])}
+    command = [sys.executable, "-c", ARROW]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=given)
+    kept, idle = map(int, ended.stdout.split())
+    assert idle < kept - 100

@@ -17,6 +17,8 @@ from headrace.cli.exits import Exit, exit_code
 from headrace.cli.output import STANDARD_OUTPUT, PipeClosed
 from headrace.errors import HeadraceError, StorageFailed
 
+# Freed memory is kept for this many milliseconds, of large buffers for ten times as many.
+KEEP_ARROW_MEMORY: Final = ("MIMALLOC_PURGE_DELAY", "5000")
 VERDICTS: Final = frozenset(
     {"bench", "chaos", "demo", "doctor", "inspect", "prove", "sim"}
 )  # 0: it holds
@@ -82,6 +84,8 @@ def made(word: str = "") -> typer.Typer:
 def _loaded(word: str) -> Sequence[Command]:
     match word:
         case "serve":
+            # Arrow's allocator reads it when it is loaded: `server/memory.py` says why.
+            os.environ.setdefault(*KEEP_ARROW_MEMORY)
             from headrace.cli import serve
 
             return (serve,)

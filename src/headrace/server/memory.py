@@ -1,8 +1,9 @@
 """How the process of a node keeps memory, and looks for what it can free.
 
 The buffers of bodies come and go by the megabyte. Left alone, glibc gives each back to the
-kernel, which must clear its pages before they come again: half of what a body costs. A node
-gives it back when nothing has come or gone for a second.
+kernel, which must clear its pages before they come again: half of what a body costs. So does
+Arrow, after a moment, with the rows of segments; `headrace serve` has it wait. A node gives
+memory back when nothing has come or gone for a second.
 
 Requests leave hardly a cycle behind, and what the modules hold is there for good: Python need
 not look through all of it every few hundred requests.
@@ -12,6 +13,8 @@ import asyncio
 import ctypes
 import gc
 from typing import Final
+
+import pyarrow as pa
 
 from headrace.server.traffic import Traffic
 
@@ -40,15 +43,16 @@ def keep_freed_memory() -> bool:
 
 async def give_back_when_idle(traffic: Traffic) -> None:
     """Give freed memory back when the node has had nothing to do for a while. Never ends."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)
     seen, is_given_back = 0, False
-    while trim is not None:
+    while True:
         await asyncio.sleep(_LOOK_EVERY)
         found = traffic.bytes_in + traffic.bytes_out
         if found != seen:
             seen, is_given_back = found, False
         elif not is_given_back:
             is_given_back = True
+            pa.default_memory_pool().release_unused()
             trim(0)
 
 
