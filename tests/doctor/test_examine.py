@@ -85,7 +85,13 @@ def test_a_sight_cannot_write(log):
     file = room.open("cluster.toml")
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.write(0, [b"x"])
-    for act in (room.create, room.unlink, room.make_child, lambda name: room.rename(name, "b")):
+    for act in (
+        room.create,
+        room.unlink,
+        lambda name: room.child(name, make=True),
+        lambda name: room.rename(name, "b"),
+        lambda name: room.link(name, "b", room),
+    ):
         with pytest.raises(OSError, match="Read-only"):
             act("cluster.toml")
     assert (log / "cluster.toml").exists()

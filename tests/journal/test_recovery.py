@@ -567,8 +567,8 @@ class TestSizesThatLie:
     def test_no_group_is_made_where_one_must_be(self):
         disk = MemoryDisk()
         for name in ("journal", "snapshots", "quarantine"):
-            disk.root.make_child(name)
-        disk.root.child("journal").make_child("spare")
+            disk.root.child(name, make=True)
+        disk.root.child("journal").child("spare", make=True)
         with pytest.raises(MissingFile, match="no group here"):
             a_group(disk, create=False)
         assert disk.files() == []

@@ -375,7 +375,7 @@ class TestRot:
         assert found == Flaw("carry file is missing", NAME, "nothing")
 
     def test_a_name_that_is_no_file_is_a_flaw(self, directory):
-        directory.make_child(NAME)
+        directory.child(NAME, make=True)
         found = open_carry(directory, SOLO, SEAL)
         assert isinstance(found, Flaw)
         assert found.what == "carry file cannot be opened"

@@ -18,7 +18,7 @@ def a_tapped(root, **tap):
 
 def test_every_effect_is_told_before_it_happens():
     directory, told = a_tapped(MemoryDisk().root)
-    child = directory.make_child("d")
+    child = directory.child("d", make=True)
     file = child.create("a")
     file.append([b"12"])
     file.write(0, [b"3"])

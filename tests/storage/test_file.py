@@ -158,14 +158,14 @@ def test_modes_do_not_depend_on_the_umask(tmp_path, umask, mask):
     umask(mask)
     with FileDirectory.open_root(str(tmp_path / "data"), create=True) as data:
         data.create("a")
-        data.make_child("d")
+        data.child("d", make=True)
         assert mode_of(data.path) == 0o700
         assert mode_of(f"{data.path}/a") == 0o600
         assert mode_of(f"{data.path}/d") == 0o700
 
 
 def test_descriptors_are_not_inherited(data):
-    with data.create("a") as file, data.make_child("d") as child:
+    with data.create("a") as file, data.child("d", make=True) as child:
         for opened in (data, file, child):
             assert not os.get_inheritable(opened._descriptor)
 
@@ -195,7 +195,7 @@ def test_a_linked_directory_is_refused_as_child_and_as_root(data, tmp_path):
     (tmp_path / "data" / "link").symlink_to(tmp_path / "target")
     for act in (
         lambda: data.child("link"),
-        lambda: data.make_child("link"),
+        lambda: data.child("link", make=True),
         lambda: FileDirectory.open_root(f"{data.path}/link", create=True),
     ):
         with pytest.raises(NotADirectoryError, match="data/link"):
@@ -260,7 +260,7 @@ def test_every_error_names_its_file(data, monkeypatch):
 
 
 def test_a_failed_rename_names_both_paths(data):
-    child = data.make_child("d")
+    child = data.child("d", make=True)
     with pytest.raises(FileNotFoundError) as caught:
         data.rename("a", "b", child)
     assert caught.value.filename == f"{data.path}/a"
@@ -272,7 +272,7 @@ def test_forgotten_handles_give_their_descriptors_back(data):
     before = open_descriptors()
     for number in range(10):
         data.create(f"{number}")
-        data.make_child("d").names()
+        data.child("d", make=True).names()
     gc.collect()
     assert open_descriptors() == before
 

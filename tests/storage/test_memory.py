@@ -100,25 +100,19 @@ class TestLostSync:
 def perform(disk, kind):
     """Do one thing of each kind on a disk with files a and b and a child d."""
     root = disk.root
-    match kind:
-        case "create":
-            root.create("new")
-        case "write":
-            root.open("a").write(1, [b"XY", b"Z"])
-        case "append":
-            root.open("a").append([b"XY", b"Z"])
-        case "truncate":
-            root.open("a").truncate(1)
-        case "sync":
-            root.open("a").sync()
-        case "rename":
-            root.rename("a", "b")
-        case "unlink":
-            root.unlink("a")
-        case "sync-dir":
-            root.sync()
-        case "make-child":
-            root.make_child("child")
+    acts = {
+        "create": lambda: root.create("new"),
+        "write": lambda: root.open("a").write(1, [b"XY", b"Z"]),
+        "append": lambda: root.open("a").append([b"XY", b"Z"]),
+        "truncate": lambda: root.open("a").truncate(1),
+        "sync": lambda: root.open("a").sync(),
+        "rename": lambda: root.rename("a", "b"),
+        "link": lambda: root.link("a", "new", root),
+        "unlink": lambda: root.unlink("a"),
+        "sync-dir": root.sync,
+        "make-child": lambda: root.child("child", make=True),
+    }
+    acts[kind]()
 
 
 def a_busy_disk():
@@ -185,12 +179,12 @@ def test_effects_tell_path_and_size():
     disk = a_disk(a=b"")
     seen = []
     disk.hook = seen.append
-    file = disk.root.make_child("d").create("f")
+    file = disk.root.child("d", make=True).create("f")
     file.append([b"12", b"345"])
     file.truncate(4)
     disk.root.rename("a", "g", disk.root.child("d"))
     disk.root.sync()
-    disk.root.make_child("d")
+    disk.root.child("d", make=True)
     assert seen == [
         Effect(1, "make-child", "d", 0),
         Effect(2, "create", "d/f", 0),
@@ -254,7 +248,7 @@ def test_after_a_crash_every_call_crashes_but_close_is_quiet():
         root.names,
         root.sync,
         lambda: root.child("d"),
-        lambda: root.make_child("d"),
+        lambda: root.child("d", make=True),
         lambda: disk.root.open("a"),
     ):
         with pytest.raises(Crashed):

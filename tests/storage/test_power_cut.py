@@ -41,7 +41,7 @@ def test_a_cut_with_everything_kept_leaves_what_was_seen():
     disk = a_disk(a=b"old", b=b"gone")
     disk.root.open("a").append([b" and new"])
     disk.root.unlink("b")
-    disk.root.make_child("d").create("c").append([b"c"])
+    disk.root.child("d", make=True).create("c").append([b"c"])
     assert shown(disk.power_cut(all_of(disk))) == {"a": b"old and new", "d/c": b"c"}
 
 
@@ -71,7 +71,7 @@ def test_kept_data_without_its_name_is_gone():
 
 def test_a_new_child_is_gone_until_its_parent_is_synced():
     disk = MemoryDisk()
-    child = disk.root.make_child("d")
+    child = disk.root.child("d", make=True)
     file = child.create("a")
     file.append([b"data"])
     file.sync()
@@ -101,12 +101,24 @@ def test_a_rename_has_four_outcomes(kept, left):
 
 def test_a_rename_into_another_directory_needs_both_synced():
     disk = a_disk(a=b"data")
-    child = disk.root.make_child("d")
+    child = disk.root.child("d", make=True)
     disk.root.sync()
     disk.root.rename("a", "b", child)
     disk.root.sync()
     assert shown(disk.power_cut()) == {}
     child.sync()
+    assert shown(disk.power_cut()) == {"d/b": b"data"}
+
+
+def test_a_link_is_gone_until_its_directory_is_synced():
+    disk = a_disk(a=b"data")
+    child = disk.root.child("d", make=True)
+    disk.root.sync()
+    disk.root.link("a", "b", child)
+    assert shown(disk.power_cut()) == {"a": b"data"}
+    child.sync()
+    disk.root.unlink("a")
+    disk.root.sync()
     assert shown(disk.power_cut()) == {"d/b": b"data"}
 
 
@@ -189,7 +201,7 @@ def test_a_name_made_anew_may_show_the_old_file():
 def test_pending_changes_are_told_in_order_with_places_and_sectors():
     disk = a_disk(a=b"")
     file = disk.root.open("a")
-    child = disk.root.make_child("d")
+    child = disk.root.child("d", make=True)
     file.write(500, [b"x" * 10, b"y" * 10])
     child.create("b")
     file.append([b"z"])
@@ -206,7 +218,7 @@ def test_pending_changes_are_told_in_order_with_places_and_sectors():
 def test_a_renamed_file_is_told_under_the_name_it_has_now():
     disk = MemoryDisk()
     disk.root.create("a.tmp").append([b"x"])
-    disk.root.rename("a.tmp", "b", disk.root.make_child("d"))
+    disk.root.rename("a.tmp", "b", disk.root.child("d", make=True))
     assert [c.path for c in disk.pending() if c.kind == "write"] == ["d/b"]
 
 
@@ -268,7 +280,7 @@ def sync_all(directory):
 @given(st.lists(STEPS, max_size=20), st.lists(STEPS, max_size=20))
 def test_after_any_steps_none_kept_is_what_was_synced_and_all_kept_what_was_seen(first, then):
     disk = MemoryDisk()
-    child = disk.root.make_child("d")
+    child = disk.root.child("d", make=True)
     disk.root.sync()
     for step in first:
         take(child, step)

@@ -11,7 +11,7 @@ from headrace.storage.quarantine import set_aside
 
 def a_place():
     disk = MemoryDisk()
-    room, quarantine = disk.root.make_child("room"), disk.root.make_child("quarantine")
+    room, quarantine = (disk.root.child(name, make=True) for name in ("room", "quarantine"))
     disk.root.sync()
     disk.put("room/file", b"bad")
     return disk, room, quarantine

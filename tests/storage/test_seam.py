@@ -105,7 +105,7 @@ def test_create_refuses_a_name_that_is_taken(root):
     put(root, "a", b"old")
     with pytest.raises(FileExistsError, match="a'"):
         root.create("a")
-    root.make_child("b")
+    root.child("b", make=True)
     with pytest.raises(FileExistsError):
         root.create("b")
     assert content_of(root, "a") == b"old"
@@ -118,7 +118,7 @@ def test_open_never_creates(root):
 
 
 def test_a_directory_cannot_be_opened_unlinked_or_renamed_as_a_file(root):
-    root.make_child("d")
+    root.child("d", make=True)
     put(root, "a", b"")
     for act in (
         lambda: root.open("d"),
@@ -139,7 +139,7 @@ def test_rename_replaces_what_had_the_name(root):
 
 
 def test_rename_into_another_directory_moves_the_file(root):
-    child = root.make_child("d")
+    child = root.child("d", make=True)
     put(root, "a", b"data")
     root.rename("a", "b", child)
     assert root.names() == []
@@ -182,19 +182,41 @@ def test_a_renamed_file_is_still_the_open_one(root):
     assert content_of(root, "b") == b"abc"
 
 
+def test_a_link_is_a_second_name_of_the_same_bytes(root):
+    put(root, "a", b"abc")
+    room = root.child("d", make=True)
+    root.link("a", "b", room)
+    root.open("a").write(1, [b"X"])
+    assert content_of(room, "b") == b"aXc"
+    root.unlink("a")
+    assert content_of(room, "b") == b"aXc"
+
+
+def test_a_link_replaces_nothing(root):
+    put(root, "a", b"a")
+    put(root, "b", b"b")
+    for name, error in (("a", FileExistsError), ("none", FileNotFoundError)):
+        with pytest.raises(error):
+            root.link(name, "b", root)
+    root.child("d", make=True)
+    with pytest.raises(IsADirectoryError):
+        root.link("d", "c", root)
+    assert content_of(root, "b") == b"b"
+
+
 def test_names_are_sorted_and_without_directories(root):
     for name in ("b", "c", "a"):
         put(root, name, b"")
-    root.make_child("aa")
+    root.child("aa", make=True)
     assert root.names() == ["a", "b", "c"]
     assert root.names() == ["a", "b", "c"]
 
 
-def test_child_opens_and_make_child_makes(root):
+def test_child_opens_and_makes_if_told(root):
     with pytest.raises(FileNotFoundError):
         root.child("d")
-    put(root.make_child("d"), "a", b"x")
-    assert root.make_child("d").names() == ["a"]
+    put(root.child("d", make=True), "a", b"x")
+    assert root.child("d", make=True).names() == ["a"]
     assert content_of(root.child("d"), "a") == b"x"
     assert root.child("d").open("a").path.endswith("d/a")
 
@@ -204,7 +226,7 @@ def test_a_file_is_no_child(root):
     with pytest.raises(NotADirectoryError):
         root.child("a")
     with pytest.raises(NotADirectoryError):
-        root.make_child("a")
+        root.child("a", make=True)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\0"])
@@ -215,9 +237,11 @@ def test_a_name_that_is_no_single_component_is_refused(root, name):
         lambda: root.open(name),
         lambda: root.rename(name, "b"),
         lambda: root.rename("a", name),
+        lambda: root.link(name, "b", root),
+        lambda: root.link("a", name, root),
         lambda: root.unlink(name),
         lambda: root.child(name),
-        lambda: root.make_child(name),
+        lambda: root.child(name, make=True),
     ):
         with pytest.raises(ValueError, match="single path component"):
             act()
@@ -252,7 +276,7 @@ STEPS = st.one_of(
     st.tuples(st.just("truncate"), PLACES),
     st.tuples(st.just("read"), PLACES, PLACES),
     st.tuples(st.sampled_from(["sync", "drop_cache", "size"])),
-    st.tuples(st.just("rename"), NAMES, NAMES),
+    st.tuples(st.sampled_from(["rename", "link"]), NAMES, NAMES),
     st.tuples(st.just("unlink"), NAMES),
     st.tuples(st.just("down"), NAMES),
     st.tuples(st.sampled_from(["names", "sync_names", "up"])),
@@ -280,10 +304,12 @@ class Walker:
                 self.file = getattr(self.here, verb)(*arguments)
             case "rename" | "unlink" | "names":
                 return getattr(self.here, verb)(*arguments)
+            case "link":
+                self.here.link(*arguments, self.root)
             case "sync_names":
                 self.here.sync()
             case "down":
-                self.here = self.here.make_child(*arguments)
+                self.here = self.here.child(*arguments, make=True)
             case "up":
                 self.here = self.root
             case _ if self.file is not None:

@@ -202,7 +202,7 @@ def _ignore(said: str) -> None:
 def _room(root: Directory, group: GroupId) -> Directory:
     directory = root
     for name in (GROUPS, group_name(group)):
-        made = directory.make_child(name)
+        made = directory.child(name, make=True)
         directory.sync()
         directory = made
     return directory

@@ -58,7 +58,9 @@ class Sight:
         """Return the names of the directories here, sorted."""
         return [name for name, is_room in self._entries() if is_room]
 
-    def child(self, name: str) -> "Sight":
+    def child(self, name: str, *, make: bool = False) -> "Sight":
+        if make:
+            raise self._refusal(name)
         path = self._place(name)
         os.close(os.open(path, _ROOM))
         return Sight(path, barred=self.barred)
@@ -80,14 +82,14 @@ class Sight:
     def rename(self, name: str, new_name: str, into: Directory | None = None) -> None:
         raise self._refusal(name)
 
+    def link(self, name: str, new_name: str, into: Directory) -> None:
+        raise self._refusal(name)
+
     def unlink(self, name: str) -> None:
         raise self._refusal(name)
 
     def sync(self) -> None:
         raise self._refusal(".")
-
-    def make_child(self, name: str) -> Directory:
-        raise self._refusal(name)
 
     def _entries(self) -> list[tuple[str, bool]]:
         try:

@@ -145,7 +145,7 @@ def _room(parent: Directory, name: str, options: Options) -> Directory:
                 path=parent.path,
                 hint="Check the path of the data directory",
             ) from error
-    made = parent.make_child(name)
+    made = parent.child(name, make=True)
     parent.sync()
     return made
 

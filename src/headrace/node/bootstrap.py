@@ -233,7 +233,7 @@ class Boot:
         directory: Directory = self.root
         for name in (GROUPS, group_name(group)):
             try:
-                made = directory.make_child(name)
+                made = directory.child(name, make=True)
                 directory.sync()
             except OSError as error:
                 raise StorageFailed(f"{directory.path}/{name}", "make", error) from error

@@ -94,7 +94,7 @@ def _room(parent: Directory, name: str, options: Options) -> Directory:
                 hint="Check the path of the data directory",
             ) from error
     try:
-        made = parent.make_child(name)
+        made = parent.child(name, make=True)
         parent.sync()
     except OSError as error:
         if is_full(error):

@@ -125,9 +125,9 @@ def _run(job: ShardJob, data: str, path: str) -> None:
         FileDirectory.open_root(data, create=True) as root,
         DirectoryLock.acquire(data),
     ):
-        groups = root.make_child("groups")
+        groups = root.child("groups", make=True)
         root.sync()
-        directory = groups.make_child(GROUP)
+        directory = groups.child(GROUP, make=True)
         groups.sync()
         say("recovering")
         shard = SoloShard.open(_tapped(directory, job), _options(job))

@@ -131,6 +131,11 @@ class TappedDirectory:
         target = into.inner if isinstance(into, TappedDirectory) else into
         self.inner.rename(name, new_name, target)
 
+    def link(self, name: str, new_name: str, into: Directory) -> None:
+        self.tap.effect("link", new_name)
+        target = into.inner if isinstance(into, TappedDirectory) else into
+        self.inner.link(name, new_name, target)
+
     def unlink(self, name: str) -> None:
         self.tap.effect("unlink", name)
         self.inner.unlink(name)
@@ -142,8 +147,5 @@ class TappedDirectory:
         self.tap.effect("sync-dir", self.path)
         self.inner.sync()
 
-    def child(self, name: str) -> Directory:
-        return TappedDirectory(self.inner.child(name), self.tap)
-
-    def make_child(self, name: str) -> Directory:
-        return TappedDirectory(self.inner.make_child(name), self.tap)
+    def child(self, name: str, *, make: bool = False) -> Directory:
+        return TappedDirectory(self.inner.child(name, make=make), self.tap)

@@ -88,9 +88,9 @@ def _run(job: Job) -> None:
         FileDirectory.open_root(job.data, create=True) as root,
         DirectoryLock.acquire(job.data),
     ):
-        groups = root.make_child("groups")
+        groups = root.child("groups", make=True)
         root.sync()
-        directory = groups.make_child(GROUP)
+        directory = groups.child(GROUP, make=True)
         groups.sync()
         say("recovering")
         options = Options(slots=job.slots, file_size=job.file_size)

@@ -21,6 +21,7 @@ EffectKind = Literal[
     "truncate",
     "sync",
     "rename",
+    "link",
     "unlink",
     "sync-dir",
     "make-child",

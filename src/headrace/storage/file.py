@@ -176,6 +176,19 @@ class FileDirectory(_Open):
             self._refuse_directory(name)
             os.rename(name, new_name, src_dir_fd=self._live, dst_dir_fd=target._live)
 
+    def link(self, name: str, new_name: str, into: Directory) -> None:
+        if not isinstance(into, FileDirectory):
+            raise TypeError("a file can only be linked within its disk")
+        with _At(self._place(name), into._place(new_name)):
+            self._refuse_directory(name)
+            os.link(
+                name,
+                new_name,
+                src_dir_fd=self._live,
+                dst_dir_fd=into._live,
+                follow_symlinks=False,
+            )
+
     def unlink(self, name: str) -> None:
         with _At(self._place(name)):
             os.unlink(name, dir_fd=self._live)
@@ -194,13 +207,9 @@ class FileDirectory(_Open):
         with _At(self._path):
             os.fsync(self._live)
 
-    def child(self, name: str) -> "FileDirectory":
+    def child(self, name: str, *, make: bool = False) -> "FileDirectory":
         path = self._place(name)
-        return _open_directory(name, path, above=self._live, made=False)
-
-    def make_child(self, name: str) -> "FileDirectory":
-        path = self._place(name)
-        made = _make(name, path, above=self._live)
+        made = make and _make(name, path, above=self._live)
         return _open_directory(name, path, above=self._live, made=made)
 
     def _place(self, name: str) -> str:

@@ -342,6 +342,16 @@ class MemoryDirectory:
             self._folder.change(Naming(self._disk._order(), name, None))
         self._disk._end(fault, path)
 
+    def link(self, name: str, new_name: str, into: Directory) -> None:
+        if not isinstance(into, MemoryDirectory) or into._disk is not self._disk:
+            raise TypeError("a file can only be linked within its disk")
+        self._place(name)
+        path = into._place(new_name)
+        file = self._find(name)
+        if new_name in into._folder.cached:
+            raise _error(errno.EEXIST, path)
+        into._add("link", new_name, file)
+
     def unlink(self, name: str) -> None:
         path = self._place(name)
         self._find(name)
@@ -359,20 +369,16 @@ class MemoryDirectory:
         _sync(self._folder, fault)
         self._disk._end(fault, self._path)
 
-    def child(self, name: str) -> "MemoryDirectory":
+    def child(self, name: str, *, make: bool = False) -> "MemoryDirectory":
         path = self._place(name)
+        if make and name not in self._folder.cached:
+            self._add("make-child", name, Folder())
         node = self._folder.cached.get(name)
         if node is None:
             raise _error(errno.ENOENT, path)
         if isinstance(node, File):
             raise _error(errno.ENOTDIR, path)
         return MemoryDirectory(self._disk, node, path)
-
-    def make_child(self, name: str) -> "MemoryDirectory":
-        self._place(name)
-        if name not in self._folder.cached:
-            self._add("make-child", name, Folder())
-        return self.child(name)
 
     def _place(self, name: str) -> str:
         self._disk._check()

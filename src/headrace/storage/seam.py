@@ -69,6 +69,12 @@ class Directory(Protocol):
     def rename(self, name: str, new_name: str, into: "Directory | None" = None) -> None:
         """Give a file a new name here or in `into`, replacing what had that name."""
 
+    def link(self, name: str, new_name: str, into: "Directory") -> None:
+        """Give a file a second name in `into`; FileExistsError if that name is taken.
+
+        Not every file system can: EPERM, EOPNOTSUPP, or EMLINK for one that has too many.
+        """
+
     def unlink(self, name: str) -> None: ...
 
     def names(self) -> list[str]:
@@ -80,11 +86,8 @@ class Directory(Protocol):
         After an error, trust nothing: never retry.
         """
 
-    def child(self, name: str) -> "Directory":
-        """Open an existing directory; FileNotFoundError if there is none."""
-
-    def make_child(self, name: str) -> "Directory":
-        """Open a directory, made if absent.
+    def child(self, name: str, *, make: bool = False) -> "Directory":
+        """Open a directory; FileNotFoundError if there is none, unless it is to be made.
 
         A new one survives a power cut only after `sync`.
         """
