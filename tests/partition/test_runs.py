@@ -141,6 +141,42 @@ class TestLimits:
         assert sum(made) == 64
         assert all(3 <= count <= 12 for count in made[8:])
 
+    def test_the_first_segment_is_due_at_a_part_of_the_limit(self):
+        firsts = [SEGMENT_SIZES.first_of(number) for number in range(1_000)]
+        limits = [SEGMENT_SIZES.of(number)[0] for number in range(1_000)]
+        assert all(2**20 <= first <= limit for first, limit in zip(firsts, limits, strict=True))
+        parts = Counter(first * 8 // limit for first, limit in zip(firsts, limits, strict=True))
+        assert all(parts[eighth] >= 110 for eighth in range(2, 8))
+        assert firsts[:4] == [1_048_576, 2_400_941, 6_129_090, 1_166_190]
+
+    def test_partitions_that_begin_together_come_due_one_after_the_other(self):
+        sizes = SegmentSizes(1_600, 10**6, 100, first_min=200)
+        log = a_log(partitions=64, sizes=sizes)
+        made = []
+        for version in range(1, 33):
+            for at in range(64):
+                done(log.append(version, 1, body=bytes(100), at=at))
+            made.append(log.seal().segment_count)
+        assert all(2 <= count <= 12 for count in made[3:])
+        sizes_made = [one.size for at in range(64) for one in log.partition(at).segments[1:]]
+        assert min(sizes_made) >= 800
+
+    def test_only_the_first_rows_of_a_partition_come_due_early(self):
+        log = a_log(sizes=SegmentSizes(1_600, 10**6, 100, first_min=200))
+        done(log.append(1, 10, body=bytes(200)))
+        log.seal()
+        done(log.append(2, 10, body=bytes(1_500)))
+        log.seal()
+        assert (ranges(log), carried(log)) == ([(0, 10)], [(10, 20, 1)])
+        done(log.purge())
+        log.seal()
+        done(log.append(3, 10, body=bytes(1_500)))
+        log.seal()
+        assert carried(log) == [(20, 30, 1)]
+
+    def test_small_limits_are_left_as_they_are(self):
+        assert SIZES.first_of(1) == SIZES.of(1)[0]
+
     def test_a_replay_cuts_the_same_segments(self):
         log = a_log(partitions=16)
         for version in range(1, 12):

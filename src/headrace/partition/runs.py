@@ -2,7 +2,9 @@
 
 Partitions that are written alike would all come due at one Seal, which would write a file for
 each while the Seals around it write none. So the limits of a partition lie between half and the
-whole of the constants, by its namespace alone.
+whole of the constants, by its namespace alone. Partitions that begin together would still have
+nothing due for as long as the shortest takes, and then everything: so the first segment of each
+is due at some part of its limit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +22,7 @@ class SegmentSizes:
     size_min: int = 8 * 1024 * 1024  # smaller runs are carried: small files are a burden
     size_target: int = 64 * 1024 * 1024  # a longer run becomes several files
     waited_max: int = 16  # Seals that a small run is carried through
+    first_min: int = 1024 * 1024  # for a partition's first segment
 
     def of(self, namespace: int) -> tuple[int, int]:
         """Return the size from which a run is due, and how many Seals a smaller one waits.
@@ -32,9 +35,15 @@ class SegmentSizes:
         )
         return size, waited
 
+    def first_of(self, namespace: int) -> int:
+        """Return the size from which the first run of a partition is due."""
+        size, _ = self.of(namespace)
+        return max(size * (namespace * _SILVER % 2**64) >> 64, min(self.first_min, size))
+
 
 SEGMENT_SIZES: Final = SegmentSizes()
 _GOLDEN: Final = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: its multiples fill a ring evenly
+_SILVER: Final = 0x6A09E667F3BCC909  # 2**64 * (sqrt(2) - 1): so do these, beside those
 
 
 def cut(partition: Partition, op: Op, tip: bytes, sizes: SegmentSizes) -> list[Segment]:
@@ -43,7 +52,9 @@ def cut(partition: Partition, op: Op, tip: bytes, sizes: SegmentSizes) -> list[S
     carried: list[Run] = []
     size_due, waited_due = sizes.of(partition.namespace)
     for run in partition.runs:
-        if run.size >= size_due or run.waited >= waited_due:
+        # Offsets never begin again: this is about the first rows of all.
+        least = size_due if run.first else sizes.first_of(partition.namespace)
+        if run.size >= least or run.waited >= waited_due:
             files = _files(run.pieces, sizes)
             made += [_segment(partition, run, pieces, op, tip) for pieces in files]
         else:
