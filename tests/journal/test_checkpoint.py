@@ -87,6 +87,7 @@ class Logged:
     """A keeper that writes down when it is called, and fails when it is told to."""
 
     poisoned = None
+    kept = frozenset()
     log: list = field(default_factory=list)
     failures: list = field(default_factory=list)
 

@@ -87,6 +87,19 @@ class TestRetire:
         assert len(spare_names(disk)) == 1
         assert group.group.journal.first == 11
 
+    def test_a_file_with_a_second_name_loses_this_one_and_stays_as_it_is(self):
+        disk = MemoryDisk()
+        group = a_group(disk)
+        grow(group, 25)
+        journal, room = group.group.journal, disk.root.child("kept", make=True)
+        kept, other = journal.files[:2]
+        journal.directory.link(kept.name, "kept.wal", room)
+        before = disk.content("kept/kept.wal")
+        journal.drain(Op(20), {kept.header.file_id})
+        assert spare_names(disk) == [f"journal/spare/{other.header.file_id:016x}.wal"]
+        grow(group, 40)
+        assert disk.content("kept/kept.wal") == before
+
     def test_its_old_bytes_stay_and_never_validate_again(self):
         disk, group = a_drained_group()
         (spare,) = spare_names(disk)

@@ -13,7 +13,7 @@ behind it is skipped.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -43,6 +43,13 @@ class Keeper(Protocol):
     def poisoned(self) -> StorageFailed | None:
         """Why it can never make a checkpoint again, if that is so."""
 
+    @property
+    def kept(self) -> Container[int]:
+        """The ids of journal files that have a second name, durable or not.
+
+        Sure once `restore` was called. Such a file is never used for anything else.
+        """
+
     def restore(self, state: State | None) -> None:
         """Look at the files that a state names. Recovery calls this before it replays."""
 
@@ -57,6 +64,7 @@ class NoFiles:
     """The keeper of machines whose state names no files."""
 
     poisoned: None = None
+    kept: Container[int] = frozenset()
 
     def restore(self, state: State | None) -> None:
         return
@@ -141,7 +149,8 @@ class Checkpoints:
         kept = [op for op in (current.checkpoint.op, previous) if op > 0]
         self.keeper.collect(self.snapshots, kept)
         if previous > 0:
-            self.journal.drain(Op(min(previous, self.journal.durable) - 1))
+            through = Op(min(previous, self.journal.durable) - 1)
+            self.journal.drain(through, self.keeper.kept)
 
     def _pair(self, checkpoint: Checkpoint) -> None:
         current = self.superblock.current

@@ -14,7 +14,7 @@ What is on disk after a crash, step by step:
     drain    oldest file first, its name gone durably before the next: always dense
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import (
@@ -144,14 +144,19 @@ class Journal:
         found = [decode_header(slot.sealed) for slot in self.ring.between(first, last)]
         return [header for header in found if isinstance(header, Header)]
 
-    def drain(self, through: Op) -> None:
-        """Forget every op at or below `through`; retire the files that hold nothing else."""
+    def drain(self, through: Op, kept: Container[int] = frozenset()) -> None:
+        """Forget every op at or below `through`; retire the files that hold nothing else.
+
+        Those whose id is in `kept` have a second name: they lose this one, and stay as they
+        are.
+        """
         self.refuse_if_poisoned()
         assert through <= self.durable
         self.ring.raise_watermark(through)
         self.far = {op: slot for op, slot in self.far.items() if op > through}
         while len(self.files) > 1 and self.files[1].header.first_op <= through + 1:
-            self._retire(self.files.pop(0), "drain")
+            file = self.files.pop(0)
+            self._retire(file, "drain", is_kept=file.header.file_id in kept)
 
     def begin_file(self, first: Op, parent: bytes, frame_size: int, stage: str) -> None:
         """Go on in a new file; the newest one, if it has the same name, has nothing in it."""
@@ -280,9 +285,9 @@ class Journal:
         except StorageFailed as failed:
             raise self.poison(failed.path, failed.stage, failed.cause) from failed
 
-    def _retire(self, file: JournalFile, stage: str) -> None:
+    def _retire(self, file: JournalFile, stage: str, *, is_kept: bool = False) -> None:
         try:
-            self.spares.retire(self.directory, file)
+            self.spares.retire(self.directory, file, is_kept=is_kept)
         except OSError as error:
             raise self.poison(file.path, stage, error) from error
         except StorageFailed as failed:

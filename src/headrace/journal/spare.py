@@ -84,13 +84,16 @@ class Spares:
         _sync(self.directory, "sync of a new name")
         return JournalFile(journal.open(live), header)
 
-    def retire(self, journal: Directory, file: JournalFile) -> None:
-        """Take a file out of the journal, durably: kept as a spare if free and wanted."""
+    def retire(self, journal: Directory, file: JournalFile, *, is_kept: bool = False) -> None:
+        """Take a file out of the journal, durably: it becomes a spare if free and wanted.
+
+        Never one that is kept: a new life would overwrite what its second name stands for.
+        """
         free = file.retire()
         wanted = file.header.size == self.file_size and len(self.names()) < self.count_max
         if free:
             file.storage.close()
-        if not (free and wanted and self._keep(journal, file)):
+        if is_kept or not (free and wanted and self._spare(journal, file)):
             journal.unlink(file.name)
         _sync(journal, "sync of a drained name")
 
@@ -101,7 +104,7 @@ class Spares:
                 self.directory.unlink(name)
         _sync(self.directory, "sync of the spares")
 
-    def _keep(self, journal: Directory, file: JournalFile) -> bool:
+    def _spare(self, journal: Directory, file: JournalFile) -> bool:
         try:
             journal.rename(file.name, f"{file.header.file_id:016x}.wal", into=self.directory)
         except OSError:
