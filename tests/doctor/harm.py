@@ -22,7 +22,7 @@ from headrace.journal.file import (
 )
 from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, aligned, encode_prefix
 from headrace.journal.walk import FileReader
-from headrace.partition.carry import CarryFile, load_carry
+from headrace.partition.carry import CarryFile, load_carry, op_of
 from headrace.partition.operations import APPEND
 from headrace.partition.segment import parse_name
 from headrace.sim.damage import flipped
@@ -116,7 +116,7 @@ def carries(log: Path) -> list[tuple[Path, CarryFile]]:
     """Return each carry file, opened, oldest first."""
     room = FileDirectory.open_root(str(log / SHARD / "carry"), create=False)
     found = []
-    for name in room.names():
+    for name in filter(op_of, room.names()):
         file = load_carry(room.open(name), None, None)
         assert isinstance(file, CarryFile)
         found.append((log / SHARD / "carry" / name, file))
@@ -326,7 +326,7 @@ def _only_carried(log: Path) -> tuple[Path, CarryFile, list[int]]:
 def carry_entry(log: Path) -> Expected:
     """Flip a bit in the entry of rows 10 to 19."""
     path, file, ops = _only_carried(log)
-    position, size = file.place(ops[1])
+    _, position, size, *_ = file.row(ops[1])
     flip(path, position + size // 2)
     return Expected(
         *("damage", "carry-entry", relative(log, path), position, ops[1]),

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import headrace
+from headrace.partition import keep
 
 SETTINGS = {
     "journal__file_size": "1MiB",
@@ -60,7 +62,9 @@ class Appended:
 def fill(path: Path) -> Appended:
     """Make a log with rows in segments, carry files and the journal, and stop it cleanly."""
     done = Appended()
-    with headrace.open(path, **SETTINGS) as log:
+    # Its carry files have copies of their entries: test_kept has journal files that are kept.
+    with pytest.MonkeyPatch.context() as patch, headrace.open(path, **SETTINGS) as log:
+        patch.setattr(keep, "LIVE_SHARE", 0)
         write(log, done)
     return done
 

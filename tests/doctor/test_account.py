@@ -1,6 +1,7 @@
 """A salvage is whole only where that is proven: whatever else is lost is said."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from tests.doctor import harm
@@ -9,6 +10,7 @@ from tests.doctor.two_shards import FIRST, LATE, METADATA, NOTES, ROWS, SECOND, 
 from headrace.doctor.account import Account
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import salvage
+from headrace.partition.segment import parse_name
 
 
 def newest_journal(group):
@@ -127,8 +129,10 @@ def test_a_lost_segment_is_promised_only_if_entries_have_all_its_rows(log, tmp_p
     """An older snapshot knows its first entries; those of the rest went with a journal file."""
     expected = harm.newest_segment_gone(log)
     older, newest = sorted(int(one.stem) for one in (log / harm.SHARD / "snapshots").iterdir())
-    files = sorted((log / harm.SHARD / "journal").glob("*.wal"))
-    next(one for one in files if older < int(one.stem) < newest).unlink()
+    parsed = parse_name(Path(expected.file).name)
+    assert parsed is not None
+    between = [one for one in harm.frames(log / harm.SHARD) if older < one.header.op < newest]
+    next(one for one in between if one.header.namespace == parsed[0]).file.unlink()
     (one,) = [each for each in examine(str(log)).damage if each.file == expected.file]
     assert "--salvage finds" not in one.lost
     assert salvage(str(log), str(tmp_path / "new")).missing_count

@@ -47,7 +47,7 @@ def rotten(path) -> None:
     with room.open(path.name) as file:
         carry = load_carry(file, None, None)
         assert isinstance(carry, CarryFile)
-        position, size = carry.place(max(carry.ops))
+        _, position, size, *_ = carry.row(max(carry.ops))
     harm.flip(path, position + size // 2)
 
 

@@ -4,7 +4,8 @@ from tests.formats import values
 from tests.formats.test_golden import golden
 
 from headrace.model.ids import Op
-from headrace.partition.carry import CarryFile, Item, open_carry, write_carry
+from headrace.partition.carry import CarryFile, open_carry, write_carry
+from headrace.partition.carry_table import Item, Kept, Source
 from headrace.storage.memory import MemoryDisk
 
 NAME = "00000000000000000256.carry"
@@ -32,8 +33,38 @@ def test_carry_is_read_as_it_was_meant():
     assert found.item(Op(5)) == an_item()
     assert found.read(Op(5)) == values.entry()
     assert found.check() is None
+    assert list(found.check_kept()) == []
 
 
 def test_an_entry_is_carried_verbatim():
     position, size = 192, len(golden("entry"))
     assert golden("carry")[position : position + size] == golden("entry")
+
+
+SOURCE = Source(values.FILE_ID, 65_536, Op(3))
+
+
+def a_kept_entry() -> Kept:
+    return Kept(an_item(), 1, 8_256)
+
+
+def test_carry_with_a_source():
+    disk = MemoryDisk()
+    written = write_carry(
+        disk.root, values.IDENTITY, Op(256), [a_kept_entry()], values.entry, sources=[SOURCE]
+    )
+    assert disk.content(NAME) == golden("carry-kept")
+    assert written.sources == (SOURCE,)
+
+
+def test_carry_with_a_source_is_read_as_it_was_meant():
+    disk = MemoryDisk()
+    disk.put(NAME, golden("carry-kept"))
+    disk.put(SOURCE.name, bytes(8_256) + golden("entry") + bytes(1_000))
+    found = open_carry(disk.root, values.IDENTITY, Op(256))
+    assert isinstance(found, CarryFile)
+    assert found.sources == (SOURCE,)
+    assert found.item(Op(5)) == an_item()
+    assert found.read(Op(5)) == values.entry()
+    assert found.check() is None
+    assert list(found.check_kept()) == []

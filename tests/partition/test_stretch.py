@@ -8,7 +8,7 @@ from tests.partition.shards import KEY, OTHER, a_shard
 from headrace.errors import CorruptEntry, Stopped
 from headrace.journal.entry import Entry, decode, decode_header
 from headrace.model.ids import Op
-from headrace.partition.carry import Item
+from headrace.partition.carry_table import Item
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.stretch import glance
 from headrace.storage.memory import MemoryDisk

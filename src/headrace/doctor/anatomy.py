@@ -15,7 +15,7 @@ from headrace.journal.frame import ALIGNMENT, aligned
 from headrace.journal.superblock import NAMES, Superblock
 from headrace.journal.superblock import decode as decode_superblock
 from headrace.metadata import commands
-from headrace.partition import carry, operations
+from headrace.partition import carry_table, operations
 from headrace.storage.seam import Storage
 
 Cell = str | int | None
@@ -25,7 +25,7 @@ _MAGICS: Final = {
     "journal": file.MAGIC,
     "snapshot": snapshot.MAGIC,
     "superblock": superblock.MAGIC,
-    "carry": carry.MAGIC,
+    "carry": carry_table.MAGIC,
     "segment": segments.MAGIC,
 }
 

@@ -1,5 +1,7 @@
 """Superblocks, snapshots and carry files, taken apart."""
 
+from pathlib import Path
+
 from headrace.doctor.anatomy import (
     ENTRY_HEADS,
     Anatomy,
@@ -11,6 +13,7 @@ from headrace.doctor.anatomy import (
     time_text,
     whole_entries,
 )
+from headrace.doctor.sight import Sight
 from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry, Flaw
 from headrace.journal.snapshot import Snapshot, SnapshotHeader, read_header, read_parts
@@ -189,7 +192,7 @@ def carry_anatomy(path: str, limit: int) -> Anatomy:
         table = Table("entries", ("op", "position", *ENTRY_HEADS, "state"))
         found.tables.append(table)
         try:
-            carry = load_carry(file, None, None)
+            carry = load_carry(file, None, None, Sight(str(Path(path).parent)))
         except HeadraceError as error:
             found.flaw(0, str(error))
             return found
@@ -214,12 +217,14 @@ def _carried(carry: CarryFile, found: Anatomy, limit: int) -> None:
         "entries": len(carry.ops),
     }
     for op in carry.ops:
-        entry, position = carry.read(op), carry.place(op)[0]
+        entry, row = carry.read(op), carry.row(op)
+        source = carry.source_of(row)
         header = entry.header if isinstance(entry, Entry) else None
         state = "ok" if isinstance(entry, Entry) else flawed(entry)
         if header is None:
-            found.flaw(position, f"op {op:,}: {state}")
-        found.tables[0].add(limit, op, position, *entry_cells(header), state)
+            found.flaw(row.position, f"op {op:,}: {state}")
+        place = row.position if source is None else f"{row.position} of {source.name}"
+        found.tables[0].add(limit, op, place, *entry_cells(header), state)
 
 
 def _ruin(file: Storage, found: Anatomy, limit: int) -> None:

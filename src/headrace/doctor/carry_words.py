@@ -24,6 +24,7 @@ from headrace.doctor.shard import ShardSight
 from headrace.errors import ForeignFile
 from headrace.model.ids import Op
 from headrace.partition.carry import carry_name
+from headrace.partition.carry_table import Source
 from headrace.partition.state import Partition, Piece
 from headrace.partition.store import CARRY
 
@@ -43,7 +44,7 @@ class CarryWords:
 
     def findings(self) -> list[Finding]:
         """Return what is wrong with files, then with entries."""
-        return [*self._misfits(), *self._bad_files(), *self._bad_entries()]
+        return [*self._misfits(), *self._bad_files(), *self._gone(), *self._bad_entries()]
 
     def _misfits(self) -> Iterator[Finding]:
         named = self.shard.named_carries()
@@ -84,6 +85,39 @@ class CarryWords:
             position=None if kind == "carry-gone" else 0,
         )
 
+    def _gone(self) -> Iterator[Finding]:
+        """Find kept files that named carry files need, and that are not there."""
+        entries, named = self.shard.entries, self.shard.named_carries()
+        carries = [entries.carries.get(carry_name(op)) for op in sorted(named)]
+        for source in {
+            source: None
+            for carry in carries
+            if carry is not None
+            for source in carry.sources
+            if source.file_id not in entries.kept
+        }:
+            yield damage(
+                "kept-gone",
+                self._file(source.name),
+                "the file is gone",
+                "entries that are in no segment yet were kept here; " + _UNREADABLE,
+                self._loss(self._rows_in(source)),
+                PUT_BACK_OR_SALVAGE,
+            )
+
+    def _rows_in(self, source: Source) -> dict[Op, Rows]:
+        """Return the live rows that are nowhere but in a kept file."""
+        replayed = self.shard.replayed
+        live = replayed.pieces() if replayed is not None else {}
+        found: dict[Op, Rows] = {}
+        for carry in self.shard.entries.carries.values():
+            for op in carry.ops if source in carry.sources else ():
+                is_in = carry.source_of(carry.row(op)) == source
+                if is_in and op in live and not self.shard.is_served(op):
+                    self.told.add(op)
+                    found[op] = self.names.piece(*live[op])
+        return found
+
     def _rows_of(self, name: str, named: Iterable[Op]) -> dict[Op, Rows]:
         """Return the live rows that only this file had: the first that was made above them."""
         replayed = self.shard.replayed
@@ -114,6 +148,8 @@ class CarryWords:
     def _bad_entries(self) -> Iterator[Finding]:
         for state in self.states.values():
             for bad in state.bad:
+                if bad.is_gone:
+                    continue  # the file it was in is a finding of its own
                 self.told.add(bad.op)
                 yield self._bad_entry(state, bad)
 
@@ -122,7 +158,7 @@ class CarryWords:
         live = replayed.pieces().get(bad.op) if replayed is not None else None
         return damage(
             "carry-entry",
-            self._file(state.name),
+            self._file(bad.name),
             bad.flaw,
             "an entry that is in no segment yet is rotten here; " + _UNREADABLE,
             self._entry_loss(state.name, bad.op, live),

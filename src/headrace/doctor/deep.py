@@ -38,8 +38,10 @@ class BadEntry:
     """An entry of a carry file that is not what its index says."""
 
     op: Op
+    name: str  # of the file that it is in: the carry file, or one that is kept
     position: int
     flaw: str
+    is_gone: bool = False  # with all of the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +78,18 @@ def check_carry(task: CarryTask) -> CarryState:
     except OSError as error:
         return CarryState(task.name, f"cannot be opened: {error.strerror}")
     try:
-        found = load_carry(file, task.identity, task.op)
+        found = load_carry(file, task.identity, task.op, Sight(task.directory))
         if not isinstance(found, CarryFile):
             return CarryState(task.name, found.what)
-        bad = []
+        bad, names = [], Sight(task.directory).names()
         for op in found.ops:
             entry = found.read(op)
             if not isinstance(entry, Entry):
-                bad.append(BadEntry(op, found.place(op)[0], entry.what))
+                row = found.row(op)
+                source = found.source_of(row)
+                name = task.name if source is None else source.name
+                is_gone = source is not None and source.name not in names
+                bad.append(BadEntry(op, name, row.position, entry.what, is_gone))
         return CarryState(task.name, "", tuple(bad), len(found.ops))
     except (OSError, HeadraceError) as error:
         return CarryState(task.name, str(error))

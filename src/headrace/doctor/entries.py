@@ -24,7 +24,8 @@ from headrace.journal.entry import (
 from headrace.journal.findings import Faulty, Found, Scan
 from headrace.journal.frame import ALIGNMENT, PREFIX_SIZE, aligned
 from headrace.model.ids import Identity, Op
-from headrace.partition.carry import CarryFile, load_carry, op_of
+from headrace.partition.carry import CarryFile, kept_id, load_carry, op_of
+from headrace.partition.carry_table import kept_name
 from headrace.storage.seam import Storage
 
 
@@ -48,6 +49,7 @@ class Entries:
     ruins: dict[str, Ruin] = field(default_factory=dict)
     strays: dict[Op, tuple[Storage, int, int]] = field(default_factory=dict)  # position, size
     misfits: dict[str, HeadraceError] = field(default_factory=dict)  # carries of others
+    kept: set[int] = field(default_factory=set)  # ids of the journal files beside the carries
 
     @classmethod
     def of(cls, scan: Scan, carry: Sight | None, identity: Identity) -> "Entries":
@@ -56,11 +58,23 @@ class Entries:
         for one in scan.entries:
             found.journal.setdefault(one.op, one)
         found._find_strays(identity)
-        named = [(op_of(name), name) for name in (carry.names() if carry else [])]
+        if carry is None:
+            return found
+        named = [(op_of(name), name) for name in carry.names()]
+        found.kept = {one for one in map(kept_id, carry.names()) if one is not None}
         for op, name in sorted(((op, name) for op, name in named if op), reverse=True):
-            assert carry is not None
             found._add_carry(carry, name, op, identity)
+        found._search_kept(carry, identity)
         return found
+
+    def needed(self) -> set[int]:
+        """Return the kept files that a carry file with a whole index needs."""
+        return {source.file_id for one in self.carries.values() for source in one.sources}
+
+    def is_there(self, carry: CarryFile, op: Op) -> bool:
+        """Say whether the file is there that an entry of `carry` is in."""
+        source = carry.source_of(carry.row(op))
+        return source is None or source.file_id in self.kept
 
     def ops(self, above: Op) -> list[Op]:
         """Return the ops above `above` of which there is a copy, whole by what is known."""
@@ -146,6 +160,15 @@ class Entries:
             if ruin.file is not None:
                 ruin.file.close()
 
+    def _search_kept(self, room: Sight, identity: Identity) -> None:
+        """Find what kept files have that no carry file with a whole index needs."""
+        for file_id in sorted(self.kept - self.needed()):
+            name = kept_name(file_id)
+            with suppress(OSError):
+                file = room.open(name)
+                flaw = Flaw("no carry file says what is live in it")
+                self.ruins[name] = Ruin(name, flaw, file, _search(file, identity))
+
     def _add_carry(self, room: Sight, name: str, op: Op, identity: Identity) -> None:
         try:
             file = room.open(name)
@@ -154,7 +177,7 @@ class Entries:
             self.ruins[name] = Ruin(name, flaw, None)
             return
         try:
-            found = load_carry(file, identity, op)
+            found = load_carry(file, identity, op, room)
         except OSError as error:
             found = Flaw("carry file is unreadable", "bytes", error.strerror or str(error))
         except HeadraceError as error:

@@ -15,7 +15,7 @@ from headrace.model.ids import GroupId
 from headrace.node.bootstrap import CONFIG_NAME
 from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.node.identity import NAME as CLUSTER_NAME
-from headrace.partition.carry import op_of
+from headrace.partition.carry import kept_id, op_of
 from headrace.partition.segment import parse_name
 from headrace.partition.store import CARRY, QUARANTINE, SEGMENTS
 from headrace.storage.atomic import is_leftover
@@ -174,7 +174,7 @@ def _is_segment(name: str) -> bool:
 
 
 def _is_carry(name: str) -> bool:
-    return op_of(name) is not None
+    return op_of(name) is not None or kept_id(name) is not None
 
 
 def _joined(where: str, name: str) -> str:

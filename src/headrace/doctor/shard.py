@@ -98,8 +98,9 @@ class ShardSight:
         """Say whether a node finds the entry, if that in the carry file `but_for` is bad."""
         if op > self.drained and op in self.entries.journal:
             return True
-        newest = next((name for name, one in self.entries.carries.items() if op in one), None)
-        return newest is not None and newest != but_for
+        found = ((name, one) for name, one in self.entries.carries.items() if op in one)
+        newest, carry = next(found, ("", None))
+        return carry is not None and newest != but_for and self.entries.is_there(carry, op)
 
     def is_readable(self, op: Op) -> bool:
         """Say whether a node finds the entry, or finds it once its journal is mended."""

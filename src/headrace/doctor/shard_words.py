@@ -22,7 +22,7 @@ from headrace.doctor.segments import SegmentState, footer_bytes
 from headrace.doctor.shard import ShardSight, hidden, placed
 from headrace.model.ids import Op
 from headrace.partition import operations
-from headrace.partition.carry import carry_name
+from headrace.partition.carry import carry_name, kept_id
 from headrace.partition.keeper import info_of
 from headrace.partition.operations import APPEND, STAGE
 from headrace.partition.segment import parse_name
@@ -250,8 +250,11 @@ class ShardWords:
                 yield self._leftover(f"{SEGMENTS}/{name}", "segment")
         named = {carry_name(op) for op in self.shard.named_carries()}
         for name in (*self.shard.entries.carries, *self.shard.entries.ruins):
-            if name not in named:
+            if name not in named and kept_id(name) is None:
                 yield self._leftover(f"{CARRY}/{name}", "carry file")
+        if named <= self.shard.entries.carries.keys():  # each says what it needs
+            for name in filter(kept_id, self.shard.entries.ruins):
+                yield self._leftover(f"{CARRY}/{name}", "kept journal file")
 
     def _leftover(self, path: str, what: str) -> Finding:
         return Finding(

@@ -120,9 +120,11 @@ def store_figures(store: Store) -> dict[str, object]:
 
 
 def segments_size(store: Store) -> int:
-    """Return the bytes of a shard's segments and carry files."""
-    carried = [file.size for file in list(store.keeper.files.carry.values())]
-    return sum(each.size for each in _placed(store)) + sum(carried)
+    """Return the bytes of a shard's segments and carry files, and of what those keep."""
+    carries = list(store.keeper.files.carry.values())
+    kept = {source for file in carries for source in file.sources}
+    carried = sum(file.size for file in carries) + sum(source.size for source in kept)
+    return sum(each.size for each in _placed(store)) + carried
 
 
 def _placed(store: Store) -> list[Placed]:

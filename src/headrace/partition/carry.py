@@ -1,35 +1,32 @@
-"""Committed entries that are in no segment yet, verbatim, as a file for each checkpoint.
+"""Committed entries that are in no segment yet, as a file for each checkpoint.
 
-    file   := header:128  row*  zeros  (entry zeros)*
+    file   := header:128  row*  source*  zeros  (entry zeros)*
     header := checksum:16s  magic:8s  format:u16  reader_min:u16  group:u32  cluster:16s
-              op:u64  size:u64  index_checksum:16s  entry_count:u32  zeros:44
-    row    := op:u64  position:u64  size:u32  zeros:u32  checksum:16s
+              op:u64  size:u64  index_checksum:16s  entry_count:u32  source_count:u32  zeros:40
+    row    := op:u64  position:u64  size:u32  source:u32  checksum:16s
+    source := file_id:u64  size:u64  first_op:u64
 
 Little-endian; full story in docs/formats/carry.md. `checksum` is xxh3-128 of the header after
-it and, through `index_checksum` and the rows, names every byte of the file. An entry is what
-`journal/entry.py` draws; rows and entries are in the order of ops, and zeros fill up to the
-next multiple of 64. A file is written once and never changed.
+it and, through `index_checksum` and the rows, names every byte of every entry. An entry is what
+`journal/entry.py` draws. One of source 0 is in this file, verbatim: these are in the order of
+ops, and zeros fill up to the next multiple of 64. The others are where the journal put them: in
+files of it that are mostly live and were given a second name beside this one. A file is written
+once and never changed, and neither is one that is kept.
 """
 
+import errno
 import re
-import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from xxhash import xxh3_128_digest
 
-from headrace.errors import (
-    CorruptEntry,
-    DiskFull,
-    ForeignFile,
-    StorageFailed,
-    UnsupportedFormat,
-)
+from headrace.errors import CorruptEntry, DiskFull, StorageFailed
 from headrace.journal.entry import (
-    BODY_SIZE_MAX,
     CHECKSUM_SIZE,
     HEADER_SIZE,
     Entry,
@@ -40,36 +37,20 @@ from headrace.journal.entry import (
 )
 from headrace.journal.frame import aligned, padding
 from headrace.model.ids import OP_MAX, Identity, Op
+from headrace.partition import carry_table
+from headrace.partition.carry_table import Item, Kept, Row, Source
 from headrace.storage.atomic import atomic_write
 from headrace.storage.full import is_full
 from headrace.storage.names import joined
 from headrace.storage.seam import Buffer, Directory, Storage
 
-MAGIC: Final = b"HRcarry\0"
-FORMAT: Final = 1
-ENTRY_SIZE_MAX: Final = HEADER_SIZE + BODY_SIZE_MAX
 # Large enough that a disk streams, small enough that what was read is still in the processor's
 # cache when it is hashed and written: 8 MiB cost three times as much.
 STREAM_SIZE: Final = 1024 * 1024
 
-_FIELDS = struct.Struct("<16s8sHHI16sQQ16sI44s")
-_ROW = struct.Struct("<QQII16s")
-_ROWS_AT = _FIELDS.size
-_ZEROS = bytes(44)
 _LOOK_COST = 32  # of finding one op in the index, in steps of a walk over it
 _NAME = re.compile(r"([0-9]{20})\.carry")
-assert _FIELDS.size == 128
-assert _ROW.size == 40
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """What the index says of an entry: known before its body is read."""
-
-    op: Op
-    size: int  # of header and body
-    checksum: bytes
-
+_KEPT_NAME = re.compile(r"([0-9a-f]{16})\.wal")
 
 # Some entries as they are found somewhere, header and body in one, not judged yet; None for one
 # that is not there.
@@ -79,23 +60,6 @@ Glance = Callable[[Sequence[Item]], Sequence[Buffer | None]]
 def nothing(items: Sequence[Item]) -> Sequence[Buffer | None]:
     """Glance at nothing: every entry is read on its own."""
     return [None] * len(items)
-
-
-class _Row(NamedTuple):
-    op: Op
-    position: int
-    size: int
-    zeros: int
-    checksum: bytes
-
-
-class _Fields(NamedTuple):
-    group: int
-    cluster: bytes
-    op: int
-    size: int
-    index_checksum: bytes
-    entry_count: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,8 +73,10 @@ class CarryFile:
     name: str
     size: int
     ops: Sequence[Op]  # rising; not to be changed
+    sources: tuple[Source, ...]
     _table: bytes  # everything before the first entry, as on disk
     _file: Storage
+    _room: Directory | None  # where the sources are; None: they are not looked at
 
     @property
     def path(self) -> str:
@@ -119,7 +85,7 @@ class CarryFile:
     @property
     def owner(self) -> tuple[bytes, int]:
         """The cluster and the group that it says it belongs to."""
-        fields = _FIELDS.unpack_from(self._table)
+        fields = carry_table.FIELDS.unpack_from(self._table)
         return fields[5], fields[4]
 
     @property
@@ -138,28 +104,39 @@ class CarryFile:
 
     def item(self, op: Op) -> Item:
         """Return what the index says of `op`, which must be here."""
-        return self.placed(op)[0]
+        return self.row(op).item
 
-    def place(self, op: Op) -> tuple[int, int]:
-        """Return position and size of the entry of `op`, which must be here."""
-        item, position = self.placed(op)
-        return position, item.size
-
-    def placed(self, op: Op) -> tuple[Item, int]:
-        """Return item and position of `op`, which must be here."""
+    def row(self, op: Op) -> Row:
+        """Return the row of `op`, which must be here."""
         row = self._find(op)
         assert row is not None
-        return Item(op, row.size, row.checksum), row.position
+        return row
+
+    def source_of(self, row: Row) -> Source | None:
+        """Return the kept file that an entry is in; None: it is in this file."""
+        return self.sources[row.source - 1] if row.source else None
+
+    def path_of(self, row: Row) -> str:
+        """Return the path of the file that an entry is in."""
+        source = self.source_of(row)
+        if source is None:
+            return self.path
+        room = self.path.rpartition("/")[0] if self._room is None else self._room.path
+        return joined(room, source.name)
 
     def read(self, op: Op) -> Entry | Flaw:
         """Read an entry and check every byte of it. An op that is not here is a flaw."""
         row = self._find(op)
         if row is None:
             return Flaw("carry file lacks an op", op, f"{len(self.ops)} others")
+        source = self.source_of(row)
         try:
-            return _judged(self._file.read(row.position, row.size), row)
+            if source is None:
+                return _judged(self._file.read(row.position, row.size), row)
+            with self._kept(source) as file:
+                return _judged(file.read(row.position, row.size), row)
         except OSError as error:
-            return _unreadable(error)
+            return _unreadable(error, source)
 
     def check(self) -> Flaw | None:
         """Check every byte on disk, a part at a time; None if all is well. The scrub calls it.
@@ -175,14 +152,49 @@ class CarryFile:
         except OSError as error:
             return _unreadable(error)
 
+    def check_kept(self) -> Iterator[tuple[str, Flaw]]:
+        """Check the entries in each kept file, and give the path of each with a flaw."""
+        rows: dict[Source, list[Row]] = {}
+        for row in carry_table.rows(self._table, len(self.ops)):
+            source = self.source_of(row)
+            if source is not None:
+                rows.setdefault(source, []).append(row)
+        for source, some in rows.items():
+            flaw = self._check_source(source, some)
+            if flaw is not None:
+                yield self.path_of(some[0]), flaw
+
     def close(self) -> None:
         self._file.close()
 
-    def _find(self, op: int) -> _Row | None:
+    def _find(self, op: int) -> Row | None:
         place = bisect_left(self.ops, op)
         if place == len(self.ops) or self.ops[place] != op:
             return None
-        return _Row._make(_ROW.unpack_from(self._table, _ROWS_AT + place * _ROW.size))
+        return carry_table.row_at(self._table, place)
+
+    @contextmanager
+    def _kept(self, source: Source) -> Iterator[Storage]:
+        """Open a kept file for one look: there may be many of them."""
+        if self._room is None:
+            raise FileNotFoundError(errno.ENOENT, "not looked for", source.name)
+        file = self._room.open(source.name)
+        try:
+            yield file
+        finally:
+            file.close()
+
+    def _check_source(self, source: Source, rows: list[Row]) -> Flaw | None:
+        try:
+            with self._kept(source) as file:
+                file.drop_cache()
+                for row in rows:
+                    found = _judged(file.read(row.position, row.size), row)
+                    if isinstance(found, Flaw):
+                        return Flaw(f"op {row.op}: {found.what}", found.expected, found.found)
+        except OSError as error:
+            return _unreadable(error, source)
+        return None
 
     def _check_table(self) -> Flaw | None:
         table = memoryview(self._table)
@@ -193,7 +205,9 @@ class CarryFile:
         return None
 
     def _check_entries(self) -> Flaw | None:
-        for row in _rows(self._table, len(self.ops)):
+        for row in carry_table.rows(self._table, len(self.ops)):
+            if row.source:
+                continue
             data = memoryview(self._file.read(row.position, aligned(row.size)))
             found = _judged(data[: row.size], row)
             if isinstance(found, Flaw):
@@ -215,30 +229,39 @@ def op_of(name: str) -> Op | None:
     return Op(op) if op <= OP_MAX else None
 
 
+def kept_id(name: str) -> int | None:
+    """Return the id in the name of a kept journal file, None for any other name."""
+    found = _KEPT_NAME.fullmatch(name)
+    return int(found.group(1), 16) if found else None
+
+
 def write_carry(
     directory: Directory,
     identity: Identity,
     op: Op,
-    items: Sequence[Item],
+    items: Sequence[Item | Kept],
     read: Callable[[Op], Entry],
     glance: Glance = nothing,
+    sources: Sequence[Source] = (),
 ) -> CarryFile:
     """Write the carry file of the Seal at `op`; return it open once it is durable.
 
-    `items` rise by op. `glance` is asked for each once, in that order and some at a time;
-    `read`, for those alone that it did not have or that are not their item's. DiskFull,
-    CorruptEntry for an entry that is not its item's, and whatever `read` raises: as if never
-    begun. The stages of StorageFailed are those of `atomic_write`, so that `sync-dir` is never
-    retried, and `open`: the file is durable, and could not be opened again.
+    So are all names in `directory` then, those of kept files too. `items` rise by op. `glance`
+    is asked for each that is copied once, in that order and some at a time; `read`, for those
+    alone that it did not have or that are not their item's. DiskFull, CorruptEntry for an entry
+    that is not its item's, and whatever `read` raises: as if never begun. The stages of
+    StorageFailed are those of `atomic_write`, so that `sync-dir` is never retried, and `open`:
+    the file is durable, and could not be opened again.
     """
     name = carry_name(op)
     path = joined(directory.path, name)
-    table, size = _encode(identity, op, items)
+    table, size = carry_table.encode(identity, op, items, sources)
+    copied = [item for item in items if isinstance(item, Item)]
 
     def fill(file: Storage) -> None:
         file.write(0, [table])
         position = len(table)
-        for some in _parted(items):
+        for some in _parted(copied):
             pieces = _verbatim(some, glance(some), read, path)
             file.write(position, pieces)
             position += sum(map(len, pieces))
@@ -255,7 +278,8 @@ def write_carry(
         file = directory.open(name)
     except OSError as error:
         raise StorageFailed(path, "open", error) from error
-    return CarryFile(op, name, size, _packed(item.op for item in items), table, file)
+    ops = _packed(item.op for item in items)
+    return CarryFile(op, name, size, ops, tuple(sources), table, file, directory)
 
 
 def open_carry(directory: Directory, identity: Identity, op: Op) -> CarryFile | Flaw:
@@ -269,43 +293,13 @@ def open_carry(directory: Directory, identity: Identity, op: Op) -> CarryFile | 
         return Flaw("carry file cannot be opened", name, error.strerror or str(error))
     found: CarryFile | Flaw | None = None
     try:
-        found = load_carry(file, identity, op)
+        found = load_carry(file, identity, op, directory)
     except OSError as error:
         found = _unreadable(error)
     finally:
         if not isinstance(found, CarryFile):
             file.close()
     return found
-
-
-def _encode(identity: Identity, op: Op, items: Sequence[Item]) -> tuple[bytes, int]:
-    """Return everything before the first entry, and the size of the whole file."""
-    position = _first_position(len(items))
-    index = bytearray()
-    last = 0
-    for item in items:
-        assert last < item.op <= op
-        assert HEADER_SIZE <= item.size <= ENTRY_SIZE_MAX
-        assert len(item.checksum) == CHECKSUM_SIZE
-        index += _ROW.pack(item.op, position, item.size, 0, item.checksum)
-        position += aligned(item.size)
-        last = item.op
-    fields = _FIELDS.pack(
-        bytes(CHECKSUM_SIZE),
-        MAGIC,
-        FORMAT,
-        FORMAT,
-        identity.group,
-        identity.cluster,
-        op,
-        position,
-        xxh3_128_digest(index),
-        len(items),
-        _ZEROS,
-    )
-    rest = fields[CHECKSUM_SIZE:]
-    table = b"".join((xxh3_128_digest(rest), rest, index, padding(_ROWS_AT + len(index))))
-    return table, position
 
 
 def _parted(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
@@ -362,86 +356,34 @@ def _is_of(sealed: Buffer, body: Buffer, item: Item) -> bool:
     )
 
 
-def load_carry(file: Storage, owner: Identity | None, op: Op | None) -> CarryFile | Flaw:
+def load_carry(
+    file: Storage, owner: Identity | None, op: Op | None, room: Directory | None = None
+) -> CarryFile | Flaw:
     """Read everything before the first entry; no size is believed before it is checked.
 
-    Without an `owner` or an `op`, whosever it is and whatever its Seal. The carry file closes
-    `file`; with a flaw it is still the caller's.
+    Without an `owner` or an `op`, whosever it is and whatever its Seal; without a `room`, no
+    kept file is looked at. The carry file closes `file`; with a flaw it is still the caller's.
     """
-    header = file.read(0, _FIELDS.size)
-    fields = _decode_header(header, owner, file.path)
+    header = file.read(0, carry_table.FIELDS.size)
+    fields = carry_table.decode_header(header, owner, file.path)
     if isinstance(fields, Flaw):
         return fields
     if op is not None and fields.op != op:
         return Flaw("op of the carry file", op, fields.op)
     if fields.size != file.size():
         return Flaw("size of the carry file", fields.size, file.size())
-    first = _first_position(fields.entry_count)
-    if first + fields.entry_count * HEADER_SIZE > fields.size:
+    own_size = 0 if fields.source_count else fields.entry_count * HEADER_SIZE
+    if fields.table_size + own_size > fields.size:
         return Flaw("entries of the carry file", f"in {fields.size}", fields.entry_count)
-    table = header + file.read(_ROWS_AT, first - _ROWS_AT)
-    flaw = _table_flaw(table, fields) or _rows_flaw(table, fields)
+    table = header + file.read(len(header), fields.table_size - len(header))
+    flaw = carry_table.flaw_of(table, fields)
     if flaw is not None:
         return flaw
-    ops = _packed(row.op for row in _rows(table, fields.entry_count))
+    ops = _packed(row.op for row in carry_table.rows(table, fields.entry_count))
     seal_op = Op(fields.op)
-    return CarryFile(seal_op, carry_name(seal_op), fields.size, ops, table, file)
-
-
-def _decode_header(data: bytes, owner: Identity | None, path: str) -> _Fields | Flaw:
-    if len(data) < _FIELDS.size:
-        return Flaw("carry file is cut short", f"at least {_FIELDS.size} bytes", len(data))
-    found, magic, _, reader_min, *rest, _ = _FIELDS.unpack(data)
-    checksum = xxh3_128_digest(data[CHECKSUM_SIZE:])
-    if checksum != found:
-        return Flaw("checksum of the carry header", checksum.hex(), found.hex())
-    if magic != MAGIC:
-        return Flaw("magic of the carry file", MAGIC, magic)
-    if reader_min > FORMAT:
-        raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
-        )
-    fields = _Fields._make(rest)
-    if owner is not None and fields.cluster != owner.cluster:
-        raise ForeignFile(path, "cluster", owner.cluster.hex(), fields.cluster.hex())
-    if owner is not None and fields.group != owner.group:
-        raise ForeignFile(path, "group", owner.group, fields.group)
-    return fields
-
-
-def _table_flaw(table: bytes, fields: _Fields) -> Flaw | None:
-    end = _ROWS_AT + fields.entry_count * _ROW.size
-    checksum = xxh3_128_digest(memoryview(table)[_ROWS_AT:end])
-    if checksum != fields.index_checksum:
-        return Flaw("checksum of the carry index", fields.index_checksum.hex(), checksum.hex())
-    if table[end:] != padding(end):
-        return Flaw("padding of the carry index", "zeros", "other bytes")
-    return None
-
-
-def _rows_flaw(table: bytes, fields: _Fields) -> Flaw | None:
-    """Judge rows whose bytes are whole: ops rise, and entries lie as close as they can."""
-    position, last = len(table), 0
-    for row in _rows(table, fields.entry_count):
-        if not last < row.op <= fields.op:
-            return Flaw("op in the carry index", f"{last + 1}..{fields.op}", row.op)
-        if row.position != position:
-            return Flaw(f"position of op {row.op} in the carry index", position, row.position)
-        if not HEADER_SIZE <= row.size <= ENTRY_SIZE_MAX:
-            return Flaw(f"size of op {row.op}", f"{HEADER_SIZE}..{ENTRY_SIZE_MAX}", row.size)
-        position, last = position + aligned(row.size), row.op
-    if position != fields.size:
-        return Flaw("end of the carried entries", fields.size, position)
-    return None
-
-
-def _first_position(entry_count: int) -> int:
-    return aligned(_ROWS_AT + entry_count * _ROW.size)
-
-
-def _rows(table: bytes, entry_count: int) -> Iterator[_Row]:
-    rows = memoryview(table)[_ROWS_AT : _ROWS_AT + entry_count * _ROW.size]
-    return map(_Row._make, _ROW.iter_unpack(rows))
+    sources = carry_table.sources(table, fields)
+    name = carry_name(seal_op)
+    return CarryFile(seal_op, name, fields.size, ops, sources, table, file, room)
 
 
 def _packed(ops: Iterator[Op]) -> Sequence[Op]:
@@ -449,12 +391,15 @@ def _packed(ops: Iterator[Op]) -> Sequence[Op]:
     return array("Q", ops)  # type: ignore[return-value]  # an Op is an int to an array
 
 
-def _judged(data: Buffer, row: _Row) -> Entry | Flaw:
+def _judged(data: Buffer, row: Row) -> Entry | Flaw:
     entry = decode(data)
     if isinstance(entry, Entry) and entry.checksum != row.checksum:
         return Flaw("entry, by the carry index", row.checksum.hex(), entry.checksum.hex())
     return entry
 
 
-def _unreadable(error: OSError) -> Flaw:
-    return Flaw("carry file is unreadable", "bytes", error.strerror or str(error))
+def _unreadable(error: OSError, source: Source | None = None) -> Flaw:
+    found = error.strerror or str(error)
+    if source is None:
+        return Flaw("carry file is unreadable", "bytes", found)
+    return Flaw(f"kept file {source.name} is unreadable", "bytes", found)

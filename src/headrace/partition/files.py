@@ -14,7 +14,8 @@ from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.model.ids import Identity, Op
 from headrace.model.namespace import Namespace
 from headrace.partition import local as local_part
-from headrace.partition.carry import CarryFile, carry_name, op_of, open_carry
+from headrace.partition.carry import CarryFile, carry_name, kept_id, op_of, open_carry
+from headrace.partition.carry_table import kept_name
 from headrace.partition.groups import Groups
 from headrace.partition.local import Carried, Local
 from headrace.partition.segment import Digests, SegmentInfo, parse_name, segment_name
@@ -58,6 +59,9 @@ class ShardFiles:
     found: set[str] = field(default_factory=set)  # of them, those that were there at the start
     carry: dict[Op, CarryFile] = field(default_factory=dict)  # whole ones
     carry_ops: list[Op] = field(default_factory=list)  # their keys, ascending
+    # Journal files with a second name among the carry files, by id, and the newest Seal that
+    # gave it to them in this process.
+    kept: dict[int, Op] = field(default_factory=dict)
     rotten: set[Op] = field(default_factory=set)  # carry files in which the scrub found rot
     lost_carries: dict[Op, tuple[Carried, Flaw]] = field(default_factory=dict)
     named: dict[Op, frozenset[str]] = field(default_factory=dict)  # by the snapshot at an op
@@ -84,6 +88,8 @@ class ShardFiles:
                 room.unlink(name)
         self.there = {name for name in self.segments.names() if parse_name(name)}
         self.found = set(self.there)
+        ids = map(kept_id, self.carries.names())
+        self.kept = {file_id: Op(0) for file_id in ids if file_id is not None}
         self.findings.clear()
         for one in known.placed:
             name = segment_name(one.namespace, one.created, one.first, one.end)
@@ -104,6 +110,11 @@ class ShardFiles:
             self.report(Finding(path, f"carry file: {found.what}"))
         else:
             self.add_carry(found)
+            for source in found.sources:
+                if source.file_id not in self.kept:
+                    path = joined(self.carries.path, source.name)
+                    what = f"kept file of {found.name} is gone: its entries cannot be read"
+                    self.report(Finding(path, what))
 
     def add(self, name: str) -> None:
         """Note a segment that was written under its name just now."""
@@ -171,7 +182,10 @@ class ShardFiles:
         self.named = {op: names for op, names in self.named.items() if op >= kept[-1]}
         kept_back = set() if kept[0] > self.restored else self.found
         self._collect_segments(named | kept_back, state)
+        sources = self._sources(named)
         self._collect_carries(named, kept[0])
+        if sources is not None:
+            self._collect_kept(sources, kept[0])
 
     def _names_at(self, snapshots: SnapshotFiles, op: Op) -> frozenset[str] | None:
         if op not in self.named:
@@ -275,6 +289,37 @@ class ShardFiles:
             gone += self._unlink(self.carries, name)
         for op in [op for op in self.lost_carries if carry_name(op) not in named]:
             del self.lost_carries[op]
+        if gone:
+            self.carries.sync()
+
+    def _sources(self, named: set[str]) -> set[int] | None:
+        """Return the kept files that named carry files need; None if one does not say."""
+        found: set[int] = set()
+        for op in map(op_of, named) if self.kept else ():
+            if op is None:
+                continue
+            known = self.carry.get(op)
+            if known is None:  # of the previous snapshot, and this process did not need it
+                try:
+                    looked = open_carry(self.carries, self.identity, op)
+                except HeadraceError:
+                    return None
+                if isinstance(looked, Flaw):
+                    return None
+                looked.close()
+                known = looked
+            found.update(source.file_id for source in known.sources)
+        return found
+
+    def _collect_kept(self, needed: set[int], newest: Op) -> None:
+        gone = [
+            file_id
+            for file_id, op in sorted(self.kept.items())
+            if file_id not in needed and op <= newest
+        ]
+        for file_id in gone:
+            if self._unlink(self.carries, kept_name(file_id)):
+                del self.kept[file_id]
         if gone:
             self.carries.sync()
 

@@ -5,6 +5,7 @@ A checkpoint at a Seal, step by step, and what a crash after each leaves:
     written    each due segment, under a temporary name    leftovers, unlinked at the next start
     renamed    the directory synced once for all           unnamed segments, set aside, written
                                                            again by the replay of the same Seal
+    linked     journal files that are mostly live          second names: see `keep.py`
     carried    what is in no segment, in one new file      an unnamed carry file, likewise
     named      by the snapshot                             a newer snapshot, accepted
     collected  what no kept snapshot names                 collected later
@@ -13,7 +14,7 @@ A segment counts as placed only once its name is durable. A step that fails is t
 the same Seal, and nothing behind it is skipped.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,8 +29,10 @@ from headrace.journal.machine import State
 from headrace.journal.ring import Slot
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Identity, Op
+from headrace.partition import keep
 from headrace.partition import local as local_part
-from headrace.partition.carry import CarryFile, Item, write_carry
+from headrace.partition.carry import CarryFile, write_carry
+from headrace.partition.carry_table import Item
 from headrace.partition.files import Finding, ShardFiles
 from headrace.partition.local import Carried, Local, PlacedHere, UnplacedHere
 from headrace.partition.machine import Capture, PartitionsMachine
@@ -55,6 +58,9 @@ from headrace.storage.stream import whole_digest
 # Above this, what is live in the oldest is carried on: one entry must not hold a file, its
 # space and a descriptor for as long as a transaction may take.
 CARRY_COUNT_MAX: Final = 64
+# The same for entries in kept files. No run waits longer than 16 Seals: what is live then is
+# staged, and as a rule little beside the file that it would hold.
+KEPT_COUNT_MAX: Final = 24
 
 Carrying = Mapping[Op, CarryFile]  # the newest carry file of each op that is in one
 
@@ -69,6 +75,10 @@ class ShardKeeper:
     sealer: Sealer
     new_id: Callable[[], int]
     poisoned: StorageFailed | None = None  # a sync of a directory failed: never sync it again
+
+    @property
+    def kept(self) -> Container[int]:
+        return self.files.kept
 
     def restore(self, state: State | None) -> None:
         """Find the files that a state names, and give its segments their places."""
@@ -121,7 +131,7 @@ class ShardKeeper:
                     return found
                 raise CorruptEntry(
                     f"op {op}: {found.what}",
-                    path=carry.path,
+                    path=carry.path_of(carry.row(op)),
                     expected=found.expected,
                     found=found.found,
                 )
@@ -286,7 +296,8 @@ class ShardKeeper:
             item, path, position = _item(slot), slot.file.path, slot.position + PREFIX_SIZE
         elif piece.op in carried:
             carry = carried[piece.op]
-            (item, position), path = carry.placed(piece.op), carry.path
+            row = carry.row(piece.op)
+            item, path, position = row.item, carry.path_of(row), row.position
         else:
             return None
         size, checksum = item.size, item.checksum
@@ -303,14 +314,16 @@ class ShardKeeper:
             return
         if not items:
             return
+        placed, sources = keep.keep(items, seal_op, journal, self.files)
         try:
             written = write_carry(
                 self.files.carries,
                 self.identity,
                 seal_op,
-                items,
+                placed,
                 lambda op: self.read(op, journal),
                 lambda some: glance(journal, some),
+                sources,
             )
         except StorageFailed as failed:
             if failed.stage == "sync-dir":
@@ -331,9 +344,13 @@ class ShardKeeper:
             return
         if carry is None or carry.op in self.files.rotten:
             slots = {op: journal.slot(op) for op in ops}
-            yield from (_item(slot) for slot in slots.values() if slot is not None)
+            found = [one for one in slots.values() if one is not None]
+            yield from (_item(one) for one in found if not keep.is_same(one, carry))
             ops = [op for op, slot in slots.items() if slot is None]
-        if carry is not None and carry.op in self.files.carry_ops[:-CARRY_COUNT_MAX]:
+        if carry is None:
+            return
+        count_max = KEPT_COUNT_MAX if carry.sources else CARRY_COUNT_MAX
+        if carry.op in self.files.carry_ops[:-count_max]:
             yield from (carry.item(op) for op in ops if isinstance(carry.read(op), Entry))
 
     def _local(self, capture: Capture) -> Local:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from headrace.errors import Corrupt, ReadFailed
+from headrace.partition.carry import CarryFile
 from headrace.partition.files import Finding
 from headrace.partition.keeper import ShardKeeper
 from headrace.partition.state import Placed, Segment
@@ -22,14 +23,22 @@ def scrub(keeper: ShardKeeper) -> Iterator[Finding | None]:
         yield _check_segment(keeper, segment) if _is_live(keeper, segment) else None
     for op in list(keeper.files.carry_ops):
         file = keeper.files.carry.get(op)
-        flaw = None if file is None else file.check()
-        if file is None or flaw is None:
+        found = [] if file is None else list(_carry_findings(file))
+        if not found or keeper.files.carry.get(op) is not file:  # collected meanwhile
             yield None
             continue
         keeper.files.rotten.add(op)
-        finding = Finding(file.path, f"carry file: {flaw.what}")
-        keeper.files.report(finding)
-        yield finding
+        for finding in found:
+            keeper.files.report(finding)
+            yield finding
+
+
+def _carry_findings(file: CarryFile) -> Iterator[Finding]:
+    flaw = file.check()
+    if flaw is not None:
+        yield Finding(file.path, f"carry file: {flaw.what}")
+    for path, bad in file.check_kept():
+        yield Finding(path, f"kept file of {file.name}: {bad.what}")
 
 
 def _placed(keeper: ShardKeeper) -> list[Segment]:

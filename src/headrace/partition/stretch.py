@@ -11,7 +11,7 @@ from headrace.journal.entry import HEADER_SIZE, Flaw
 from headrace.journal.frame import PREFIX_SIZE, aligned, decode_prefix
 from headrace.journal.journal import Journal
 from headrace.journal.ring import Slot
-from headrace.partition.carry import Item
+from headrace.partition.carry_table import Item
 from headrace.storage.seam import Buffer
 
 _Side = tuple[Slot, int]  # a slot, and the size of its frame without padding
