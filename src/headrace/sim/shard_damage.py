@@ -119,7 +119,8 @@ def _one(scene: Scene, damage: Damage, path: str) -> Outcome:
     if path not in scene.named:
         return CLEAN  # an older snapshot's, or written again by the replay
     if path.startswith("carry/"):
-        return _carry(scene, damage, path)
+        is_kept = path.endswith(".wal")
+        return _kept(scene, damage, path) if is_kept else _carry(scene, damage, path)
     is_missing = damage.kind == "missing"
     if path not in scene.segments:
         return Outcome(finding=is_missing)  # its rows are trimmed
@@ -129,6 +130,22 @@ def _one(scene: Scene, damage: Damage, path: str) -> Outcome:
     return Outcome(lost=rows, finding=is_missing, scrubbed=True)
 
 
+def _kept(scene: Scene, damage: Damage, path: str) -> Outcome:
+    """A kept file is listed at the opening, and read when one of its entries is."""
+    hit = [one.op for one in scene.regions[path] if _hits(damage, one.start, one.end)]
+    if damage.kind == "cut":
+        hit = [one.op for one in scene.regions[path] if one.end > damage.at]
+    drained = scene.drained.get(path, {})
+    if damage.kind != "rot":
+        drained = drained | scene.lonely.get(path, {})
+    is_missing = damage.kind == "missing"
+    return Outcome(
+        lost=tuple(rows for op in hit for rows in drained.get(op, [])),
+        finding=is_missing,
+        scrubbed=bool(hit),
+    )
+
+
 def _carry(scene: Scene, damage: Damage, path: str) -> Outcome:
     if damage.kind == "foreign":
         return Outcome("ForeignFile")
@@ -136,7 +153,8 @@ def _carry(scene: Scene, damage: Damage, path: str) -> Outcome:
     hit = [one for one in regions if _hits(damage, one.start, one.end)]
     whole = damage.kind in (*WHOLE, "cut") or any(one.kind == "table" for one in hit)
     if whole and damage.kind != "rot":
-        lost = scene.lonely.get(path, {}).values()
+        homes = (path, *scene.keeps.get(path, ()))
+        lost = [ranges for home in homes for ranges in scene.lonely.get(home, {}).values()]
         return Outcome(
             lost=tuple(rows for ranges in lost for rows in ranges), finding=True, scrubbed=True
         )
@@ -162,10 +180,16 @@ def _hits(damage: Damage, start: int, end: int) -> bool:
 def every(scene: Scene, seed: int, flips: int | None) -> Iterator[Damage]:
     """Yield the damages of a scene; `flips` places of each file, None for every byte."""
     rng = Random(seed)
+    journaled = [
+        scene.disk.content(path) for path in scene.disk.files() if path.startswith("journal/")
+    ]
     for path in scene.disk.files():
         if path.startswith(("segments/", "carry/")):
             data = scene.disk.content(path)
             size = len(data)
+            if data in journaled:  # one file with two names: its damage is the journal's
+                yield Damage(path, "missing")
+                continue
             yield from (Damage(path, kind) for kind in WHOLE)
             yield from (Damage(path, "zero", at) for at in range(-(-size // SECTOR_SIZE)))
             yield from (Damage(path, "cut", at) for at in _lengths(size, rng, flips))

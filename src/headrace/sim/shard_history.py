@@ -11,6 +11,7 @@ from headrace.journal.machine import Machine
 from headrace.journal.snapshot import Snapshot
 from headrace.model.ids import Offset
 from headrace.partition import local
+from headrace.partition.carry import CarryFile, op_of, open_carry
 from headrace.partition.machine import PartitionsMachine
 from headrace.partition.read import Key
 from headrace.partition.results import Appended, Published, Refused, Result, Trimmed
@@ -149,11 +150,17 @@ def names_kept(store: Store) -> frozenset[str]:
         found = store.group.checkpoints.snapshots.load(op) if op else None
         if isinstance(found, Snapshot):
             names |= local.decode(found.state.local).names
+    files = store.keeper.files
+    for op in filter(None, map(op_of, list(names))):
+        carry = open_carry(files.carries, files.identity, op)
+        if isinstance(carry, CarryFile):
+            names.update(source.name for source in carry.sources)
+            carry.close()
     return frozenset(names)
 
 
 def check_named(store: Store) -> None:
-    """Every file that a kept snapshot names is there."""
+    """Every file that a kept snapshot names is there, or that a carry file keeps."""
     files = store.keeper.files
     gone = names_kept(store) - {*files.segments.names(), *files.carries.names()}
     if gone:

@@ -12,16 +12,20 @@ import pyarrow.parquet as pq
 from headrace.errors import SealFailed, StorageFailed
 from headrace.journal.entry import HEADER_SIZE, SEAL, Entry, Flaw, decode_header
 from headrace.journal.recovery import _Recovery
+from headrace.journal.spare import Spares
 from headrace.model.ids import Offset, Op
 from headrace.partition import (
     carry,
+    carry_table,
     files,
     image,
+    keep,
     machine,
     sealing,
     segment_reader,
     transactions,
 )
+from headrace.partition.carry_table import kept_name
 from headrace.partition.files import ShardFiles
 from headrace.partition.keeper import ShardKeeper
 from headrace.partition.local import Local
@@ -43,6 +47,10 @@ _stage_op = transactions.stage
 _image_partition = image._partition
 _decode_image = image.decode
 _trim = Partition.trim
+_retire = Spares.retire
+_sources = ShardFiles._sources
+_add_carry = ShardFiles.add_carry
+_unlinked: list[Callable[[], None]] = []
 
 
 def _file_skipped(self: _Recovery, group: Any, slots: Sequence[Any]) -> int:
@@ -167,6 +175,29 @@ def _carries_swept(self: ShardFiles, _: set[str], newest: Op) -> None:
     self.carries.sync()
 
 
+def _used_again(self: Spares, journal: Directory, file: Any, *, is_kept: bool = False) -> None:
+    _retire(self, journal, file)
+
+
+def _newest_alone(self: ShardFiles, _: set[str]) -> set[int] | None:
+    return _sources(self, set(self.named[max(self.named)]))
+
+
+def _link_later(file: Any, seal_op: Op, journal: Any, files: ShardFiles) -> bool:
+    files.kept[file.header.file_id] = seal_op
+    name = kept_name(file.header.file_id)
+    _unlinked.append(lambda: journal.directory.link(file.name, name, files.carries))
+    return True
+
+
+def _add_linked(self: ShardFiles, file: Any) -> None:
+    """Give kept files their names behind the sync of the carry file's directory."""
+    while _unlinked:
+        with suppress(FileExistsError):
+            _unlinked.pop()()
+    _add_carry(self, file)
+
+
 def _written(*, sync: bool, sync_directory: bool) -> Callable[..., None]:
     def write(directory: Directory, name: str, fill: Callable[[Storage], None]) -> None:
         with suppress(FileNotFoundError):
@@ -281,6 +312,13 @@ MUTANTS: tuple[Mutant, ...] = (
         "carry file's name not synced",
         (carry, "atomic_write", _written(sync=True, sync_directory=False)),
     ),
+    _sweeps("kept file used again", (Spares, "retire", _used_again)),
+    _sweeps("previous snapshot's kept files swept", (ShardFiles, "_sources", _newest_alone)),
+    _sweeps(
+        "kept file's name not synced",
+        (keep, "_link", _link_later),
+        (ShardFiles, "add_carry", _add_linked),
+    ),
     _sweeps("carry misses staged rows", (PartitionsState, "live_ops", _runs_only)),
     _sweeps("segment renamed without sync", (sealing, "_write", _segment_unsynced)),
     _sweeps(
@@ -304,8 +342,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _matrix("unsealed run forgotten", (ShardKeeper, "_local", _unsealed_forgotten)),
     _matrix(
         "carry index not verified",
-        (carry, "_table_flaw", _nothing),
-        (carry, "_rows_flaw", _nothing),
+        (carry_table, "flaw_of", _nothing),
     ),
     _matrix("carried entry not verified", (carry, "_judged", _entry_unchecked)),
     _matrix("lost carry file forgotten", (ShardFiles, "lost_carries_for", lambda *_: {})),

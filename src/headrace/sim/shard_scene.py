@@ -11,7 +11,7 @@ from headrace.journal.superblock import Superblock
 from headrace.journal.superblock import decode as decode_superblock
 from headrace.model.ids import Op
 from headrace.partition import local
-from headrace.partition.carry import CarryFile, carry_name, open_carry
+from headrace.partition.carry import CarryFile, carry_name, op_of, open_carry
 from headrace.partition.local import Local
 from headrace.partition.machine import PartitionsMachine
 from headrace.partition.read import Key
@@ -23,6 +23,7 @@ from headrace.sim.shard_script import (
     HOT,
     IDLER,
     SLOW,
+    STAGER,
     WARM,
     ShardActor,
     options,
@@ -41,7 +42,7 @@ OTHER_CLUSTER = b"another cluster!"
 class Region:
     """A run of bytes of a carry file that means one thing."""
 
-    kind: str  # table, entry, padding
+    kind: str  # table, entry, padding; of a kept file, only entries mean anything
     start: int
     end: int
     op: Op = Op(0)
@@ -59,8 +60,9 @@ class Scene:
     segments: dict[str, Range]  # rows for which only this file stands, by path
     lonely: dict[str, Carried]  # rows of which the journal has no copy, by path of a carry file
     drained: dict[str, Carried]  # the same after the opening, which may have made a checkpoint
-    regions: dict[str, list[Region]]  # of each carry file
-    named: frozenset[str]  # paths that the snapshot in use names
+    regions: dict[str, list[Region]]  # of each carry file and each kept file
+    named: frozenset[str]  # paths that the snapshot in use names, and what is kept for those
+    keeps: dict[str, set[str]]  # the kept files that a named carry file needs
 
 
 def grown(actor: ShardActor) -> None:
@@ -114,10 +116,25 @@ def _orphaned(actor: ShardActor) -> None:
     raise Broken("no snapshot was begun")
 
 
+def _kept(actor: ShardActor) -> None:
+    """Staged rows that wait have journal files kept, and rows of partitions with them."""
+    grown(actor)
+    for _ in range(3):  # every run of before is in a segment now
+        actor.checkpoint()
+    for number, key in ((0, WARM), (3, HOT), (6, SLOW)):
+        stages = (stage(HOT, STAGER, 1, ("long", number + each), 3) for each in range(3))
+        actor.submit(actor.append(key, 1), *stages)
+    actor.checkpoint()
+    actor.submit(actor.append(HOT, 1))
+    actor.checkpoint()
+    actor.running().store.stop()
+
+
 STORIES: dict[str, Callable[[ShardActor], None]] = {
     "stopped": _stopped,
     "crashed": _crashed,
     "orphaned": _orphaned,
+    "kept": _kept,
     "fallen back": _stopped,  # and its newest snapshot is gone
 }
 
@@ -152,8 +169,16 @@ def _mapped(
     known = local.decode(found.state.local)
     machine = PartitionsMachine(SOLO.namespace_bits[2])
     machine.restore(found.state)
-    regions = {path: _regions(file) for path, file in _carry_files(disk).items()}
+    carries = _carry_files(disk)
+    regions = {path: _regions(file) for path, file in carries.items()}
     named = frozenset(_paths(known))
+    keeps: dict[str, set[str]] = {}
+    for path in sorted(named & carries.keys()):
+        kept = _kept_regions(carries[path])
+        keeps[path] = set(kept)
+        for each, found_there in kept.items():
+            regions.setdefault(each, []).extend(found_there)
+    named = named.union(*keeps.values())
     homes = {region.op: path for path in regions if path in named for region in regions[path]}
     lonely = _rows(machine, history, lambda op: op < block.previous_op)
     lost_later = _rows(store.machine, history, lambda op: store.group.journal.slot(op) is None)
@@ -168,6 +193,7 @@ def _mapped(
         drained=_by_path(lost_later, homes),
         regions=regions,
         named=named,
+        keeps=keeps,
     )
 
 
@@ -199,7 +225,7 @@ def _retained(history: ShardHistory, key: Key, first: int, end: int) -> Range | 
 def _carry_files(disk: MemoryDisk) -> dict[str, CarryFile]:
     room = disk.clone().root.child("carry")
     found: dict[str, CarryFile] = {}
-    for name in room.names():
+    for name in filter(op_of, room.names()):
         file = open_carry(room, SOLO, Op(int(name.split(".")[0])))
         assert isinstance(file, CarryFile)
         found[f"carry/{name}"] = file
@@ -207,12 +233,23 @@ def _carry_files(disk: MemoryDisk) -> dict[str, CarryFile]:
 
 
 def _regions(file: CarryFile) -> list[Region]:
-    places = [(op, *file.place(op)) for op in file.ops]
-    found = [Region("table", 0, places[0][1])]
-    for op, position, size in places:
+    rows = [file.row(op) for op in file.ops]
+    own = [(row.op, row.position, row.size) for row in rows if not row.source]
+    found = [Region("table", 0, own[0][1] if own else file.size)]
+    for op, position, size in own:
         assert size >= HEADER_SIZE
         found.append(Region("entry", position, position + size, op))
         found.append(Region("padding", position + size, position + aligned(size), op))
+    return found
+
+
+def _kept_regions(file: CarryFile) -> dict[str, list[Region]]:
+    found: dict[str, list[Region]] = {}
+    for row in map(file.row, file.ops):
+        source = file.source_of(row)
+        if source is not None:
+            region = Region("entry", row.position, row.position + row.size, row.op)
+            found.setdefault(f"carry/{source.name}", []).append(region)
     return found
 
 

@@ -160,6 +160,7 @@ def play(actor: ShardActor) -> None:
     _publish_and_evolve(actor)
     _fall_behind(actor)
     _close_and_recreate(actor)
+    _keep_files(actor)
 
 
 def _open_and_stage(actor: ShardActor) -> None:
@@ -226,3 +227,21 @@ def _close_and_recreate(actor: ShardActor) -> None:
     actor.submit(actor.append(AGAIN, 4))
     actor.checkpoint()
     actor.submit(actor.append(HOT, 2, 2))
+
+
+def _keep_files(actor: ShardActor) -> None:
+    """Staged rows fill whole files of the journal, which are kept until they are published."""
+    long = tuple(stage(HOT, STAGER, 2, ("long", number), 3) for number in range(12))
+    for number in range(0, len(long), 4):
+        actor.submit(*long[number : number + 4])
+    actor.checkpoint()
+    actor.submit(actor.append(HOT, 4, 2), actor.append(WARM, 3, 2))
+    actor.checkpoint()
+    for _ in range(3):
+        actor.submit(actor.append(HOT, 3, 2), actor.append(AGAIN, 2))
+        actor.checkpoint()
+    actor.submit(Deed("publish", HOT, STAGER, 2, stages=(long,), topic=1))
+    actor.checkpoint()
+    actor.submit(actor.append(WARM, 2, 2))
+    actor.checkpoint()
+    actor.checkpoint()
