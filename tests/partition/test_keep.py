@@ -1,6 +1,7 @@
 """Journal files that are mostly live are kept under a second name, and nothing is copied."""
 
 import errno
+from dataclasses import replace
 
 import pytest
 from tests.partition.shards import (
@@ -21,6 +22,7 @@ from headrace.partition.runs import SegmentSizes
 from headrace.partition.scrub import scrub
 from headrace.partition.sealer import Children
 from headrace.sim.shard import purging, trimming
+from headrace.sim.solo import SOLO
 from headrace.storage.faults import Crash, Crashed, Fail, Keep
 from headrace.storage.memory import MemoryDisk
 
@@ -214,6 +216,21 @@ class TestCollecting:
         again.checkpoint()
         again.checkpoint()
         assert kept(disk) == []
+
+
+def test_a_journal_file_of_another_log_is_set_aside():
+    other = MemoryDisk()
+    a_kept_shard(other, identity=replace(SOLO, cluster=b"another cluster!"))
+    foreign = other.content(kept(other)[0])
+    disk = MemoryDisk()
+    a_shard(disk, **SMALL)
+    disk = disk.kill()
+    disk.put("carry/0123456789abcdef.wal", foreign)
+    shard = a_shard(disk, **SMALL)
+    shard.checkpoint()
+    shard.checkpoint()
+    assert kept(disk) == []
+    assert disk.content("quarantine/0123456789abcdef.wal") == foreign
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK])

@@ -10,6 +10,7 @@ from typing import Final
 
 from headrace.errors import CorruptSegment, HeadraceError, ReadFailed, StorageFailed
 from headrace.journal.entry import Flaw
+from headrace.journal.file import BLOCK_SIZE, FileHeader, check_identity, decode_block
 from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.model.ids import Identity, Op
 from headrace.model.namespace import Namespace
@@ -318,7 +319,10 @@ class ShardFiles:
             if file_id not in needed and op <= newest
         ]
         for file_id in gone:
-            if self._unlink(self.carries, kept_name(file_id)):
+            if self._is_foreign_kept(kept_name(file_id)):
+                set_aside(self.carries, kept_name(file_id), self.quarantine)
+                del self.kept[file_id]
+            elif self._unlink(self.carries, kept_name(file_id)):
                 del self.kept[file_id]
         if gone:
             self.carries.sync()
@@ -330,6 +334,23 @@ class ShardFiles:
             return True
         if isinstance(found, CarryFile):
             found.close()
+        return False
+
+    def _is_foreign_kept(self, name: str) -> bool:
+        try:
+            file = self.carries.open(name)
+        except OSError:
+            return False
+        try:
+            header = decode_block(file.read(0, BLOCK_SIZE), file.path)
+            if isinstance(header, FileHeader):
+                check_identity(header, self.identity, file.path)
+        except OSError:
+            return False
+        except HeadraceError:
+            return True
+        finally:
+            file.close()
         return False
 
     @contextmanager
