@@ -245,6 +245,21 @@ def test_where_no_second_name_can_be_given_entries_are_copied(number):
     assert a_shard(disk.kill(), **SMALL).ids() == list(range(3_200))
 
 
+def test_a_name_that_something_else_has_is_not_taken_for_the_file():
+    disk = MemoryDisk()
+    shard = a_shard(disk, **SMALL)
+    shard.append_many(TIMES)
+    first = shard.store.group.journal.files[0].header.file_id
+    disk = disk.kill()
+    disk.put(f"carry/{first:016x}.wal", bytes(FILE_SIZE))
+    again = a_shard(disk, **SMALL)
+    for _ in range(3):
+        again.checkpoint()
+        again.append_many(TIMES)
+    assert again.store.group.journal.slot(5) is None
+    assert again.ids() == list(range(3_200))
+
+
 def test_a_second_try_keeps_the_same_files():
     disk = MemoryDisk()
     shard = a_shard(disk, **SMALL)

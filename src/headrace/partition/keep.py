@@ -74,7 +74,10 @@ def _link(file: JournalFile, seal_op: Op, journal: Journal, files: ShardFiles) -
     try:
         journal.directory.link(file.name, kept_name(file_id), files.carries)
     except FileExistsError:
-        return True  # of a try that came to no snapshot
+        if known:  # of a try in this process, which came to no snapshot
+            return True
+        files.kept[file_id] = Op(0)  # of another process, or of nobody we know
+        return False
     except OSError:
         if known is None:
             del files.kept[file_id]
