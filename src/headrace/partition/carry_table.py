@@ -21,6 +21,7 @@ FORMAT: Final = 2  # the newest; what has no sources is written as format 1
 ENTRY_SIZE_MAX: Final = HEADER_SIZE + BODY_SIZE_MAX
 
 _PLAIN: Final = 1
+_SOURCE_SIZE_MAX: Final = 2**32  # as of any journal file
 FIELDS = struct.Struct("<16s8sHHI16sQQ16sII40s")
 _ROW = struct.Struct("<QQII16s")
 _SOURCE = struct.Struct("<QQQ")
@@ -165,6 +166,8 @@ def decode_header(data: bytes, owner: Identity | None, path: str) -> Fields | Fl
             "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
         )
     fields = Fields._make(rest)
+    if fields.source_count and reader_min <= _PLAIN:
+        return Flaw("sources of the carry file", "none in format 1", fields.source_count)
     if owner is not None and fields.cluster != owner.cluster:
         raise ForeignFile(path, "cluster", owner.cluster.hex(), fields.cluster.hex())
     if owner is not None and fields.group != owner.group:
@@ -224,7 +227,7 @@ def _rows_flaw(table: bytes, fields: Fields) -> Flaw | None:
 def _kept_flaw(row: Row, known: Sequence[Source]) -> Flaw | None:
     if row.source > len(known):
         return Flaw(f"source of op {row.op}", f"at most {len(known)}", row.source)
-    last = known[row.source - 1].size - row.size
+    last = min(known[row.source - 1].size, _SOURCE_SIZE_MAX) - row.size
     if not FIRST_POSITION <= row.position <= last:
         return Flaw(f"position of op {row.op}", f"{FIRST_POSITION}..{last}", row.position)
     return None

@@ -16,7 +16,7 @@ from headrace.model.ids import Identity, Op
 from headrace.model.namespace import Namespace
 from headrace.partition import local as local_part
 from headrace.partition.carry import CarryFile, carry_name, kept_id, op_of, open_carry
-from headrace.partition.carry_table import kept_name
+from headrace.partition.carry_table import Source, kept_name
 from headrace.partition.groups import Groups
 from headrace.partition.local import Carried, Local
 from headrace.partition.segment import Digests, SegmentInfo, parse_name, segment_name
@@ -185,8 +185,7 @@ class ShardFiles:
         self._collect_segments(named | kept_back, state)
         sources = self._sources(named)
         self._collect_carries(named, kept[0])
-        if sources is not None:
-            self._collect_kept(sources, kept[0])
+        self._collect_kept(sources, kept[0])
 
     def _names_at(self, snapshots: SnapshotFiles, op: Op) -> frozenset[str] | None:
         if op not in self.named:
@@ -293,24 +292,36 @@ class ShardFiles:
         if gone:
             self.carries.sync()
 
-    def _sources(self, named: set[str]) -> set[int] | None:
-        """Return the kept files that named carry files need; None if one does not say."""
+    def _sources(self, named: set[str]) -> set[int]:
+        """Return the kept files that named carry files need.
+
+        One that cannot be read was there at the start, and may need what was kept then.
+        """
         found: set[int] = set()
         for op in map(op_of, named) if self.kept else ():
             if op is None:
                 continue
-            known = self.carry.get(op)
-            if known is None:  # of the previous snapshot, and this process did not need it
-                try:
-                    looked = open_carry(self.carries, self.identity, op)
-                except HeadraceError:
-                    return None
-                if isinstance(looked, Flaw):
-                    return None
-                looked.close()
-                known = looked
-            found.update(source.file_id for source in known.sources)
+            sources = self._sources_of(op)
+            if sources is None:
+                found.update(file_id for file_id, given in self.kept.items() if not given)
+            else:
+                found.update(source.file_id for source in sources)
         return found
+
+    def _sources_of(self, op: Op) -> tuple[Source, ...] | None:
+        if op in self.lost_carries:
+            return None  # whatever has its name now
+        known = self.carry.get(op)
+        if known is None:  # of the previous snapshot, and this process did not need it
+            try:
+                looked = open_carry(self.carries, self.identity, op)
+            except HeadraceError:
+                return None
+            if isinstance(looked, Flaw):
+                return None
+            looked.close()
+            known = looked
+        return known.sources
 
     def _collect_kept(self, needed: set[int], newest: Op) -> None:
         gone = [

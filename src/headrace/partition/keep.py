@@ -27,6 +27,7 @@ from headrace.partition.carry_table import Item, Kept, Source, kept_name
 from headrace.partition.files import ShardFiles
 
 LIVE_SHARE: Final = 2  # at least one part in so many: what is dead in the file takes space
+SPARSE_SHARE: Final = 8  # with less than this of its entries live, the rest is worth a copy
 
 
 def keep(
@@ -49,6 +50,11 @@ def keep(
             sources.append(Source(header.file_id, header.size, header.first_op))
             numbers[header.file_id] = len(sources)
     return [_placed(item, slots[item.op], numbers) for item in items], sources
+
+
+def is_sparse(carry: CarryFile, live_count: int) -> bool:
+    """Say whether so few of its entries are live that they should not hold what is kept."""
+    return bool(carry.sources) and live_count * SPARSE_SHARE < len(carry.ops)
 
 
 def is_same(slot: Slot, carry: CarryFile | None) -> bool:

@@ -59,7 +59,7 @@ from headrace.storage.stream import whole_digest
 # space and a descriptor for as long as a transaction may take.
 CARRY_COUNT_MAX: Final = 64
 # The same for entries in kept files. No run waits longer than 16 Seals: what is live then is
-# staged, and as a rule little beside the file that it would hold.
+# staged.
 KEPT_COUNT_MAX: Final = 24
 
 Carrying = Mapping[Op, CarryFile]  # the newest carry file of each op that is in one
@@ -129,6 +129,8 @@ class ShardKeeper:
                 found = carry.read(op)
                 if isinstance(found, Entry):
                     return found
+                if self.files.carry_of(op) is not carry:
+                    continue  # carried on meanwhile, and what was kept for it collected
                 raise CorruptEntry(
                     f"op {op}: {found.what}",
                     path=carry.path_of(carry.row(op)),
@@ -256,7 +258,9 @@ class ShardKeeper:
             raise DiskFull(path, "seal")
         if outcome.kind == DAMAGED:
             for piece in _pieces(segment):
-                if journal.slot(piece.op) is not None:
+                slot = journal.slot(piece.op)
+                # What is kept is not lost by a drain, and waiting would not make it whole.
+                if slot is not None and not keep.is_same(slot, self.files.carry_of(piece.op)):
                     self.read(piece.op, journal)  # raises: what has no copy is not drained
         if outcome.kind not in (DAMAGED, UNSEALABLE):
             raise SealFailed(path, outcome.flaw)
@@ -344,13 +348,21 @@ class ShardKeeper:
             return
         if carry is None or carry.op in self.files.rotten:
             slots = {op: journal.slot(op) for op in ops}
-            found = [one for one in slots.values() if one is not None]
-            yield from (_item(one) for one in found if not keep.is_same(one, carry))
-            ops = [op for op, slot in slots.items() if slot is None]
+            found = {
+                op: slot
+                for op, slot in slots.items()
+                if slot is not None and not keep.is_same(slot, carry)
+            }
+            yield from map(_item, found.values())
+            ops = [op for op in slots if op not in found]
         if carry is None:
             return
+        ops = list(ops)
         count_max = KEPT_COUNT_MAX if carry.sources else CARRY_COUNT_MAX
-        if carry.op in self.files.carry_ops[:-count_max]:
+        # An index that is rotten on disk is still known here: the next start would lose it.
+        is_dying = carry.op in self.files.rotten and carry.check() is not None
+        older = [op for op in self.files.carry_ops if op < seal_op]  # the same in every try
+        if is_dying or keep.is_sparse(carry, len(ops)) or carry.op in older[:-count_max]:
             yield from (carry.item(op) for op in ops if isinstance(carry.read(op), Entry))
 
     def _local(self, capture: Capture) -> Local:
