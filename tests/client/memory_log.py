@@ -30,8 +30,8 @@ LOSE_ANSWER = "lose the answer"  # it arrived, and nobody heard
 LATE = "deliver late"  # the answer is lost, and the request arrives some time later
 BUSY = "busy"
 REJECT = "reject"
-# Only those whose version 1 was answered: a log forgets who was silent for a week, and nobody
-# repeats a request for so long.
+# Only those whose version 1 was answered, and of which no copy is under way: a log forgets who
+# was silent for a week, and nothing is repeated or late for so long.
 FORGET = "forget the writers, then deliver"
 FAULTS = (LOSE, LOSE_ANSWER, LATE, BUSY, REJECT, FORGET)
 
@@ -77,6 +77,7 @@ class MemoryChannel:
     body_size_max: int = 1024 * 1024
     seen: list[tuple[str, int]] = field(default_factory=list)  # deeds and versions
     answered: set[bytes] = field(default_factory=set)  # writers that know of their version 1
+    late: list[bytes] = field(default_factory=list)  # the writer of each copy under way
 
     async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
         assert isinstance(request, Append)
@@ -92,10 +93,11 @@ class MemoryChannel:
         if deed == REJECT:
             raise BadBatch("not to the node's taste")
         if deed == LATE:
+            self.late.append(request.writer)
             asyncio.get_running_loop().call_later(0.05, self._apply_late, request, data)
             raise Unknown("the answer was lost")
         if deed == FORGET:
-            for writer in self.answered:
+            for writer in self.answered.difference(self.late):
                 self.partition.writers.pop(writer, None)
         reply = self.partition.apply(request, data)
         if deed == LOSE_ANSWER:
@@ -108,6 +110,7 @@ class MemoryChannel:
         return
 
     def _apply_late(self, request, data):
+        self.late.remove(request.writer)
         try:
             self.partition.apply(request, data)
         except HeadraceError:

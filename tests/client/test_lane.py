@@ -271,6 +271,7 @@ class Silent(MemoryChannel):
 @example(script=[LATE, DELIVER, DELIVER, LATE], count=3)
 @example(script=[DELIVER, LOSE_ANSWER, LOSE_ANSWER, FORGET], count=3)
 @example(script=[DELIVER, LATE, REJECT, REJECT, LATE], count=5)
+@example(script=[DELIVER, FORGET, REJECT, DELIVER, DELIVER, LATE, DELIVER, FORGET], count=5)
 def test_whatever_is_lost_each_batch_is_appended_once_or_told(script, count):
     channel = a_channel(script)
     results = jumping.run(append_all(channel, count))
