@@ -2,39 +2,15 @@
 
 import pytest
 from tests.doctor import harm
+from tests.doctor.batches import named, unread
 from tests.doctor.two_shards import FIRST, ROWS, SETTINGS
 
-import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import salvage
-from headrace.errors import Corrupt
 from headrace.partition.carry import CarryFile, load_carry
 from headrace.storage.file import FileDirectory
 
 BATCH = 10  # rows of an append
-
-
-def unread(log, counts) -> set[tuple[int, int]]:
-    """Return what a node does not give: partition and first row of each batch."""
-    found = set()
-    with headrace.open(log, **SETTINGS) as opened:
-        topic = opened.topic(ROWS)
-        for partition in (0, 1):
-            for start in range(0, counts[ROWS, partition] - BATCH, BATCH):
-                try:
-                    list(topic.read(partition, start=start, end=start + BATCH))
-                except Corrupt:
-                    found.add((partition, start))
-    return found
-
-
-def named(examination) -> set[tuple[int, int]]:
-    return {
-        (rows.partition, start)
-        for one in examination.damage
-        for rows in one.rows
-        for start in range(rows.start, rows.end, BATCH)
-    }
 
 
 def emptied(path) -> None:
@@ -60,5 +36,6 @@ def test_rows_that_a_node_cannot_give_are_named(stopped, tmp_path, counts, do, n
     (one,) = examination.damage
     assert ("--salvage finds them" in one.lost) == bool(one.rows)
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole
-    assert named(examination) == unread(stopped, counts)
+    ends = {partition: counts[ROWS, partition] - BATCH for partition in (0, 1)}
+    assert named(examination, BATCH) == unread(stopped, SETTINGS, ROWS, ends, BATCH)
     assert bool(one.rows) == (number == 5)

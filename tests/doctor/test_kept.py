@@ -1,14 +1,14 @@
 """Journal files that carry files keep: what is said of them when they are gone or rotten."""
 
 import shutil
+from pathlib import Path
 
 import pytest
-from tests.doctor import harm
+from tests.doctor import batches, harm
 
 import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import salvage
-from headrace.errors import Corrupt
 from headrace.partition.carry import CarryFile, load_carry, op_of
 from headrace.storage.file import FileDirectory
 
@@ -56,27 +56,9 @@ def the_oldest(log):
     return carry, log / CARRY / carry.sources[0].name
 
 
-def unread(log) -> set[tuple[int, int]]:
-    """Return what a node does not give: partition and first row of each batch."""
-    found = set()
-    with headrace.open(log, **SETTINGS) as opened:
-        topic = opened.topic(ROWS)
-        for partition in range(PARTITIONS):
-            for start in range(0, TIMES * BATCH, BATCH):
-                try:
-                    list(topic.read(partition, start=start, end=start + BATCH))
-                except Corrupt:
-                    found.add((partition, start))
-    return found
-
-
-def named(examination) -> set[tuple[int, int]]:
-    return {
-        (rows.partition, start)
-        for one in examination.damage
-        for rows in one.rows
-        for start in range(rows.start, rows.end, BATCH)
-    }
+def unread(log: Path) -> batches.Lost:
+    ends = dict.fromkeys(range(PARTITIONS), TIMES * BATCH)
+    return batches.unread(log, SETTINGS, ROWS, ends, BATCH)
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -94,7 +76,7 @@ def test_a_kept_file_that_is_gone_costs_the_rows_that_are_named(log, deep):
     examination = examine(str(log), deep=deep)
     (one,) = examination.damage
     assert (one.kind, one.file) == ("kept-gone", f"{CARRY}/{path.name}")
-    assert named(examination) == unread(log) != set()
+    assert batches.named(examination, BATCH) == unread(log) != set()
 
 
 def test_a_rotten_entry_is_named_with_the_file_that_it_is_in(log):
@@ -104,8 +86,8 @@ def test_a_rotten_entry_is_named_with_the_file_that_it_is_in(log):
     examination = examine(str(log), deep=True)
     (one,) = examination.damage
     assert (one.kind, one.file) == ("carry-entry", f"{CARRY}/{path.name}")
-    assert named(examination) == unread(log)
-    assert len(named(examination)) == 1
+    assert batches.named(examination, BATCH) == unread(log)
+    assert len(batches.named(examination, BATCH)) == 1
 
 
 @pytest.mark.parametrize("kind", ["carry-bad", "carry-gone"])
@@ -121,7 +103,7 @@ def test_behind_a_lost_index_a_salvage_finds_what_was_kept(log, tmp_path, kind):
     assert one.kind == kind
     assert "--salvage finds" in one.lost
     assert salvage(str(log), str(tmp_path / "new")).is_whole == (kind == "carry-bad")
-    assert named(examination) == unread(log) != set()
+    assert batches.named(examination, BATCH) == unread(log) != set()
 
 
 def test_a_kept_file_that_nothing_needs_is_a_note(log):
