@@ -52,6 +52,6 @@ def test_a_large_batch_is_put_together_with_nothing():
 
 
 def test_producers_at_full_speed_fit_into_a_node():
-    # What does not fit is refused as Busy and sent again: slower than to wait here.
+    # What does not fit may be refused as Busy, and is sent again: better to wait here.
     assert Limits().queue_size_max >= 32 * IN_FLIGHT_SIZE_MAX
     assert 2 * BODY_SIZE <= IN_FLIGHT_SIZE_MAX  # one is synced while the next comes

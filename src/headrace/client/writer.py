@@ -16,8 +16,7 @@ from headrace.errors import TimedOut
 from headrace.wire.catalog import PartitionInfo
 
 # Bytes of bodies, over all partitions. Two of the size that rows are gathered into keep a disk
-# busy; more are memory on both sides, and what many producers have more than a node's queue
-# holds comes back as Busy.
+# busy; more are memory on both sides, and many producers could have more than a node's queue.
 IN_FLIGHT_SIZE_MAX: Final = 8 * 1024 * 1024
 
 
