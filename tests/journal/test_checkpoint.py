@@ -94,7 +94,7 @@ class Logged:
     def restore(self, state):
         self.log.append(("restore", None if state is None else state.local))
 
-    def seal(self, captured, journal):
+    def seal(self, captured, journal, snapshots):
         self.log.append(("seal", captured.op))
         if self.failures:
             raise self.failures.pop(0)

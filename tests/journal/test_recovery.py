@@ -679,7 +679,7 @@ class TestFar:
         found = {}
 
         class Reading(NoFiles):
-            def seal(self, captured, journal):
+            def seal(self, captured, journal, snapshots):
                 found[captured.op] = [journal.read(Op(op)) for op in range(1, captured.op)]
                 return captured.state
 
@@ -697,7 +697,7 @@ class TestFar:
         disk, _ = self.far_group()
 
         class Full(NoFiles):
-            def seal(self, captured, journal):
+            def seal(self, captured, journal, snapshots):
                 raise DiskFull("segments", "seal")
 
         again = a_group(disk, file_size=64 * 1024, keeper=Full())

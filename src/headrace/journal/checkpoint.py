@@ -53,8 +53,12 @@ class Keeper(Protocol):
     def restore(self, state: State | None) -> None:
         """Look at the files that a state names. Recovery calls this before it replays."""
 
-    def seal(self, captured: Captured, journal: Journal) -> State:
-        """Make durable what the state names, and return it with its local part."""
+    def seal(self, captured: Captured, journal: Journal, snapshots: SnapshotFiles) -> State:
+        """Make durable what the state names, and return it with its local part.
+
+        After an earlier try a snapshot at this op may be durable. Whoever replaces a file that
+        it names withdraws it first.
+        """
 
     def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op]) -> None:
         """Unlink what none of the kept snapshots names. The newest comes first in `kept`."""
@@ -69,7 +73,7 @@ class NoFiles:
     def restore(self, state: State | None) -> None:
         return
 
-    def seal(self, captured: Captured, journal: Journal) -> State:
+    def seal(self, captured: Captured, journal: Journal, snapshots: SnapshotFiles) -> State:
         return captured.state
 
     def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op]) -> None:
@@ -109,7 +113,7 @@ class Checkpoints:
     def persist(self) -> Checkpoint:
         """Seal and write the oldest pending one; may run beside appends, in one thread."""
         captured = self.pending[0]
-        state = self.keeper.seal(captured, self.journal)
+        state = self.keeper.seal(captured, self.journal, self.snapshots)
         snapshot = self.snapshots.persist(captured.op, captured.tip, state)
         return Checkpoint(captured.op, captured.tip, snapshot.checksum)
 

@@ -12,6 +12,7 @@ the journal must go on from there.
 
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -118,18 +119,28 @@ class SnapshotFiles:
 
     def prune(self, keep: Op) -> None:
         """Unlink every snapshot below `keep`. Called when a newer pair is durable."""
+        self._remove("prune", lambda op: op < keep)
+
+    def withdraw(self, op: Op) -> None:
+        """Unlink the snapshot at `op`, if there is one: a file that it names will be replaced.
+
+        Until it is persisted again, a start takes the previous one and replays from there.
+        """
+        self._remove("withdraw", lambda each: each == op)
+
+    def _remove(self, stage: str, goes: Callable[[Op], bool]) -> None:
         self._refuse_if_poisoned()
         try:
-            old = [op for op in self.ops() if op < keep]
+            gone = [op for op in self.ops() if goes(op)]
         except OSError as error:  # nothing was touched: this process is short of something
             raise ReadFailed(self.directory.path, error) from error
         try:
-            for op in old:
+            for op in gone:
                 self.directory.unlink(snapshot_name(op))
-            if old:
+            if gone:
                 self.directory.sync()
         except OSError as error:
-            self.poisoned = StorageFailed(self.directory.path, "prune", error)
+            self.poisoned = StorageFailed(self.directory.path, stage, error)
             raise self.poisoned from error
 
     def _refuse_if_poisoned(self) -> None:

@@ -135,7 +135,7 @@ class ShardFiles:
                 return None
             file = self.carry.get(seal_op)
             # Most files hold the ops between two Seals: the first look tells.
-            if file is not None and file.ops[0] <= op and op in file:
+            if file is not None and file.ops and file.ops[0] <= op and op in file:
                 return file
         return None
 

@@ -86,13 +86,13 @@ class ShardKeeper:
         self.files.restore(known, self.machine.state.sealed_op)
         give_places(self.machine.state, known)
 
-    def seal(self, captured: Captured, journal: Journal) -> State:
+    def seal(self, captured: Captured, journal: Journal, snapshots: SnapshotFiles) -> State:
         """Write what the Seal decided, and carry the rest."""
         self._refuse_if_poisoned()
         journal.refuse_if_poisoned()
         capture = self.machine.captures[captured.op]
-        self._write_segments(capture, journal)
-        self._carry(_needed(capture), capture.op, journal)
+        self._write_segments(capture, journal, snapshots)
+        self._carry(_needed(capture), capture.op, journal, snapshots)
         known = self._local(capture)
         self.files.name(capture.op, known.names)
         # This one stays: its snapshot may fail, and then all is done again.
@@ -157,7 +157,9 @@ class ShardKeeper:
         if self.poisoned is not None:
             raise self.poisoned
 
-    def _write_segments(self, capture: Capture, journal: Journal) -> None:
+    def _write_segments(
+        self, capture: Capture, journal: Journal, snapshots: SnapshotFiles
+    ) -> None:
         due = [
             segment
             for segments in capture.segments
@@ -177,7 +179,7 @@ class ShardKeeper:
             else:
                 segment.place = Unplaced(_pieces(segment), job)
         try:
-            outcomes = self._outcomes(jobs, capture, journal)
+            outcomes = self._outcomes(jobs, capture, journal, snapshots)
             self._publish(jobs, chosen, outcomes)
         except OSError as error:  # no child could be started, or spoken to
             raise SealFailed(self.files.segments.path, str(error)) from error
@@ -188,7 +190,11 @@ class ShardKeeper:
                 self._answer(segment, outcome, journal)
 
     def _outcomes(
-        self, jobs: list[SealJob], capture: Capture, journal: Journal
+        self,
+        jobs: list[SealJob],
+        capture: Capture,
+        journal: Journal,
+        snapshots: SnapshotFiles,
     ) -> list[Outcome]:
         """Have the jobs done; while others do them, carry what is in no segment anyway."""
 
@@ -201,7 +207,7 @@ class ShardKeeper:
             return work()
         with ThreadPoolExecutor(1) as thread:
             doing = thread.submit(work)
-            self._carry(capture.live, capture.op, journal)
+            self._carry(capture.live, capture.op, journal, snapshots)
             return doing.result()
 
     def _clear(self, jobs: list[SealJob]) -> None:
@@ -307,7 +313,9 @@ class ShardKeeper:
         size, checksum = item.size, item.checksum
         return Part(piece.op, path, position, size, checksum, piece.first, piece.timestamp)
 
-    def _carry(self, ops: Iterable[Op], seal_op: Op, journal: Journal) -> None:
+    def _carry(
+        self, ops: Iterable[Op], seal_op: Op, journal: Journal, snapshots: SnapshotFiles
+    ) -> None:
         """Write the live entries that are in no carry file yet into one of this Seal's own."""
         items: list[Item] = []
         for carry, held in self.files.holding(ops):
@@ -318,6 +326,9 @@ class ShardKeeper:
             return
         if not items:
             return
+        if own is not None and seal_op in self.files.named:
+            # Its snapshot may be durable, and would lose all that the file holds.
+            snapshots.withdraw(seal_op)
         placed, sources = keep.keep(items, seal_op, journal, self.files)
         try:
             written = write_carry(

@@ -106,8 +106,8 @@ def _offsets_reset(partition: Partition, _: Any) -> Any:
     return Trimmed(partition.first, ())
 
 
-def _collect_at_seal(self: ShardKeeper, captured: Any, journal: Any) -> Any:
-    state = _seal(self, captured, journal)
+def _collect_at_seal(self: ShardKeeper, captured: Any, *rest: Any) -> Any:
+    state = _seal(self, captured, *rest)
     named = self.files.named[captured.op]
     for name in sorted(self.files.there - named):
         self.files.segments.unlink(name)
@@ -116,9 +116,9 @@ def _collect_at_seal(self: ShardKeeper, captured: Any, journal: Any) -> Any:
     return state
 
 
-def _capture_popped(self: ShardKeeper, captured: Any, journal: Any) -> Any:
+def _capture_popped(self: ShardKeeper, captured: Any, *rest: Any) -> Any:
     try:
-        return _seal(self, captured, journal)
+        return _seal(self, captured, *rest)
     finally:
         self.machine.captures.pop(captured.op, None)
 
