@@ -2,12 +2,15 @@
 
 import json
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headrace.bench import bare, disk, frame, place, registry, report
+from headrace.bench.cache import full_cache
 from headrace.bench.frame import Case, Result, measure, scaled, spread, sum_up
+from headrace.cli.bench import chosen_cases
 from headrace.errors import Rejected
 
 
@@ -70,6 +73,48 @@ def test_rounds_take_turns_and_swap_who_goes_first():
         "limit closes",
         "ours closes",
     ]
+
+
+def test_the_same_is_done_before_each_round_of_either_side():
+    diary = []
+    case = a_case([1, 2], [10, 20], diary=diary)
+    measure(case, 1, lambda line: None, before=lambda: diary.append("fill"))
+    rounds = diary[2:-2]
+    assert rounds == [
+        "fill",
+        "ours 1",
+        "fill",
+        "limit 10",
+        "fill",
+        "ours 2",
+        "fill",
+        "limit 20",
+    ]
+
+
+def test_a_full_cache_holds_a_file_of_that_size_that_goes_at_the_end(tmp_path):
+    with full_cache(tmp_path, size=3 * bare.MIB) as fill:
+        (filler,) = tmp_path.iterdir()
+        assert filler.stat().st_size == 3 * bare.MIB
+        fill()
+        fill()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_cache_on_a_disk_without_room_is_refused_and_writes_nothing(tmp_path):
+    with pytest.raises(Rejected, match="MiB") as caught, full_cache(tmp_path, size=2**60):
+        pass
+    assert "--full-cache" in caught.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cases_are_chosen_by_a_part_of_their_name():
+    cases = [replace(a_case(), name=name) for name in ("10 partitions", "1,000 partitions")]
+    assert chosen_cases(cases, None) == cases
+    assert chosen_cases(cases, "1,000 P") == cases[1:]
+    with pytest.raises(Rejected, match="'many'") as caught:
+        chosen_cases(cases, "many")
+    assert "1,000 partitions" in caught.value.hint
 
 
 def test_the_warm_up_round_does_not_count():

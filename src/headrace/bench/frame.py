@@ -54,8 +54,16 @@ class Result:
         return self.floor is None or self.ratio >= self.floor
 
 
-def measure(case: Case, rounds: int, tell: Callable[[str], None]) -> Result:
-    """Warm up, run `rounds` rounds of each side in turn, and sum them up."""
+def measure(
+    case: Case,
+    rounds: int,
+    tell: Callable[[str], None],
+    before: Callable[[], None] = lambda: None,
+) -> Result:
+    """Warm up, run `rounds` rounds of each side in turn, and sum them up.
+
+    `before` is called before each round of either side, outside its clock.
+    """
     assert rounds > 0
     ours: list[float] = []
     limit: list[float] = []
@@ -63,10 +71,12 @@ def measure(case: Case, rounds: int, tell: Callable[[str], None]) -> Result:
         turns = [(run_ours, ours), (run_limit, limit)]
         tell(f"{case.name}: warming up")
         for run_side, _ in turns:
+            before()
             run_side()
         for number in range(1, rounds + 1):
             tell(f"{case.name}: round {number} of {rounds}")
             for run_side, rates in turns:
+                before()
                 rates.append(run_side())
             turns.reverse()
     return sum_up(case, ours, limit)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,8 @@ import typer
 from rich.console import Console
 
 from headrace.bench import report
-from headrace.bench.frame import ROUND_COUNT, Result, measure
+from headrace.bench.cache import full_cache
+from headrace.bench.frame import ROUND_COUNT, Case, Result, measure
 from headrace.bench.place import check_is_disk, fsync_is_free, working_directory
 from headrace.cli.exits import Exit
 from headrace.errors import Rejected, StorageFailed
@@ -21,6 +23,27 @@ INGEST = "ingest"
 LOCAL = "local"
 # Where no terminal says how wide it is, lines are long enough for a whole row.
 PLAIN_WIDTH = 140
+
+
+Where = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True,
+        file_okay=False,
+        writable=True,
+        help="Where to write; by default the current directory. "
+        "A directory made inside it is removed at the end.",
+    ),
+]
+Only = Annotated[str | None, typer.Option("--case", help="Only cases with this in their name.")]
+FullCache = Annotated[
+    bool,
+    typer.Option(
+        "--full-cache",
+        help="Fill the page cache before each round, as on a machine that has run for "
+        "a while. Takes a file as large as the memory.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,16 +62,7 @@ def bench(
     scale: Annotated[
         float, typer.Option(min=0.0, help="Work in a round, as a share of the usual.")
     ] = 1.0,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            file_okay=False,
-            writable=True,
-            help="Where to write; by default the current directory. "
-            "A directory made inside it is removed at the end.",
-        ),
-    ] = None,
+    data: Where = None,
     address: Annotated[
         str | None,
         typer.Option(
@@ -56,6 +70,8 @@ def bench(
             "a node of the bench's own."
         ),
     ] = None,
+    only: Only = None,
+    is_cache_full: FullCache = False,
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 1 if a floor is missed.")
     ] = False,
@@ -74,7 +90,13 @@ def bench(
         report.print_list(_console(), {each: about(BENCHES[each]) for each in BENCHES})
         return
     results = run(
-        chosen(name, address), rounds=rounds, scale=scale, data=data or Path(), check=check
+        chosen(name, address),
+        rounds=rounds,
+        scale=scale,
+        data=data or Path(),
+        check=check,
+        only=only,
+        is_cache_full=is_cache_full,
     )
     if as_json:
         typer.echo(json.dumps(report.as_json(name, results), indent=2))
@@ -96,8 +118,17 @@ def chosen(name: str, address: str | None) -> "Bench":
     return Remote(None if address == LOCAL else address)
 
 
-def run(bench: "Bench", *, rounds: int, scale: float, data: Path, check: bool) -> list[Result]:
-    """Measure every case of `bench` in a directory of its own inside `data`."""
+def run(
+    bench: "Bench",
+    *,
+    rounds: int,
+    scale: float,
+    data: Path,
+    check: bool,
+    only: str | None = None,
+    is_cache_full: bool = False,
+) -> list[Result]:
+    """Measure the cases of `bench` in a directory of its own inside `data`."""
     if check:
         check_is_disk(data)
     elif fsync_is_free(data):
@@ -106,10 +137,24 @@ def run(bench: "Bench", *, rounds: int, scale: float, data: Path, check: bool) -
             "These figures say nothing about a disk; choose one with --data."
         )
     try:
-        with working_directory(data) as directory:
-            return [measure(case, rounds, _tell) for case in bench.cases(directory, scale)]
+        with working_directory(data) as directory, ExitStack() as stack:
+            cases = chosen_cases(bench.cases(directory, scale), only)
+            if not is_cache_full:
+                return [measure(case, rounds, _tell) for case in cases]
+            _tell("filling the page cache")
+            before = stack.enter_context(full_cache(directory))
+            return [measure(case, rounds, _tell, before) for case in cases]
     except OSError as error:
         raise StorageFailed(str(data), "bench", error) from error
+
+
+def chosen_cases(cases: list[Case], only: str | None) -> list[Case]:
+    """Give the cases with `only` in their name, whatever its letters' size; None: all."""
+    found = [case for case in cases if only is None or only.lower() in case.name.lower()]
+    if not found:
+        names = ", ".join(repr(case.name) for case in cases)
+        raise Rejected(f"no case has {only!r} in its name", hint=f"There are: {names}")
+    return found
 
 
 def floors_are_met(results: Sequence[Result]) -> bool:
