@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -145,11 +146,15 @@ def evolving(topic: Key, version: int, schema: pa.Schema) -> Proposal:
     return command(topic, SetSchema(version, encode_schema(schema)))
 
 
+# Worked out once for each schema, as clients do.
+_layout = lru_cache(maxsize=16)(batches.layout)
+
+
 def appending(
     key: Key, rows: pa.RecordBatch, writer: bytes, version: int, schema_id: int = 1
 ) -> Proposal:
     """Propose to append rows."""
-    body = memoryview(batches.encode(rows))
+    body = memoryview(batches.encode(rows, _layout(rows.schema)))
     return Proposal(APPEND, body, key, writer, version, schema_id, rows.num_rows)
 
 
