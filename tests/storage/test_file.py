@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.storage import file as file_module
 from headrace.storage.file import PIECES_MAX, FileDirectory
 
 
@@ -76,6 +77,26 @@ def test_no_call_gets_more_pieces_than_the_kernel_takes(data, monkeypatch):
         assert file.size() == PIECES_MAX * 2 + 1
     assert counts == [PIECES_MAX, PIECES_MAX, 1]
     assert PIECES_MAX <= 1024
+
+
+def test_all_but_the_last_call_of_a_write_begin_their_write_back(data, monkeypatch):
+    begun = []
+    monkeypatch.setattr(file_module, "_sync_file_range", lambda _, *rest: begun.append(rest))
+    size = file_module.WRITE_SIZE_MAX
+    storage = data.create("x")
+    storage.write(4096, [bytes(2 * size), b"rest"])
+    assert begun == [(4096, size, 2), (4096 + size, size, 2)]
+    begun.clear()
+    storage.write(0, [b"one call"])
+    assert begun == []
+
+
+def test_a_system_without_early_write_back_writes_the_same(data, monkeypatch):
+    whole = bytes(range(256)) * 10_000
+    data.create("x").write(0, [whole])
+    monkeypatch.setattr(file_module, "_sync_file_range", None)
+    data.create("y").write(0, [whole])
+    assert data.open("x").read(0, len(whole)) == data.open("y").read(0, len(whole)) == whole
 
 
 def test_a_write_that_takes_no_bytes_is_an_error_and_not_a_loop(data, monkeypatch):

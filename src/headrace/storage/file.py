@@ -5,10 +5,11 @@ nobody can lead the process out of its data directory. Python itself repeats cal
 interrupts.
 """
 
+import ctypes
 import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -29,6 +30,7 @@ assert PIECES_MAX > 0
 _OPEN_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLOSED = -1
+_SYNC_FILE_RANGE_WRITE = 2  # of linux/fs.h
 
 
 @dataclass(slots=True)
@@ -267,8 +269,29 @@ def _write_all(descriptor: int, position: int, pieces: Sequence[Buffer]) -> None
         written = os.pwritev(descriptor, _next_pieces(left, start), position)
         if written == 0:
             raise OSError(errno.EIO, "a write took no bytes")
-        position += written
         start = _skip(left, start, written)
+        if start < len(left):  # while the next bytes are copied
+            _begin_write_back(descriptor, position, written)
+        position += written
+
+
+def _begin_write_back(descriptor: int, position: int, size: int) -> None:
+    """Have the kernel begin to write these bytes out, where it can, and do not wait.
+
+    Promises nothing: the sync that follows waits for all of them, and tells of every failure.
+    """
+    if _sync_file_range is not None:
+        _sync_file_range(descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
+
+
+def _found_sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    found = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux alone has it
+    if found is not None:
+        found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return found
+
+
+_sync_file_range = _found_sync_file_range()
 
 
 def _next_pieces(pieces: list[Buffer], start: int) -> list[Buffer]:
