@@ -28,8 +28,7 @@ from headrace.partition.sealing import (
 )
 from headrace.storage.seam import Directory
 
-# One more than the cores they may take: a child that waits for its file's sync needs none.
-CHILD_COUNT: Final = min(2, os.cpu_count() or 1) + 1
+CHILD_COUNT: Final = max(1, min(2, os.cpu_count() or 1))
 JOB_SECONDS_MAX: Final = 900  # far longer than the largest segment takes; then it hangs
 ANSWER_SIZE_MAX: Final = 1024 * 1024  # digests, or what went wrong in words
 TRIES_MAX: Final = 2  # a child that dies twice of one job would die of it again
