@@ -5,7 +5,16 @@ from itertools import count
 import msgspec
 import pyarrow as pa
 import pytest
-from tests.partition.shards import KEY, WRITER, a_shard, carry_path, files_in, sealed, some_rows
+from tests.partition.shards import (
+    KEY,
+    WRITER,
+    Stubborn,
+    a_shard,
+    carry_path,
+    files_in,
+    sealed,
+    some_rows,
+)
 
 from headrace.errors import DiskFull
 from headrace.model.ids import Offset, Op, Revision
@@ -83,6 +92,54 @@ def test_a_crash_anywhere_in_a_retry_that_mends_an_older_file_loses_nothing_else
         assert again.ids(0, 80) == list(range(80)), struck
         assert again.ids(90) == list(range(90, 120)), struck
     assert struck > 10
+    assert shard.ids() == list(range(120))
+    assert a_shard(disk.kill(), sizes=NEVER).ids() == list(range(120))
+
+
+def test_a_retry_that_finds_the_disk_full_keeps_the_snapshot_of_the_first_try():
+    disk = MemoryDisk()
+    shard = a_shard(disk, sizes=NEVER)
+    shard.append_many(3)
+    older = carry_path(shard.checkpoint())
+    shard.append_many(3)
+    disk.hook = lambda effect: Fail(28) if effect.path.startswith("superblock") else None
+    with pytest.raises(DiskFull):
+        shard.checkpoint()
+    disk.flip(older, (len(disk.content(older)) - 200) * 8)
+    disk.hook = None
+    assert [one for one in scrub(shard.store.keeper) if one]
+    disk.hook = lambda effect: Fail(28) if effect.path.startswith("carry") else None
+    with pytest.raises(DiskFull):
+        shard.run()
+    assert f"snapshots/{shard.pending[0]:020}.snap" in disk.files()
+
+
+class ApartAndStubborn(Stubborn):
+    is_apart = True
+
+
+@pytest.mark.parametrize("kind", [Stubborn, ApartAndStubborn])
+def test_a_retry_drops_nothing_that_the_first_try_carried(monkeypatch, kind):
+    """It has the only whole copy of an entry whose segment cannot be written."""
+    monkeypatch.setattr(keeper_module, "CARRY_COUNT_MAX", 2)
+    disk = MemoryDisk()
+    shard = a_shard(disk, sizes=SegmentSizes(1, 10**9, 10**9), sealer=lambda: kind({0}))
+    shard.append_many(3)
+    carries = [shard.checkpoint()]
+    shard.store.machine.sizes = NEVER
+    for _ in range(2):
+        shard.append_many(3)
+        carries.append(shard.checkpoint())
+    shard.append_many(3)
+    disk.hook = lambda effect: Fail(28) if effect.path.startswith("superblock") else None
+    with pytest.raises(DiskFull):
+        shard.checkpoint()
+    disk.hook = None
+    for path in (carry_path(carries[0]), carry_path(carries[-1])):
+        disk.flip(path, (len(disk.content(path)) - 200) * 8)
+    assert [one for one in scrub(shard.store.keeper) if one]
+    assert shard.unsealed
+    shard.run()
     assert shard.ids() == list(range(120))
     assert a_shard(disk.kill(), sizes=NEVER).ids() == list(range(120))
 

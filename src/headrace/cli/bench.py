@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,13 +137,10 @@ def run(
             "These figures say nothing about a disk; choose one with --data."
         )
     try:
-        with working_directory(data) as directory, ExitStack() as stack:
+        with working_directory(data) as directory:
             cases = chosen_cases(bench.cases(directory, scale), only)
-            if not is_cache_full:
-                return [measure(case, rounds, _tell) for case in cases]
-            _tell("filling the page cache")
-            before = stack.enter_context(full_cache(directory))
-            return [measure(case, rounds, _tell, before) for case in cases]
+            with full_cache(directory) if is_cache_full else nullcontext(_nothing) as before:
+                return [measure(case, rounds, _tell, before) for case in cases]
     except OSError as error:
         raise StorageFailed(str(data), "bench", error) from error
 
@@ -163,6 +160,10 @@ def floors_are_met(results: Sequence[Result]) -> bool:
     for result in missed:
         _tell(f"{result.name}: a ratio of {result.ratio:.3f} misses the floor {result.floor}")
     return not missed
+
+
+def _nothing() -> None:
+    return
 
 
 def _console() -> Console:

@@ -124,7 +124,8 @@ class SnapshotFiles:
     def withdraw(self, op: Op) -> None:
         """Unlink the snapshot at `op`, if there is one: a file that it names will be replaced.
 
-        Until it is persisted again, a start takes the previous one and replays from there.
+        Until it is persisted again, and paired if the superblock names it, a start takes the
+        previous one and replays from there.
         """
         self._remove("withdraw", lambda each: each == op)
 

@@ -243,13 +243,15 @@ def write_carry(
     read: Callable[[Op], Entry],
     glance: Glance = nothing,
     sources: Sequence[Source] = (),
+    before_rename: Callable[[], None] = lambda: None,
 ) -> CarryFile:
     """Write the carry file of the Seal at `op`; return it open once it is durable.
 
     So are all names in `directory` then, those of kept files too. `items` rise by op. `glance`
     is asked for each that is copied once, in that order and some at a time; `read`, for those
     alone that it did not have or that are not their item's. DiskFull, CorruptEntry for an entry
-    that is not its item's, and whatever `read` raises: as if never begun. The stages of
+    that is not its item's, and whatever `read` or `before_rename`, which is called once the
+    new file is durable under another name, raises: as if never begun. The stages of
     StorageFailed are those of `atomic_write`, so that `sync-dir` is never retried, and `open`:
     the file is durable, and could not be opened again.
     """
@@ -267,7 +269,7 @@ def write_carry(
             position += sum(map(len, pieces))
 
     try:
-        atomic_write(directory, name, fill)
+        atomic_write(directory, name, fill, before_rename)
     except StorageFailed as failed:
         # One that `read` raised, about a file of its own, stays as it is.
         is_ours = failed.path == path and failed.stage in ("write", "sync", "rename")

@@ -7,6 +7,8 @@ A checkpoint at a Seal, step by step, and what a crash after each leaves:
                                                            again by the replay of the same Seal
     linked     journal files that are mostly live          second names: see `keep.py`
     carried    what is in no segment, in one new file      an unnamed carry file, likewise
+    withdrawn  in a second try that has more to carry, the snapshot of the first, before the
+               carry file is replaced                      the previous snapshot is taken
     named      by the snapshot                             a newer snapshot, accepted
     collected  what no kept snapshot names                 collected later
 
@@ -203,7 +205,8 @@ class ShardKeeper:
                 jobs, self.files.segments, lambda part: self.read(part.op, journal)
             )
 
-        if not (jobs and self.sealer.is_apart):
+        # What an earlier try carried is what the jobs may read, and it is not all live.
+        if not (jobs and self.sealer.is_apart) or capture.op in self.files.carry:
             return work()
         with ThreadPoolExecutor(1) as thread:
             doing = thread.submit(work)
@@ -321,15 +324,18 @@ class ShardKeeper:
         for carry, held in self.files.holding(ops):
             items += self._items(carry, held, seal_op, journal)
         items.sort(key=lambda item: item.op)
-        own = self.files.carry.get(seal_op)  # of a try whose snapshot failed
+        own = self.files.carry.get(seal_op)  # of an earlier try
         if own is not None and all(item.op in own for item in items):
             return
         if not items:
             return
-        if own is not None and seal_op in self.files.named:
-            # Its snapshot may be durable, and would lose all that the file holds.
-            snapshots.withdraw(seal_op)
         placed, sources = keep.keep(items, seal_op, journal, self.files)
+
+        def withdraw() -> None:
+            """Let no snapshot name the file that is replaced: it would lose all of it."""
+            if own is not None and seal_op in self.files.named:
+                snapshots.withdraw(seal_op)
+
         try:
             written = write_carry(
                 self.files.carries,
@@ -339,6 +345,7 @@ class ShardKeeper:
                 lambda op: self.read(op, journal),
                 lambda some: glance(journal, some),
                 sources,
+                withdraw,
             )
         except StorageFailed as failed:
             if failed.stage == "sync-dir":

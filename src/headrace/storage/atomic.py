@@ -23,11 +23,17 @@ def atomic_replace(directory: Directory, name: str, pieces: Sequence[Buffer]) ->
     atomic_write(directory, name, lambda file: file.write(0, pieces))
 
 
-def atomic_write(directory: Directory, name: str, fill: Callable[[Storage], None]) -> None:
+def atomic_write(
+    directory: Directory,
+    name: str,
+    fill: Callable[[Storage], None],
+    before_rename: Callable[[], None] = lambda: None,
+) -> None:
     """Return only once the file `name`, written by `fill`, survives a power cut.
 
-    `fill` gets an empty file; a HeadraceError of its own comes out unchanged, and then the old
-    file stands. On StorageFailed, `stage` tells what is on disk:
+    `fill` gets an empty file; `before_rename` is called once the new one is durable under its
+    temporary name. A HeadraceError of either comes out unchanged, and then the old file stands.
+    On StorageFailed, `stage` tells what is on disk:
     write     the old file stands; the temporary file is gone or garbage; may be retried
     sync      as write; a retry writes a new temporary file and never syncs the failed one again
     rename    the old file stands; the temporary file is whole and durable; may be retried
@@ -37,6 +43,7 @@ def atomic_write(directory: Directory, name: str, fill: Callable[[Storage], None
     path = joined(directory.path, name)
     temporary = name + LEFTOVER_SUFFIX
     _write_temporary(directory, path, temporary, fill)
+    before_rename()
     with _stage(path, "rename"):
         directory.rename(temporary, name)
     with _stage(path, "sync-dir"):

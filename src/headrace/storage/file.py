@@ -276,7 +276,7 @@ def _write_all(descriptor: int, position: int, pieces: Sequence[Buffer]) -> None
 
 
 def _begin_write_back(descriptor: int, position: int, size: int) -> None:
-    """Have the kernel begin to write these bytes out, where it can, and do not wait.
+    """Have the kernel begin to write these bytes out, where it can, without waiting for them.
 
     Promises nothing: the sync that follows waits for all of them, and tells of every failure.
     """
