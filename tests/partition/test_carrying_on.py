@@ -37,18 +37,29 @@ from headrace.storage.memory import MemoryDisk
 NEVER = SegmentSizes(size_min=10**9, size_target=10**9, waited_max=10**9)
 
 
+def a_first_try(disk, shard, room):
+    """Begin a checkpoint that finds no space where `room` is written."""
+    disk.hook = lambda effect: Fail(28) if effect.path.startswith(room) else None
+    with pytest.raises(DiskFull):
+        shard.checkpoint()
+    disk.hook = None
+
+
+def rot_is_found(disk, shard, *paths):
+    """Have the last entry of carry files rot, and the scrub find it."""
+    for path in paths:
+        disk.flip(path, (len(disk.content(path)) - 200) * 8)
+    assert [one for one in scrub(shard.store.keeper) if one]
+
+
 def test_a_retry_that_mends_an_older_file_keeps_all_of_its_own():
     disk = MemoryDisk()
     shard = a_shard(disk, sizes=NEVER)
     shard.append_many(3)
     older = carry_path(shard.checkpoint())
     shard.append_many(3)
-    disk.hook = lambda effect: Fail(28) if effect.path.startswith("snapshots/") else None
-    with pytest.raises(DiskFull):
-        shard.checkpoint()
-    disk.hook = None
-    disk.flip(older, (len(disk.content(older)) - 200) * 8)
-    assert [one for one in scrub(shard.store.keeper) if one]
+    a_first_try(disk, shard, "snapshots/")
+    rot_is_found(disk, shard, older)
     seal_op = shard.run()
     held = set(shard.store.keeper.files.carry[seal_op].ops)
     assert {6, 7, 8} <= held
@@ -74,12 +85,8 @@ def test_a_crash_anywhere_in_a_retry_that_mends_an_older_file_loses_nothing_else
             shard.append_many(3)
             older = carry_path(shard.checkpoint())
         shard.append_many(3)
-        disk.hook = lambda effect: Fail(28) if effect.path.startswith("superblock") else None
-        with pytest.raises(DiskFull):
-            shard.checkpoint()
-        disk.hook = None
-        disk.flip(older, (len(disk.content(older)) - 200) * 8)
-        assert [one for one in scrub(shard.store.keeper) if one]
+        a_first_try(disk, shard, "superblock")
+        rot_is_found(disk, shard, older)
         effects = count()
         disk.hook = lambda effect, n=struck, c=effects: Crash() if next(c) == n else None
         try:
@@ -102,12 +109,8 @@ def test_a_retry_that_finds_the_disk_full_keeps_the_snapshot_of_the_first_try():
     shard.append_many(3)
     older = carry_path(shard.checkpoint())
     shard.append_many(3)
-    disk.hook = lambda effect: Fail(28) if effect.path.startswith("superblock") else None
-    with pytest.raises(DiskFull):
-        shard.checkpoint()
-    disk.flip(older, (len(disk.content(older)) - 200) * 8)
-    disk.hook = None
-    assert [one for one in scrub(shard.store.keeper) if one]
+    a_first_try(disk, shard, "superblock")
+    rot_is_found(disk, shard, older)
     disk.hook = lambda effect: Fail(28) if effect.path.startswith("carry") else None
     with pytest.raises(DiskFull):
         shard.run()
@@ -131,13 +134,8 @@ def test_a_retry_drops_nothing_that_the_first_try_carried(monkeypatch, kind):
         shard.append_many(3)
         carries.append(shard.checkpoint())
     shard.append_many(3)
-    disk.hook = lambda effect: Fail(28) if effect.path.startswith("superblock") else None
-    with pytest.raises(DiskFull):
-        shard.checkpoint()
-    disk.hook = None
-    for path in (carry_path(carries[0]), carry_path(carries[-1])):
-        disk.flip(path, (len(disk.content(path)) - 200) * 8)
-    assert [one for one in scrub(shard.store.keeper) if one]
+    a_first_try(disk, shard, "superblock")
+    rot_is_found(disk, shard, carry_path(carries[0]), carry_path(carries[-1]))
     assert shard.unsealed
     shard.run()
     assert shard.ids() == list(range(120))
@@ -163,9 +161,7 @@ def test_a_retry_with_nothing_new_writes_no_second_file():
     disk = MemoryDisk()
     shard = a_shard(disk, sizes=NEVER)
     shard.append_many(3)
-    disk.hook = lambda effect: Fail(28) if effect.path.startswith("snapshots/") else None
-    with pytest.raises(DiskFull):
-        shard.checkpoint()
+    a_first_try(disk, shard, "snapshots/")
     seen = []
     disk.hook = lambda effect: seen.append(effect.path)
     shard.run()

@@ -139,6 +139,8 @@ def run(
     try:
         with working_directory(data) as directory:
             cases = chosen_cases(bench.cases(directory, scale), only)
+            if is_cache_full:
+                _tell("writing a file as large as the memory, to fill the page cache with")
             with full_cache(directory) if is_cache_full else nullcontext(_nothing) as before:
                 return [measure(case, rounds, _tell, before) for case in cases]
     except OSError as error:
