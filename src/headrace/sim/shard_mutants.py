@@ -199,7 +199,12 @@ def _add_linked(self: ShardFiles, file: Any) -> None:
 
 
 def _written(*, sync: bool, sync_directory: bool) -> Callable[..., None]:
-    def write(directory: Directory, name: str, fill: Callable[[Storage], None]) -> None:
+    def write(
+        directory: Directory,
+        name: str,
+        fill: Callable[[Storage], None],
+        before_rename: Callable[[], None],
+    ) -> None:
         with suppress(FileNotFoundError):
             directory.unlink(name + ".tmp")
         file = directory.create(name + ".tmp")
@@ -207,6 +212,7 @@ def _written(*, sync: bool, sync_directory: bool) -> Callable[..., None]:
         if sync:
             file.sync()
         file.close()
+        before_rename()
         directory.rename(name + ".tmp", name)
         if sync_directory:
             directory.sync()
