@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sim.orphans import living
 from headrace.sim.shard_kill import PLANTED_KILL_COUNT, Kills, kill_run
-from headrace.sim.shard_ledger import Account, Ledger, Rows
+from headrace.sim.shard_ledger import Account, Ledger, Rows, void_since
 from headrace.sim.shard_plants import KILL_PLANTS
 from headrace.sim.shard_process import Paths
 from headrace.sim.shard_trial import Trial
@@ -89,6 +89,23 @@ def test_a_torn_line_of_a_ledger_was_never_written(tmp_path):
     ledger.acknowledge([some_rows().line()])
     ledger.close()
     assert Account.read(str(path)).rows == {Batch(4, 1): some_rows()}
+
+
+def test_what_a_ledger_acknowledged_after_the_power_went_is_taken_back(tmp_path):
+    path = tmp_path / "ledger"
+    before = f"trying 4 1\n{some_rows().line()}\n"
+    late = [
+        "trying 4 2",
+        "trimming 2 1",
+        "trimmed 2 1",
+        "dropped 4 2",
+        some_rows(start=3).line(),
+    ]
+    path.write_text(before + "\n".join([*late, "rows 2"]))
+    void_since(str(path), len(before))
+    assert path.read_text() == before + "trying 4 2\ntrimming 2 1\n"
+    void_since(str(tmp_path / "none"), 0)
+    assert not (tmp_path / "none").exists()
 
 
 def test_a_batch_is_the_same_each_time_it_is_made():

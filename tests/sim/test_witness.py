@@ -1,5 +1,6 @@
 """What the witness holds against a group: each rule, broken once."""
 
+import msgspec
 import pytest
 
 from headrace.journal.entry import Flaw
@@ -14,9 +15,9 @@ from headrace.sim.writer import Findings
 WORKLOAD = Workload(seed=3)
 
 
-def a_writer(acknowledged, tried=None):
+def a_writer(acknowledged, tried=None, *, is_dark=False):
     replay = Replay(WORKLOAD)
-    said = testimony.Testimony()
+    said = testimony.Testimony(is_dark=is_dark)
     for op in acknowledged:
         said.hear(f"trying {op}")
         said.hear(f"acknowledged {op} {replay.tip(Op(op)).hex()}")
@@ -25,10 +26,12 @@ def a_writer(acknowledged, tried=None):
     return said
 
 
-def a_recovery(head, **report):
+def a_recovery(head, *, is_dark=False, **report):
     digest = Replay(WORKLOAD).digest(Op(head)).hex()
     found = Findings(Op(head), Op(1), digest, RecoveryReport(head=Op(head), **report))
-    return testimony.Testimony(findings=found)
+    said = testimony.Testimony(is_dark=is_dark)
+    said.hear(f"recovered {msgspec.json.encode(found).decode()}")
+    return said
 
 
 def a_witness(*heard):
@@ -60,6 +63,24 @@ def test_an_entry_that_nobody_tried_is_invented():
 def test_what_one_recovery_showed_the_next_must_show_too():
     witness = a_witness(a_writer([3], tried=12), a_recovery(10), a_recovery(9))
     assert "1 acknowledged entries are lost" in witness.problems[0]
+
+
+def test_what_is_said_after_the_power_went_is_no_promise():
+    lit = a_writer([3, 8])
+    lit.is_dark = True
+    lit.hear("trying 12")
+    lit.hear(f"acknowledged 12 {Replay(WORKLOAD).tip(Op(12)).hex()}")
+    assert a_witness(lit, a_recovery(8)).holds
+    assert a_witness(lit, a_recovery(12)).holds
+    assert not a_witness(lit, a_recovery(7)).holds
+    assert a_witness(lit, a_recovery(10, is_dark=True), a_recovery(9)).holds
+
+
+def test_what_is_said_after_the_power_went_must_be_true_all_the_same():
+    assert not a_witness(a_writer([3, 8]), a_recovery(7, is_dark=True)).holds
+    said = testimony.Testimony(is_dark=True)
+    said.hear(f"acknowledged 3 {Replay(Workload(seed=4)).tip(Op(3)).hex()}")
+    assert a_witness(said).problems == ["op 3 was acknowledged with another content"]
 
 
 def test_another_content_under_an_acknowledged_op_is_seen():

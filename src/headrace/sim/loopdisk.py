@@ -3,6 +3,11 @@
 The cut is the ioctl FS_IOC_SHUTDOWN without a flush of its journal: from one instant on nothing
 reaches the device any more, every call fails with EIO, and the page cache is lost. What was
 synced before must be there after the next mount; nothing else needs to be.
+
+Unlike a power cut it leaves processes alive, and a sync that is under way may end well though
+its bytes are lost: ext4 cannot turn the extents that fallocate reserved into written ones any
+more, and tells nobody. So what a process acknowledges after the cut is void: on a machine
+without power it would not have said it.
 """
 
 import fcntl

@@ -23,7 +23,7 @@ import msgspec
 from rich.console import Console
 
 from headrace.sim import shard_powercut
-from headrace.sim.loopdisk import CannotCut, LoopDisk, loop_disk
+from headrace.sim.loopdisk import CannotCut, LoopDisk, Switch, loop_disk
 from headrace.sim.testimony import PATIENCE_SECONDS, Testimony, Writer
 from headrace.sim.witness import Witness
 from headrace.sim.workload import Replay, Workload
@@ -160,8 +160,7 @@ class PowerCuts:
             writer.listen(self._chance.uniform(0, WRITING_SECONDS_MAX))
             if self._chance.random() < 0.5:
                 self._aim_at_sync(writer)
-            switch.cut()
-            writer.wait()
+            _cut(switch, writer)
         said = writer.testimony
         head = said.findings.head if said.findings else said.last_acknowledged
         self.tally.acknowledged_count += max(0, said.last_acknowledged - head)
@@ -191,8 +190,7 @@ class PowerCuts:
                 writer.listen(self._chance.uniform(0, JITTER_SECONDS))
             else:
                 writer.listen(self._chance.uniform(0, self._seconds))
-            switch.cut()
-            writer.wait()
+            _cut(switch, writer)
         said = writer.testimony
         # It had said that it began before the cut, and failed before it said that it ended.
         self._after_cut(said, landed=said.failed is not None and said.findings is None)
@@ -229,6 +227,13 @@ class PowerCuts:
     def _life(self, task: Literal["write", "recover"] = "write") -> Job:
         life = self._chance.getrandbits(32)
         return msgspec.structs.replace(self._job, life=life, task=task)
+
+
+def _cut(switch: Switch, writer: Writer) -> None:
+    """Cut, and hear the writer out. See `loopdisk` for why its promises end at the cut."""
+    writer.testimony.is_dark = True
+    switch.cut()
+    writer.wait()
 
 
 def _has_begun(said: Testimony) -> bool:

@@ -100,6 +100,20 @@ def _raise(numbers: dict[int, int], key: int, number: int) -> None:
     numbers[key] = max(numbers.get(key, 0), number)
 
 
+def void_since(path: str, size: int) -> None:
+    """Take back what was acknowledged behind the first `size` bytes; what was tried stays."""
+    try:
+        with open(path, "r+b") as file:
+            file.seek(size)
+            late = file.read().splitlines(keepends=True)
+            kept = [line for line in late if line.startswith((b"trying ", b"trimming "))]
+            file.seek(size)
+            file.truncate()
+            file.writelines(kept)
+    except FileNotFoundError:
+        return
+
+
 class Ledger:
     """A ledger open for its writer, with the account of it so far."""
 

@@ -17,7 +17,8 @@ from typing import Final
 from rich.console import Console
 
 from headrace.sim import shard_kill
-from headrace.sim.loopdisk import LoopDisk, loop_disk
+from headrace.sim.loopdisk import LoopDisk, Switch, loop_disk
+from headrace.sim.shard_ledger import void_since
 from headrace.sim.shard_plants import POWER_PLANTS
 from headrace.sim.shard_process import Paths, ShardProcess, ShardTestimony
 from headrace.sim.shard_trial import Tally, Trial
@@ -75,8 +76,7 @@ class ShardPowerCuts:
             writer.await_recovery()
             self.trial.await_moment(writer)
             moment = _moment(writer.testimony)
-            switch.cut()
-            self._end(writer)
+            self._cut(switch, writer)
         said = writer.testimony
         self.trial.judge_end(said)
         self._after_cut(said, moment, landed=said.failed is not None)
@@ -86,16 +86,21 @@ class ShardPowerCuts:
             verifier.await_recovery()
             self.trial.await_recovery_moment(verifier)
             moment = _moment(verifier.testimony)
-            switch.cut()
-            self._end(verifier)
+            self._cut(switch, verifier)
         said = verifier.testimony
         self._after_cut(said, moment, landed=_is_in_recovery(said))
 
-    def _end(self, process: ShardProcess) -> None:
-        """Let a process without a disk end, and its children: a mount is held by each."""
+    def _cut(self, switch: Switch, process: ShardProcess) -> None:
+        """Cut, and let the process end, and its children: a mount is held by each.
+
+        See `loopdisk` for why what it acknowledged after the cut is void.
+        """
+        size = self.trial.ledger_size()
+        switch.cut()
         process.wait()
         seconds = process.await_orphans()
         self.trial.tally.orphan_seconds = max(self.trial.tally.orphan_seconds, seconds)
+        void_since(self.trial.paths.ledger, size)
 
     def _after_cut(
         self, said: ShardTestimony, moment: tuple[str, str], *, landed: bool

@@ -41,6 +41,8 @@ class Testimony:
     entries: dict[Op, str] = field(default_factory=dict)  # checksums read back, by op
     is_done: bool = False
     failed: str | None = None
+    is_dark: bool = False  # the power was cut: from here on nothing said is a promise
+    promised: Op = Op(0)  # acknowledged, or shown by a recovery, while there was power
 
     @property
     def is_appending(self) -> bool:
@@ -73,6 +75,7 @@ class Testimony:
             case "acknowledged":
                 op, _, tip = rest.partition(" ")
                 self.acknowledged.append((Op(int(op)), tip))
+                self._promise(Op(int(op)))
             case "entry":
                 op, _, checksum = rest.partition(" ")
                 self.entries[Op(int(op))] = checksum
@@ -89,6 +92,10 @@ class Testimony:
         self.effect = (kind, name)
         self.rolled_count += kind == "rename" and first_op_of(name) is not None
 
+    def _promise(self, op: Op) -> None:
+        if not self.is_dark:
+            self.promised = max(self.promised, op)
+
     def _hear_turn(self, word: str, rest: str) -> None:
         match word:
             case "recovering":
@@ -96,6 +103,7 @@ class Testimony:
             case "recovered":
                 self.is_recovering = False
                 self.findings = msgspec.json.decode(rest, type=Findings)
+                self._promise(self.findings.head)
             case "done":
                 self.is_done = True
             case "failed":

@@ -35,12 +35,11 @@ class Witness:
         """Judge one process: what its recovery showed, then what it acknowledged."""
         if testimony.findings is not None:
             self._judge(testimony.findings)
-            self.acknowledged = max(self.acknowledged, testimony.findings.head)
         for op, tip in testimony.acknowledged:
             if self.replay.tip(op).hex() != tip:
                 self._blame(f"op {op} was acknowledged with another content")
         self.tried = max(self.tried, testimony.tried, testimony.last_acknowledged)
-        self.acknowledged = max(self.acknowledged, testimony.last_acknowledged)
+        self.acknowledged = max(self.acknowledged, testimony.promised)
 
     def audit(self, job: Job) -> Testimony:
         """Recover in a process of its own, compare everything, and return what it said."""
