@@ -72,6 +72,73 @@ def test_memory_goes_back_when_nothing_happens():
     assert idle < busy - 80
 
 
+# Leaves cycles with bodies behind, as failed requests do, then waits.
+CYCLES = """
+import asyncio
+from headrace.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
+from headrace.server.traffic import Traffic
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
+async def main():
+    if not keep_freed_memory():
+        return
+    collect_rarely()
+    tidying = asyncio.create_task(give_back_when_idle(Traffic(bytes_in=1)))
+    for _ in range(100):
+        cycle = [bytearray(1 << 20)]
+        cycle.append(cycle)
+    busy = resident()
+    await asyncio.sleep(4)
+    print(busy, resident())
+asyncio.run(main())
+"""
+
+
+def test_what_failed_requests_left_goes_back_too():
+    command = [sys.executable, "-c", CYCLES]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if not told:
+        pytest.skip("this C library has no mallopt")
+    busy, idle = map(int, told.split())
+    assert idle < busy - 80
+
+
+# Has threads ask for memory at the same time, and counts the heaps that came of it.
+HEAPS = """
+import ctypes, sys, threading
+from headrace.server.memory import keep_freed_memory
+if sys.argv[1] == "keep":
+    sys.exit() if not keep_freed_memory() else None
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+barrier = threading.Barrier(6)
+def work():
+    barrier.wait()
+    held = [bytearray(100_000) for _ in range(20)]
+    barrier.wait()
+threads = [threading.Thread(target=work) for _ in range(6)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+stream = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, stream)
+libc.fflush(stream)
+"""
+
+
+def heaps(word):
+    command = [sys.executable, "-c", HEAPS, word]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if not told:
+        pytest.skip("this C library has no mallopt")
+    return told.count("<heap nr=")
+
+
+def test_threads_bring_no_heaps_of_their_own():
+    assert heaps("keep") <= 2 < heaps("leave")  # a library may have brought one before
+
+
 # Has Arrow's memory come and go, and waits; prints it while busy, after a while, and idle.
 ARROW = """
 import asyncio, time

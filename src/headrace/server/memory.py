@@ -5,8 +5,12 @@ kernel, which must clear its pages before they come again: half of what a body c
 Arrow, after a moment, with the rows of segments; `headrace serve` has it wait. A node gives
 memory back when nothing has come or gone for a second.
 
+Each thread would free into a heap of its own, and every heap keeps holes that no other thread
+fills. So threads bring no new ones: they hold Python's lock anyway when they ask for memory.
+
 Requests leave hardly a cycle behind, and what the modules hold is there for good: Python need
-not look through all of it every few hundred requests.
+not look through all of it every few hundred requests. Those that fail leave some, with their
+bodies: an idle node looks for them.
 """
 
 import asyncio
@@ -18,12 +22,14 @@ import pyarrow as pa
 
 from headrace.server.traffic import Traffic
 
-# mallopt(3). The largest buffer of a heap that threads share, and what it may keep at its top.
+# mallopt(3). How many heaps; their largest buffer; what one may keep at its top.
+_M_ARENA_MAX: Final = -8
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _REUSED_SIZE_MAX: Final = 32 * 1024 * 1024  # the most that glibc takes
 _KEPT_SIZE_MAX: Final = 256 * 1024 * 1024
 _LOOK_EVERY: Final = 1.0  # seconds
+_YOUNG: Final = 1  # the generations that no full round has looked through yet
 _COLLECT_AFTER: Final = (20_000, 20, 50)  # objects; rounds of the first, of the second
 
 
@@ -36,7 +42,8 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     return bool(
-        mallopt(_M_MMAP_THRESHOLD, _REUSED_SIZE_MAX)
+        mallopt(_M_ARENA_MAX, 1)
+        and mallopt(_M_MMAP_THRESHOLD, _REUSED_SIZE_MAX)
         and mallopt(_M_TRIM_THRESHOLD, _KEPT_SIZE_MAX)
     )
 
@@ -52,6 +59,7 @@ async def give_back_when_idle(traffic: Traffic) -> None:
             seen, is_given_back = found, False
         elif not is_given_back:
             is_given_back = True
+            gc.collect(_YOUNG)
             pa.default_memory_pool().release_unused()
             trim(0)
 
