@@ -4,14 +4,14 @@ A run is large enough for a segment after about a dozen appends of ten rows, or 
 Seals.
 """
 
-import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 
-import msgspec
 import pyarrow as pa
 import pytest
 
@@ -250,12 +250,23 @@ class Place:
     def leftovers(self):
         return [name for name in self.segments.names() if name.endswith(".tmp")]
 
-    def blocked(self, job, path):
-        """Return a job that waits for ever when it opens its first entry."""
-        os.mkfifo(path)
-        first, *rest = job.parts
-        parts = (msgspec.structs.replace(first, path=str(path)), *rest)
-        return msgspec.structs.replace(job, parts=parts)
+
+HANGING = """
+import time
+from headrace.partition import child
+child._Files.read = lambda *_: time.sleep(600)
+child.main()
+"""
+
+
+def a_hanging_child():
+    """Start a child that waits for ever when it reads its first entry."""
+    return subprocess.Popen(
+        [sys.executable, "-c", HANGING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 class Refusing:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.partition.shards import Place, await_that, on_files
+from tests.partition.shards import Place, a_hanging_child, await_that, on_files
 
 from headrace.errors import CorruptEntry
 from headrace.partition.child import NICENESS, SIZE, _Files, receive, send
 from headrace.partition.sealer import Children
-from headrace.partition.sealing import DISK, OUTCOME_DECODER, Done, Failed, encode
+from headrace.partition.sealing import DAMAGED, DISK, OUTCOME_DECODER, Done, Failed, encode
 
 
 @pytest.fixture
@@ -85,6 +85,15 @@ class TestEntries:
         with pytest.raises(CorruptEntry, match="unreadable"):
             _Files().read(msgspec.structs.replace(part, path=str(link)))
 
+    def test_nobody_is_waited_for_at_a_pipe_in_place_of_a_file(self, place, child, tmp_path):
+        first, *rest = place.jobs[0].parts
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        parts = (msgspec.structs.replace(first, path=str(pipe)), *rest)
+        outcome = asked(child, encode(msgspec.structs.replace(place.jobs[0], parts=parts)))
+        assert (type(outcome), outcome.kind) == (Failed, DAMAGED)
+        assert str(pipe) in outcome.flaw
+
 
 class TestProcess:
     def test_it_serves_jobs_and_ends_with_its_input(self, place, child):
@@ -104,15 +113,15 @@ class TestProcess:
         child.stdin.close()
         assert child.wait(60) == 0
 
-    def test_it_ends_in_the_middle_of_a_job_too(self, place, child, tmp_path):
-        job = place.blocked(place.jobs[0], tmp_path / "entry")
-        send(child.stdin, encode(job))
-        await_that(place.leftovers)
-        assert child.poll() is None
-        began = time.monotonic()
-        child.stdin.close()
-        assert child.wait(60) == 0
-        assert time.monotonic() - began < 30
+    def test_it_ends_in_the_middle_of_a_job_too(self, place):
+        with a_hanging_child() as child:
+            send(child.stdin, encode(place.jobs[0]))
+            await_that(place.leftovers)
+            assert child.poll() is None
+            began = time.monotonic()
+            child.stdin.close()
+            assert child.wait(60) == 0
+            assert time.monotonic() - began < 30
 
     def test_a_started_child_has_no_descriptor_of_its_parent(self, place):
         children = Children(count=1)

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,6 +14,7 @@ from tests.partition.shards import (
     KEY,
     SECONDS_MAX,
     Place,
+    a_hanging_child,
     a_shard,
     await_that,
     layered,
@@ -110,15 +110,15 @@ class TestOutcomes:
             place.segments.unlink(job.temporary)
 
 
-class Watched(Children):
-    """Children that can be told apart while they work."""
+class Hanging(Children):
+    """Children that all hang in the middle of their job, and can be told apart."""
 
-    def __init__(self, count):
-        super().__init__(count)
+    def __init__(self, **limits):
+        super().__init__(count=1, **limits)
         self.started = []
 
     def take(self):
-        self.started.append(super().take())
+        self.started.append(_Child(a_hanging_child()))
         return self.started[-1]
 
 
@@ -134,27 +134,22 @@ class TestDeath:
             thread.join()
         return found
 
-    def test_once_is_tried_again_and_done(self, place, tmp_path, children):
-        child = children.take()
+    def test_once_is_tried_again_and_done(self, place, children):
+        child = _Child(a_hanging_child())
         children.idle.append(child)
-        fifo = tmp_path / "entry"
-        job = place.blocked(place.jobs[0], fifo)
 
         def meanwhile():
             await_that(place.leftovers)
-            whole = tmp_path / "whole"
-            whole.write_bytes(Path(place.jobs[0].parts[0].path).read_bytes())
-            whole.replace(fifo)
             child.process.kill()
 
-        (outcome,) = self.seal_blocked(place, children, job, meanwhile)
+        (outcome,) = self.seal_blocked(place, children, place.jobs[0], meanwhile)
         assert isinstance(outcome, Done)
         assert child.process.poll() == -signal.SIGKILL
 
-    def test_twice_is_unsealable_and_said_how(self, place, tmp_path):
-        sealer = Watched(count=1)
+    def test_twice_is_unsealable_and_said_how(self, place):
+        sealer = Hanging()
         started = sealer.started
-        job = place.blocked(place.jobs[0], tmp_path / "entry")
+        job = place.jobs[0]
 
         def meanwhile():
             for number in (1, 2):
@@ -167,11 +162,10 @@ class TestDeath:
         assert len(started) == 2
         assert sealer.idle == []
 
-    def test_one_that_hangs_is_ended_after_its_time(self, place, tmp_path):
-        sealer = Children(count=1, job_seconds_max=0.5)
-        job = place.blocked(place.jobs[0], tmp_path / "entry")
+    def test_one_that_hangs_is_ended_after_its_time(self, place):
+        sealer = Hanging(job_seconds_max=0.5)
         began = time.monotonic()
-        (outcome,) = place.seal(sealer, job)
+        (outcome,) = place.seal(sealer, place.jobs[0])
         assert outcome == Failed(UNSEALABLE, "the child died of it: SIGKILL")
         assert 1.0 <= time.monotonic() - began < SECONDS_MAX
         assert sealer.idle == []

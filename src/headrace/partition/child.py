@@ -98,7 +98,8 @@ class _Files:
 
     def _descriptor(self, path: str) -> int:
         if path not in self._open:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            # Nobody writes to a pipe that stands in place of a file: it would be waited for.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
             self._open[path] = os.open(path, flags)
         return self._open[path]
 

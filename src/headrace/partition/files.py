@@ -31,8 +31,10 @@ OPEN_COUNT_MAX: Final = 128  # verified segments that stay open: a descriptor an
 _FOOTER_SIZE_MAX: Final = 16 * 1024 * 1024  # of a Parquet file: far above the widest schema's
 
 
-# What an open says of a file that is gone, unreadable or none: anything else is about us.
-_DAMAGE: Final = frozenset({errno.ENOENT, errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR})
+# What is said of a file that is gone, unreadable or none: anything else is about us.
+_DAMAGE: Final = frozenset(
+    {errno.ENOENT, errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ESPIPE}
+)
 
 
 def is_damage(error: OSError) -> bool:
