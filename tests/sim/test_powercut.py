@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sim import loopdisk
 from headrace.sim.loopdisk import CannotCut, loop_disk
-from headrace.sim.powercut import PLANTED_CUT_COUNT, PowerCuts
+from headrace.sim.powercut import PLANTED_CUT_COUNT, PLANTS, PowerCuts
 
 CUTS = 8
 
@@ -32,8 +32,9 @@ def test_nothing_acknowledged_is_lost_to_power_cuts(disk):
 
 
 @pytest.mark.power
-def test_an_acknowledgement_before_the_sync_is_caught(disk):
-    tally = PowerCuts(disk, seed=5, plant="ack-before-sync").run(PLANTED_CUT_COUNT)
+@pytest.mark.parametrize("plant", PLANTS)
+def test_an_acknowledgement_of_what_is_not_durable_is_caught(disk, plant):
+    tally = PowerCuts(disk, seed=5, plant=plant).run(PLANTED_CUT_COUNT)
     assert tally.cut_count > 0
     assert tally.problems
 

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sim.orphans import living
 from headrace.sim.shard_kill import PLANTED_KILL_COUNT, Kills, kill_run
-from headrace.sim.shard_ledger import Account, Ledger, Rows, void_since
+from headrace.sim.shard_ledger import Account, Ledger, Rows, size_of, void_since
 from headrace.sim.shard_plants import KILL_PLANTS
 from headrace.sim.shard_process import Paths
 from headrace.sim.shard_trial import Trial
@@ -91,6 +91,16 @@ def test_a_torn_line_of_a_ledger_was_never_written(tmp_path):
     assert Account.read(str(path)).rows == {Batch(4, 1): some_rows()}
 
 
+def test_an_acknowledgement_after_a_failed_sync_is_seen(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger"))
+    ledger.has_failed_sync = True
+    ledger.acknowledge([])
+    assert ledger.account.problems == []
+    ledger.acknowledge([some_rows().line()])
+    assert "after a failed sync of the journal: rows 2" in ledger.account.problems[0]
+    ledger.close()
+
+
 def test_what_a_ledger_acknowledged_after_the_power_went_is_taken_back(tmp_path):
     path = tmp_path / "ledger"
     before = f"trying 4 1\n{some_rows().line()}\n"
@@ -101,9 +111,12 @@ def test_what_a_ledger_acknowledged_after_the_power_went_is_taken_back(tmp_path)
         "dropped 4 2",
         some_rows(start=3).line(),
     ]
+    path.write_text(before + "rows 2")
+    assert size_of(str(path)) == len(before)
     path.write_text(before + "\n".join([*late, "rows 2"]))
     void_since(str(path), len(before))
     assert path.read_text() == before + "trying 4 2\ntrimming 2 1\n"
+    assert size_of(str(tmp_path / "none")) == 0
     void_since(str(tmp_path / "none"), 0)
     assert not (tmp_path / "none").exists()
 

@@ -15,9 +15,9 @@ from headrace.sim.writer import Findings
 WORKLOAD = Workload(seed=3)
 
 
-def a_writer(acknowledged, tried=None, *, is_dark=False):
+def a_writer(acknowledged, tried=None):
     replay = Replay(WORKLOAD)
-    said = testimony.Testimony(is_dark=is_dark)
+    said = testimony.Testimony()
     for op in acknowledged:
         said.hear(f"trying {op}")
         said.hear(f"acknowledged {op} {replay.tip(Op(op)).hex()}")
@@ -81,6 +81,18 @@ def test_what_is_said_after_the_power_went_must_be_true_all_the_same():
     said = testimony.Testimony(is_dark=True)
     said.hear(f"acknowledged 3 {Replay(Workload(seed=4)).tip(Op(3)).hex()}")
     assert a_witness(said).problems == ["op 3 was acknowledged with another content"]
+
+
+def test_an_acknowledgement_after_a_failed_sync_is_a_lie_in_the_dark_too():
+    said = a_writer([3])
+    said.is_dark = True
+    said.hear("effect failed-sync 3.wal")
+    assert said.effect_count == 0
+    assert a_witness(said).holds
+    said.hear(f"acknowledged 8 {Replay(WORKLOAD).tip(Op(8)).hex()}")
+    assert a_witness(said).problems == [
+        "op 8 was acknowledged after a sync of the journal had failed"
+    ]
 
 
 def test_another_content_under_an_acknowledged_op_is_seen():

@@ -1,7 +1,7 @@
 """A real file system whose power can be cut: ext4 on a loop device.
 
 The cut is the ioctl FS_IOC_SHUTDOWN without a flush of its journal: from one instant on nothing
-reaches the device any more, every call fails with EIO, and the page cache is lost. What was
+reaches the device any more, every new call fails with EIO, and the page cache is lost. What was
 synced before must be there after the next mount; nothing else needs to be.
 
 Unlike a power cut it leaves processes alive, and a sync that is under way may end well though

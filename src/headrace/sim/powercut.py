@@ -3,8 +3,8 @@
 `python -m headrace.sim.powercut [--shard] [--cuts 30] [--seed N] [--json]`. Each session is a
 cut under load, then none to two cuts in the middle of the recovery from it, then a recovery
 that is left in peace and compared with everything acknowledged. A cut counts only where it
-landed. A planted writer that acknowledges before it syncs runs first and has to be caught. With
-`--shard` the group is a shard with segments: see `shard_powercut.py`.
+landed. Planted writers that acknowledge what is not durable run first and have to be caught.
+With `--shard` the group is a shard with segments: see `shard_powercut.py`.
 """
 
 import argparse
@@ -37,6 +37,7 @@ LOG_SESSIONS: Final = 5  # then a new log begins, so that making one is cut as w
 WRITING_SECONDS_MAX = 0.6
 JITTER_SECONDS = 0.002  # an effect takes about so long: a cut lands before, in or after it
 PLANTED_CUT_COUNT = 12  # a bug that loses what was acknowledged is seen at the first cuts
+PLANTS: Final[tuple[Plant, ...]] = ("ack-before-sync", "ack-after-failed-sync")
 SESSION_COUNT_FACTOR = 4  # sessions tried for each cut wanted, before giving up
 
 HELD, FAILED, SKIPPED, INTERRUPTED = 0, 1, 7, 130  # how the command ends
@@ -162,8 +163,8 @@ class PowerCuts:
                 self._aim_at_sync(writer)
             _cut(switch, writer)
         said = writer.testimony
-        head = said.findings.head if said.findings else said.last_acknowledged
-        self.tally.acknowledged_count += max(0, said.last_acknowledged - head)
+        head = said.findings.head if said.findings else said.promised
+        self.tally.acknowledged_count += max(0, said.promised - head)
         self.tally.checkpoint_count += said.sealed_count
         self.tally.roll_count += said.rolled_count
         self._after_cut(said, landed=said.failed is not None)
@@ -251,17 +252,17 @@ def _place(said: Testimony) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One whole command: the planted bug, then the cuts that count."""
+    """One whole command: the planted bugs, then the cuts that count."""
 
     seed: int
-    planted: Tally
+    planted: dict[str, Tally]
     tally: Tally
     cuts: int
     seconds: float
 
     @property
     def is_caught(self) -> bool:
-        return bool(self.planted.problems)
+        return all(tally.problems for tally in self.planted.values())
 
     @property
     def holds(self) -> bool:
@@ -273,28 +274,31 @@ class Outcome:
             "seed": self.seed,
             **self.tally.as_json(),
             "planted": {
-                "bug": "ack-before-sync",
-                "caught": self.is_caught,
-                "cuts": self.planted.cut_count,
-                "seen": self.planted.problems[:1],
+                bug: {
+                    "caught": bool(tally.problems),
+                    "cuts": tally.cut_count,
+                    "seen": tally.problems[:1],
+                }
+                for bug, tally in self.planted.items()
             },
             "seconds": round(self.seconds, 1),
         }
 
 
 def cut_all(cuts: int, seed: int, tell: Callable[[Tally], None]) -> Outcome:
-    """Run the planted bug and then the cuts. CannotCut if this machine does not allow it."""
+    """Run the planted bugs, then the cuts. CannotCut if this machine does not allow it."""
     started = time.monotonic()
     with loop_disk() as disk:
-        planted = PowerCuts(disk, seed, plant="ack-before-sync").run(PLANTED_CUT_COUNT)
+        planted: dict[str, Tally] = {
+            plant: PowerCuts(disk, seed, plant).run(PLANTED_CUT_COUNT) for plant in PLANTS
+        }
         tally = PowerCuts(disk, seed, tell=tell).run(cuts)
     return Outcome(seed, planted, tally, cuts, time.monotonic() - started)
 
 
 def show(console: Console, outcome: Outcome) -> None:
     """Print an outcome for people."""
-    tally, planted = outcome.tally, outcome.planted
-    caught = f"caught at cut {planted.cut_count}" if outcome.is_caught else "MISSED"
+    tally = outcome.tally
     rows = [
         ("cuts", f"{tally.cut_count} landed, {tally.missed_count} came too late"),
         *(("", f"{count:4}  in {phase}") for phase, count in tally.landed.most_common()),
@@ -311,14 +315,22 @@ def show(console: Console, outcome: Outcome) -> None:
             f"{tally.torn_tail_count} torn tails cut, {tally.rewritten_count} frames rewritten",
         ),
         ("", f"{tally.unheard_count} entries there that nobody had acknowledged yet"),
-        ("planted bug", f"acknowledge before the sync: {caught}"),
-        *(("", f"{problem}") for problem in planted.problems[:1]),
+        *(
+            ("planted bug", f"{bug}: {_caught(planted)}")
+            for bug, planted in outcome.planted.items()
+        ),
         *(("PROBLEM", problem) for problem in tally.problems),
     ]
     for label, text in rows:
         console.print(f"{label:<12} {text}")
     verdict = "HELD: no acknowledged entry lost, none invented" if outcome.holds else "FAILED"
     console.print(f"{verdict} (seed {outcome.seed}, {outcome.seconds:.0f} s)")
+
+
+def _caught(planted: Tally) -> str:
+    if not planted.problems:
+        return "MISSED"
+    return f"caught at cut {planted.cut_count}: {planted.problems[0]}"
 
 
 def main() -> None:

@@ -100,6 +100,15 @@ def _raise(numbers: dict[int, int], key: int, number: int) -> None:
     numbers[key] = max(numbers.get(key, 0), number)
 
 
+def size_of(path: str) -> int:
+    """Return how many bytes of whole lines a ledger has: a last one may be half there."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().rfind(b"\n") + 1
+    except FileNotFoundError:
+        return 0
+
+
 def void_since(path: str, size: int) -> None:
     """Take back what was acknowledged behind the first `size` bytes; what was tried stays."""
     try:
@@ -119,6 +128,7 @@ class Ledger:
 
     def __init__(self, path: str) -> None:
         self.account = Account.read(path)
+        self.has_failed_sync = False  # of the journal: after it nothing may be acknowledged
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
         self._drop_torn_line()
@@ -136,7 +146,10 @@ class Ledger:
 
     def acknowledge(self, lines: Iterable[str]) -> None:
         """Write lines that must hold for ever, and sync them."""
-        self.say(lines)
+        said = list(lines)
+        if said and self.has_failed_sync:
+            self.account.problems.append(f"after a failed sync of the journal: {said[0]}")
+        self.say(said)
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:

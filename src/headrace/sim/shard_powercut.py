@@ -18,7 +18,7 @@ from rich.console import Console
 
 from headrace.sim import shard_kill
 from headrace.sim.loopdisk import LoopDisk, Switch, loop_disk
-from headrace.sim.shard_ledger import void_since
+from headrace.sim.shard_ledger import size_of, void_since
 from headrace.sim.shard_plants import POWER_PLANTS
 from headrace.sim.shard_process import Paths, ShardProcess, ShardTestimony
 from headrace.sim.shard_trial import Tally, Trial
@@ -95,7 +95,7 @@ class ShardPowerCuts:
 
         See `loopdisk` for why what it acknowledged after the cut is void.
         """
-        size = self.trial.ledger_size()
+        size = size_of(self.trial.paths.ledger)
         switch.cut()
         process.wait()
         seconds = process.await_orphans()

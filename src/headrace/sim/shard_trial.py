@@ -181,13 +181,6 @@ class Trial:
             )
             self._await_half_a_file(writer)
 
-    def ledger_size(self) -> int:
-        """Return how many bytes of whole lines the ledger has: a last one may be half there."""
-        try:
-            return Path(self.paths.ledger).read_bytes().rfind(b"\n") + 1
-        except FileNotFoundError:
-            return 0
-
     def has_leftover(self) -> bool:
         """Say whether there is a segment that is being written, or was left so."""
         segments = Path(self.paths.data, "groups", GROUP, "segments")

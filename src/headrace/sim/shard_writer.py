@@ -36,7 +36,7 @@ from headrace.sim.shard_audit import Audit
 from headrace.sim.shard_ledger import Ledger
 from headrace.sim.shard_life import Life, Wrong
 from headrace.sim.shard_workload import ShardWorkload
-from headrace.sim.tapped import Tap, TappedDirectory
+from headrace.sim.tapped import FAILED_SYNC, Tap, TappedDirectory
 from headrace.storage.file import FileDirectory
 from headrace.storage.lock import DirectoryLock
 from headrace.storage.seam import Directory
@@ -130,7 +130,7 @@ def _run(job: ShardJob, data: str, path: str) -> None:
         directory = groups.child(GROUP, make=True)
         groups.sync()
         say("recovering")
-        shard = SoloShard.open(_tapped(directory, job), _options(job))
+        shard = SoloShard.open(_tapped(directory, job, ledger), _options(job))
         say("recovered", msgspec.json.encode(_findings(shard)).decode())
         try:
             if job.task == "verify":
@@ -141,9 +141,13 @@ def _run(job: ShardJob, data: str, path: str) -> None:
             shard.store.keeper.sealer.close()
 
 
-def _tapped(directory: Directory, job: ShardJob) -> Directory:
+def _tapped(directory: Directory, job: ShardJob, ledger: Ledger) -> Directory:
+    def tell(kind: str, name: str) -> None:
+        ledger.has_failed_sync |= kind == FAILED_SYNC
+        say("effect", kind, name)
+
     tap = Tap(
-        tell=lambda kind, name: say("effect", kind, name),
+        tell=tell,
         skips_journal_sync=job.plant == shard_plants.ACK_BEFORE_SYNC,
         writeback=Random(job.life) if job.tears_writes else None,
     )

@@ -15,6 +15,7 @@ from headrace.journal.file import first_op_of
 from headrace.storage.seam import Buffer, Directory, Storage
 
 PAGE_SIZE = 4096
+FAILED_SYNC = "failed-sync"  # told behind it, and only of the journal
 
 
 @dataclass(slots=True)
@@ -23,6 +24,7 @@ class Tap:
 
     tell: Callable[[str, str], None]  # kind of effect, name of the file
     skips_journal_sync: bool = False  # the planted bug: acknowledges what is only in the cache
+    hides_failed_sync: bool = False  # another: acknowledges what the disk has refused
     # Writes random pages to the disk ahead of a sync, as a kernel short of memory does: without
     # it a commit group nearly always lands as a whole or not at all.
     writeback: Random | None = None
@@ -72,9 +74,15 @@ class TappedStorage:
         self.tap.effect("sync", self.path)
         if self.tap.skips_journal_sync and self.is_journal:
             return
-        if self.tap.writeback and self.is_journal:
-            self._write_back(self.tap.writeback)
-        self.inner.sync()
+        try:
+            if self.tap.writeback and self.is_journal:
+                self._write_back(self.tap.writeback)
+            self.inner.sync()
+        except OSError:
+            if self.is_journal:
+                self.tap.effect(FAILED_SYNC, self.path)
+            if not self.tap.hides_failed_sync:
+                raise
         self.dirty.clear()
 
     def size(self) -> int:

@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.journal.file import first_op_of
 from headrace.model.ids import Op
+from headrace.sim.tapped import FAILED_SYNC
 from headrace.sim.writer import Findings, Job
 
 PATIENCE_SECONDS = 60.0  # no step of a healthy writer takes nearly as long
@@ -43,6 +44,8 @@ class Testimony:
     failed: str | None = None
     is_dark: bool = False  # the power was cut: from here on nothing said is a promise
     promised: Op = Op(0)  # acknowledged, or shown by a recovery, while there was power
+    has_failed_sync: bool = False  # of the journal: after it nothing may be acknowledged
+    lies: list[Op] = field(default_factory=list)  # acknowledged all the same
 
     @property
     def is_appending(self) -> bool:
@@ -88,11 +91,16 @@ class Testimony:
 
     def _hear_effect(self, rest: str) -> None:
         kind, _, name = rest.partition(" ")
+        if kind == FAILED_SYNC:
+            self.has_failed_sync = True
+            return
         self.effect_count += 1
         self.effect = (kind, name)
         self.rolled_count += kind == "rename" and first_op_of(name) is not None
 
     def _promise(self, op: Op) -> None:
+        if self.has_failed_sync:
+            self.lies.append(op)
         if not self.is_dark:
             self.promised = max(self.promised, op)
 

@@ -1,6 +1,7 @@
 """The witness: holds a group to what its processes acknowledged, whatever killed them.
 
-An entry counts as acknowledged once the witness has read so, or once a recovery has shown it.
+An entry counts as acknowledged once the witness has read so, or once a recovery has shown it,
+while there was power.
 From then on every recovery must show it, in its place, once; and nothing that was never tried.
 """
 
@@ -38,6 +39,8 @@ class Witness:
         for op, tip in testimony.acknowledged:
             if self.replay.tip(op).hex() != tip:
                 self._blame(f"op {op} was acknowledged with another content")
+        for op in testimony.lies:
+            self._blame(f"op {op} was acknowledged after a sync of the journal had failed")
         self.tried = max(self.tried, testimony.tried, testimony.last_acknowledged)
         self.acknowledged = max(self.acknowledged, testimony.promised)
 

@@ -34,7 +34,7 @@ from headrace.storage.file import FileDirectory
 from headrace.storage.lock import DirectoryLock
 from headrace.storage.seam import Directory
 
-Plant = Literal["", "ack-before-sync", "ack-before-write"]
+Plant = Literal["", "ack-before-sync", "ack-before-write", "ack-after-failed-sync"]
 
 GROUP = "00001"
 MARK_CHANCE = 0.05  # how often a commit group is followed by an idle tick
@@ -110,6 +110,7 @@ def _tapped(directory: Directory, job: Job) -> Directory:
     tap = Tap(
         tell=lambda kind, name: say("effect", kind, name),
         skips_journal_sync=job.plant == "ack-before-sync",
+        hides_failed_sync=job.plant == "ack-after-failed-sync",
         writeback=Random(job.life),
     )
     return TappedDirectory(directory, tap)
