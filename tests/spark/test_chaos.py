@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -130,6 +131,18 @@ class TestVerdict:
         assert bool(report.missing) or not silence
 
 
+SAME_PORT = """
+import socket, sys
+port, to = map(int, sys.argv[1:])
+mine = socket.socket()
+mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+mine.bind(("127.0.0.1", port))
+mine.connect(("127.0.0.1", to))
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+
 class TestProxy:
     @pytest.fixture
     def proxy(self, node):
@@ -163,8 +176,28 @@ class TestProxy:
     def test_the_process_at_the_other_end_is_found(self, proxy):
         with headrace.connect(proxy.address) as log:
             log.topics()
-            assert holder_of(proxy.asked[-1].line.port) == os.getpid()
-        assert holder_of(1) is None
+            assert holder_of(proxy.asked[-1].line.ports) == os.getpid()
+        assert holder_of((1, 1)) is None
+
+    def test_one_port_may_be_of_two_processes(self):
+        with (
+            socket.create_server(("127.0.0.1", 0)) as one,
+            socket.create_server(("127.0.0.1", 0)) as two,
+        ):
+            first, second = (each.getsockname()[1] for each in (one, two))
+            with socket.socket() as mine:
+                mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                mine.bind(("127.0.0.1", 0))
+                mine.connect(("127.0.0.1", first))
+                port = mine.getsockname()[1]
+                command = [sys.executable, "-c", SAME_PORT, str(port), str(second)]
+                with subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                ) as other:
+                    assert other.stdout.readline() == b"connected\n"
+                    assert holder_of((port, first)) == os.getpid()
+                    assert holder_of((port, second)) == other.pid
+                    other.stdin.close()
 
 
 def test_a_process_is_killed_once():

@@ -210,15 +210,18 @@ def ancestors(pid: int) -> Iterator[int]:
         pid = parent_of(pid)
 
 
-def holder_of(port: int) -> int | None:
-    """Return the process whose connection has this port on its side."""
-    wanted = f":{port:04X}"
-    inode = None
+def holder_of(ports: tuple[int, int]) -> int | None:
+    """Return the process whose connection has these ports, the first on its side.
+
+    One port alone may be that of several: connections to others, and such as have ended.
+    """
+    own, other = (f":{port:04X}" for port in ports)
+    inode = "0"
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         words = line.split()
-        if words[1].endswith(wanted):
+        if words[1].endswith(own) and words[2].endswith(other):
             inode = words[9]
-    if inode in (None, "0"):
+    if inode == "0":
         return None
     for folder in Path("/proc").glob("[0-9]*/fd"):
         with suppress(OSError):

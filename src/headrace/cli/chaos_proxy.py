@@ -26,7 +26,7 @@ class Line:
 
     client: socket.socket
     node: socket.socket
-    port: int  # of the one who asks
+    ports: tuple[int, int]  # of the one who asks, and ours
     waiting: dict[int, "Asked"] = field(default_factory=dict)  # by the id of the request
 
     def cut(self) -> None:
@@ -142,7 +142,7 @@ class Proxy:
         node.settimeout(None)
         for each in (client, node):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line = Line(client, node, port)
+        line = Line(client, node, (port, self._server.getsockname()[1]))
         self._lines.append(line)
         answers = threading.Thread(target=self._bring_answers, args=(line,), daemon=True)
         answers.start()

@@ -44,7 +44,7 @@ class Scene:
         self.garage = garage
         self._directory = directory
         self._exits = ExitStack()
-        self._noted: set[int] = set()  # ports of connections
+        self._noted: set[tuple[int, int]] = set()  # ports of connections
         self.readers: set[str] = set()  # executors of a cluster that have asked for rows
         self.driver: ChaosDriver
 
@@ -77,10 +77,10 @@ class Scene:
 
     def _note(self, asked: Asked) -> None:
         """See which executor asks for rows."""
-        port = asked.line.port
-        if isinstance(asked.request, Fetch) and port not in self._noted:
-            self._noted.add(port)
-            _, name = executor_of(holder_of(port)) if self.is_watching else (0, "")
+        ports = asked.line.ports
+        if isinstance(asked.request, Fetch) and ports not in self._noted:
+            self._noted.add(ports)
+            _, name = executor_of(holder_of(ports)) if self.is_watching else (0, "")
             if name:
                 self.readers.add(name)
 

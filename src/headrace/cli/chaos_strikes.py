@@ -14,7 +14,7 @@ from typing import Final
 
 from headrace.cli.chaos_names import Point
 from headrace.cli.chaos_process import executor_of, holder_of, kill
-from headrace.cli.chaos_proxy import Asked, Line
+from headrace.cli.chaos_proxy import Asked, Proxy
 from headrace.cli.chaos_scene import Scene, again, is_publish
 from headrace.sim.testimony import Silent
 from headrace.spark.orphans import orphans_of
@@ -27,6 +27,7 @@ RANDOM_SECONDS_MAX: Final = 2.0
 COMPACTION_SECONDS_MAX: Final = 0.05  # after the driver said that it begins
 OTHER_BATCHES: Final = 3  # a query that publishes so many others does not come back to one
 COMPACTION_FILES_MIN: Final = 12
+HOLD_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +176,7 @@ def _worker_in_stage(scene: Scene, _: Random) -> tuple[int, str]:
         counts[id(asked.line)] += 1
         return counts[id(asked.line)] == 2
 
-    hold = scene.to_copy.hold(is_second)
-    held = scene.await_held(scene.to_copy, hold)
-    pid = _kill_holder(held.line)
-    hold.drop()
+    pid, held = _kill_holder(scene, scene.to_copy, is_second)
     assert isinstance(held.request, Stage)
     own = (held.request.writer, held.request.version)
     staged = {
@@ -211,10 +209,7 @@ def _worker_in_stage(scene: Scene, _: Random) -> tuple[int, str]:
 
 def _worker_in_read(scene: Scene, _: Random) -> tuple[int, str]:
     """Kill a Python worker that waits for rows; the task's next attempt asks again."""
-    hold = scene.to_table.hold(_is_fetch)
-    held = scene.await_held(scene.to_table, hold)
-    pid = _kill_holder(held.line)
-    hold.drop()
+    pid, held = _kill_holder(scene, scene.to_table, _is_fetch)
     return pid, _fetched_again(scene, held, pid)
 
 
@@ -229,16 +224,17 @@ def _node_in_read(scene: Scene, _: Random) -> tuple[int, str]:
 
 def _executor_in_read(scene: Scene, _: Random) -> tuple[int, str]:
     """Kill an executor's Java while its worker waits for rows; the other one reads them."""
-    hold = scene.to_table.hold(_is_fetch)
-    held = scene.await_held(scene.to_table, hold)
-    worker = holder_of(held.line.port)
-    java, name = executor_of(worker)
-    if worker is None or not java:
-        raise Silent("no executor has the connection that is held")
-    is_killed = kill(java)
-    hold.drop()
-    found = _fetched_again(scene, held, worker)
-    return java * is_killed, f"executor {name}: {found}" if found else ""
+    for _ in range(HOLD_TRIES):
+        hold = scene.to_table.hold(_is_fetch)
+        held = scene.await_held(scene.to_table, hold)
+        worker = holder_of(held.line.ports)
+        java, name = executor_of(worker)
+        is_killed = bool(java) and kill(java)
+        hold.drop()
+        if is_killed:
+            found = _fetched_again(scene, held, worker)
+            return java, f"executor {name}: {found}" if found else ""
+    raise Silent("no executor has a connection that is held")
 
 
 def _fetched_again(scene: Scene, held: Asked, killed: int | None) -> str:
@@ -273,11 +269,22 @@ def _is_same_fetch(request: Message, first: Fetch) -> bool:
     )
 
 
-def _kill_holder(line: Line) -> int:
-    pid = holder_of(line.port)
-    if pid is None or not kill(pid):
-        raise Silent("no worker has the connection that is held")
-    return pid
+def _kill_holder(
+    scene: Scene, proxy: Proxy, matches: Callable[[Asked], bool]
+) -> tuple[int, Asked]:
+    """Hold a request and kill the process that waits for its answer; return both.
+
+    A task that ended meanwhile has left its connection: then the next request is held.
+    """
+    for _ in range(HOLD_TRIES):
+        hold = proxy.hold(matches)
+        held = scene.await_held(proxy, hold)
+        pid = holder_of(held.line.ports)
+        is_killed = pid is not None and kill(pid)
+        hold.drop()
+        if pid is not None and is_killed:
+            return pid, held
+    raise Silent("no worker has a connection that is held")
 
 
 def _at_any_moment(who: str, scene: Scene, chance: Random) -> tuple[int, str]:
