@@ -222,7 +222,7 @@ def _node_in_read(scene: Scene, _: Random) -> tuple[int, str]:
     return pid, _fetched_again(scene, held, None)
 
 
-def _executor_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+def _executor_in_read(scene: Scene, _chance: Random) -> tuple[int, str]:
     """Kill an executor's Java while its worker waits for rows; the other one reads them."""
     for _ in range(HOLD_TRIES):
         hold = scene.to_table.hold(_is_fetch)

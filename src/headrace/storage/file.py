@@ -16,6 +16,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
+from headrace.storage.freeing import FREEING, NONE, hold_if_large
 from headrace.storage.names import check_name, joined
 from headrace.storage.seam import Buffer, Directory
 
@@ -193,7 +194,12 @@ class FileDirectory(_Open):
 
     def unlink(self, name: str) -> None:
         with _At(self._place(name)):
-            os.unlink(name, dir_fd=self._live)
+            held = hold_if_large(name, self._live)
+            try:
+                os.unlink(name, dir_fd=self._live)
+            finally:
+                if held != NONE:
+                    FREEING.close(held)
 
     def names(self) -> list[str]:
         # Through a descriptor of its own: two listings of one would share their place in it.

@@ -1,0 +1,126 @@
+"""Large files are freed beside: their names go at once, their space soon after."""
+
+import errno
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.storage import freeing
+from headrace.storage.file import FileDirectory
+from headrace.storage.freeing import LARGE_SIZE, NONE, Freeing, hold_if_large
+
+SECONDS_MAX = 30.0
+
+
+@pytest.fixture
+def root(tmp_path):
+    with FileDirectory.open_root(str(tmp_path / "data"), create=True) as made:
+        yield made
+
+
+def make(root, name, size):
+    with root.create(name) as file:
+        file.truncate(size)
+
+
+def descriptors():
+    return list(Path("/proc/self/fd").iterdir())
+
+
+def deleted():
+    """Files without a name that this process keeps."""
+    found = []
+    for one in descriptors():
+        try:
+            found.append(str(one.readlink()))
+        except OSError:
+            continue
+    return [name for name in found if name.endswith(" (deleted)") and "/data/" in name]
+
+
+def await_that(is_true):
+    deadline = time.monotonic() + SECONDS_MAX
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Slow(Freeing):
+    """Frees nothing until it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.go = threading.Event()
+
+    def _run(self):
+        self.go.wait(SECONDS_MAX)
+        super()._run()
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    made = Slow()
+    monkeypatch.setattr("headrace.storage.file.FREEING", made)
+    yield made
+    made.go.set()
+    await_that(lambda: not deleted())
+
+
+def test_the_name_of_a_large_file_goes_before_its_space(root, slow):
+    make(root, "large", LARGE_SIZE)
+    root.unlink("large")
+    assert root.names() == []
+    assert len(deleted()) == 1
+    make(root, "large", LARGE_SIZE)  # its name is free again
+    slow.go.set()
+    await_that(lambda: not deleted())
+    assert root.names() == ["large"]
+
+
+def test_a_small_file_goes_at_once(root, slow):
+    make(root, "small", LARGE_SIZE - 4096)
+    root.unlink("small")
+    assert deleted() == []
+
+
+def test_a_file_that_has_another_name_frees_nothing(root, slow):
+    make(root, "one", LARGE_SIZE)
+    root.link("one", "two", root)
+    root.unlink("one")
+    assert deleted() == []
+    assert root.names() == ["two"]
+
+
+def test_a_name_that_stays_keeps_no_descriptor(root, slow, monkeypatch):
+    make(root, "large", LARGE_SIZE)
+
+    def refuse(name, *, dir_fd):
+        raise PermissionError(errno.EPERM, "not now", name)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+    before = len(descriptors())
+    with pytest.raises(PermissionError):
+        root.unlink("large")
+    slow.go.set()
+    await_that(lambda: len(descriptors()) == before)
+
+
+def test_nobody_waits_with_more_than_so_many(root, slow, monkeypatch):
+    monkeypatch.setattr(freeing, "WAITING_COUNT_MAX", 2)
+    for number in range(4):
+        make(root, f"large-{number}", LARGE_SIZE)
+        root.unlink(f"large-{number}")
+    assert len(deleted()) == 2
+
+
+def test_what_is_no_file_is_not_held(root, tmp_path):
+    descriptor = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        (tmp_path / "link").symlink_to(tmp_path / "data")
+        for name in ("none", "link", "data"):
+            assert hold_if_large(name, descriptor) == NONE
+    finally:
+        os.close(descriptor)
