@@ -18,6 +18,7 @@ import msgspec
 from headrace.errors import CorruptEntry, StorageFailed
 from headrace.journal.entry import Entry, Flaw, decode
 from headrace.partition.files import is_damage
+from headrace.partition.heap import IDLE_SECONDS, give_back
 from headrace.partition.sealing import (
     DISK,
     JOB_DECODER,
@@ -38,7 +39,7 @@ def main() -> int:
     os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     files = _Files()
-    while (message := receive(source)) is not None:
+    while (message := _next_job(source)) is not None:
         try:
             job = JOB_DECODER.decode(message)
             with FileDirectory.open_root(job.directory, create=False) as directory:
@@ -51,6 +52,15 @@ def main() -> int:
         except BrokenPipeError:  # the parent died before the thread above noticed
             os._exit(0)
     return 0
+
+
+def _next_job(source: BinaryIO) -> bytes | None:
+    """Wait for a job; give memory back if none comes for a while. None: the input ended."""
+    watch = select.poll()
+    watch.register(source, select.POLLIN)
+    if not watch.poll(IDLE_SECONDS * 1_000):
+        give_back()
+    return receive(source)
 
 
 def _end_with_parent() -> None:

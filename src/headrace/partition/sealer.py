@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.journal.entry import Entry
 from headrace.partition.child import SIZE
+from headrace.partition.heap import KEPT
 from headrace.partition.sealing import (
     DISK,
     OUTCOME_DECODER,
@@ -117,6 +118,7 @@ def _start() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         close_fds=True,
+        env={**KEPT, **os.environ},
         # A Ctrl-C at the terminal is for the parent: it ends its children in its own time.
         start_new_session=True,
     )

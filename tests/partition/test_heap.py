@@ -1,0 +1,105 @@
+"""What a child keeps from job to job, and when it gives it back."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from tests.partition.shards import Place, on_files
+
+from headrace.partition import child
+from headrace.partition.child import _next_job, send
+from headrace.partition.heap import KEPT
+from headrace.partition.sealer import Children
+
+# Takes and frees memory of both kinds ten times; prints the pages that came anew after the
+# first time, and what is resident before and after giving back.
+SCRIPT = """
+import resource
+import pyarrow as pa
+from headrace.partition.heap import give_back
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
+def use():
+    held = [memoryview(pa.allocate_buffer(24 << 20)).cast("B") for _ in range(3)]
+    for each in held:
+        each[::4096] = bytes(len(each) // 4096)
+    held += [bytearray(24 << 20) for _ in range(3)]
+use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(9):
+    use()
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+kept = resident()
+give_back()
+print(faults, kept, resident())
+"""
+
+
+def numbers(environment):
+    command = [sys.executable, "-c", SCRIPT]
+    given = {**os.environ, **environment}
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=given)
+    return [int(word) for word in ended.stdout.split()]
+
+
+def test_memory_comes_again_without_new_pages_and_goes_back_when_told():
+    left_alone, *_ = numbers({})
+    faults, kept, given_back = numbers(KEPT)
+    assert faults * 4 < left_alone
+    assert given_back < kept - 100
+
+
+@pytest.fixture
+def ends():
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb") as source, os.fdopen(write_end, "wb") as sink:
+        yield source, sink
+
+
+@pytest.fixture
+def given_back(monkeypatch):
+    """Counts how often memory was given back, and says when."""
+    told = threading.Semaphore(0)
+    monkeypatch.setattr(child, "give_back", told.release)
+    return told
+
+
+def test_a_child_that_waits_for_a_job_gives_memory_back_once(ends, given_back, monkeypatch):
+    source, sink = ends
+    monkeypatch.setattr(child, "IDLE_SECONDS", 0.05)
+    heard = []
+    waiting = threading.Thread(target=lambda: heard.append(_next_job(source)))
+    waiting.start()
+    assert given_back.acquire(timeout=30)
+    assert not given_back.acquire(timeout=0.3)
+    send(sink, b"a job")
+    waiting.join()
+    assert heard == [b"a job"]
+
+
+def test_a_child_that_has_a_job_keeps_its_memory(ends, given_back):
+    source, sink = ends
+    send(sink, b"a job")
+    assert _next_job(source) == b"a job"
+    sink.close()
+    assert _next_job(source) is None
+    assert not given_back.acquire(blocking=False)
+
+
+def test_children_are_started_so_and_a_user_may_say_otherwise(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIMALLOC_PURGE_DELAY", "7")
+    children = Children(count=1)
+    with on_files(tmp_path / "shard") as root:
+        place = Place(root)
+        place.seal(children, place.jobs[0])
+    try:
+        (one,) = children.idle
+        given = Path(f"/proc/{one.process.pid}/environ").read_bytes().split(b"\0")
+    finally:
+        children.close()
+    assert b"MIMALLOC_PURGE_DELAY=7" in given
+    name = "MALLOC_MMAP_THRESHOLD_"
+    assert f"{name}={KEPT[name]}".encode() in given
