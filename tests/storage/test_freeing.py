@@ -54,10 +54,16 @@ class Slow(Freeing):
     def __init__(self):
         super().__init__()
         self.go = threading.Event()
+        self.settled = 0
 
     def _run(self):
         self.go.wait(SECONDS_MAX)
         super()._run()
+
+    def settle(self):
+        self.settled += 1
+        self.go.set()
+        return super().settle()
 
 
 @pytest.fixture
@@ -81,7 +87,7 @@ def test_the_name_of_a_large_file_goes_before_its_space(root, slow):
 
 
 def test_a_small_file_goes_at_once(root, slow):
-    make(root, "small", LARGE_SIZE - 4096)
+    make(root, "small", LARGE_SIZE // 2)
     root.unlink("small")
     assert deleted() == []
 
@@ -106,6 +112,74 @@ def test_a_name_that_stays_keeps_no_descriptor(root, slow, monkeypatch):
         root.unlink("large")
     slow.go.set()
     await_that(lambda: len(descriptors()) == before)
+
+
+@pytest.mark.parametrize(
+    ("call", "act"),
+    [
+        ("posix_fallocate", lambda file: file.truncate(4096)),
+        ("pwritev", lambda file: file.write(0, [bytes(4096)])),
+    ],
+)
+def test_a_full_disk_waits_for_what_is_being_freed(root, slow, monkeypatch, call, act):
+    make(root, "large", LARGE_SIZE)
+    root.unlink("large")
+    real = getattr(os, call)
+
+    def full_until_settled(*arguments):
+        if not slow.settled:
+            raise OSError(errno.ENOSPC, "full")
+        assert deleted() == []
+        return real(*arguments)
+
+    monkeypatch.setattr(os, call, full_until_settled)
+    with root.create("small") as file:
+        act(file)
+        assert (file.size(), slow.settled) == (4096, 1)
+
+
+def test_a_full_disk_is_full_when_nothing_is_being_freed(root, slow, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "pwritev", full)
+    with root.create("written") as file, pytest.raises(OSError, match="full"):
+        file.write(0, [b"some"])
+    assert slow.settled == 1
+
+
+def test_without_a_thread_files_are_freed_at_once(root, slow, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("no more threads")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    make(root, "large", LARGE_SIZE)
+    root.unlink("large")
+    assert deleted() == []
+    monkeypatch.undo()
+    again = Slow()
+    again.go.set()
+    again.close(os.open(os.devnull, os.O_RDONLY))
+    again.settle()
+    assert not again.settle()
+
+
+def test_a_bad_descriptor_does_not_end_the_thread(root, slow):
+    slow.close(1_000_000)
+    make(root, "large", LARGE_SIZE)
+    root.unlink("large")
+    assert slow.settle()
+    assert deleted() == []
+
+
+def test_a_forked_process_lets_go(root, slow):
+    make(root, "large", LARGE_SIZE)
+    root.unlink("large")
+    held = len(deleted())
+    slow.forget()
+    assert (held, deleted()) == (1, [])
+    slow.close(os.open(os.devnull, os.O_RDONLY))
+    assert slow.settle()
 
 
 def test_nobody_waits_with_more_than_so_many(root, slow, monkeypatch):

@@ -209,11 +209,11 @@ class ShardFiles:
                 where = set_aside(self.segments, name, self.quarantine)
                 what = "segment of no row that this log knows: moved to quarantine"
                 self.report(Finding(where, what))
-            elif self._unlink(self.segments, name):
-                self._forget_open(name)
-                gone += 1
             else:
-                continue
+                self._forget_open(name)  # first: the last to let go of a file frees it
+                if not self._unlink(self.segments, name):
+                    continue
+                gone += 1
             self.there.discard(name)
             self.found.discard(name)
         if gone:
@@ -288,6 +288,7 @@ class ShardFiles:
             if known is None and self._is_foreign_carry(op):
                 set_aside(self.carries, name, self.quarantine)
                 continue
+            del known  # first: the last to let go of a file frees it
             gone += self._unlink(self.carries, name)
         for op in [op for op in self.lost_carries if carry_name(op) not in named]:
             del self.lost_carries[op]

@@ -10,8 +10,8 @@ from typing import Final
 
 import pyarrow as pa
 
-# For the environment of a child: both allocators look there before Python begins. One that the
-# user has set stays.
+# For the environment of a child: both allocators look there before Python begins. What its
+# parent has is for a node, which waits for requests and not for jobs.
 KEPT: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),  # the most that glibc takes
     "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),

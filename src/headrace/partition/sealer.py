@@ -118,7 +118,7 @@ def _start() -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         close_fds=True,
-        env={**KEPT, **os.environ},
+        env={**os.environ, **KEPT},
         # A Ctrl-C at the terminal is for the parent: it ends its children in its own time.
         start_new_session=True,
     )

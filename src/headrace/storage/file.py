@@ -12,11 +12,13 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from headrace.storage.freeing import FREEING, NONE, hold_if_large
+from headrace.storage.full import is_full
 from headrace.storage.names import check_name, joined
 from headrace.storage.seam import Buffer, Directory
 
@@ -31,6 +33,7 @@ assert PIECES_MAX > 0
 _OPEN_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLOSED = -1
+_Found = TypeVar("_Found")
 _SYNC_FILE_RANGE_WRITE = 2  # of linux/fs.h
 
 
@@ -248,12 +251,22 @@ def _open_directory(name: str, path: str, *, above: int | None, made: bool) -> F
 
 def _reserve(descriptor: int, start: int, end: int) -> None:
     try:
-        os.posix_fallocate(descriptor, start, end - start)
+        _with_room(lambda: os.posix_fallocate(descriptor, start, end - start))
     except OSError:
         # A disk that fills up half way keeps the half: it is the very space that is missing.
         with suppress(OSError):
             os.ftruncate(descriptor, start)
         raise
+
+
+def _with_room(act: Callable[[], _Found]) -> _Found:
+    """Act; on a full disk once more, when the space of files without a name is back."""
+    try:
+        return act()
+    except OSError as error:
+        if not is_full(error) or not FREEING.settle():
+            raise
+    return act()
 
 
 def _read_all(descriptor: int, position: int, size: int) -> bytes:
@@ -272,7 +285,8 @@ def _write_all(descriptor: int, position: int, pieces: Sequence[Buffer]) -> None
     left = [piece for piece in pieces if len(piece)]
     start = 0
     while start < len(left):
-        written = os.pwritev(descriptor, _next_pieces(left, start), position)
+        taken = _next_pieces(left, start)
+        written = _with_room(partial(os.pwritev, descriptor, taken, position))
         if written == 0:
             raise OSError(errno.EIO, "a write took no bytes")
         start = _skip(left, start, written)

@@ -3,13 +3,14 @@
 To unlink a file is a moment's work, but to free its pages and blocks takes 20 ms for 64 MiB,
 and the last to let go of the file waits for it: that would be a thread that appends. Names go
 in the caller's thread and in the caller's order; after a crash a file without a name is the
-file system's to free.
+file system's to free. Whoever finds the disk full waits for what is still being freed.
 """
 
 import os
 import stat
-from queue import SimpleQueue
-from threading import Lock, Thread
+from collections import deque
+from contextlib import suppress
+from threading import Condition, Thread
 from typing import Final
 
 LARGE_SIZE: Final = 8 * 1024 * 1024
@@ -24,10 +25,11 @@ def hold_if_large(name: str, directory: int) -> int:
         held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
         return NONE  # the caller is about to hear why
-    found = os.fstat(held)
-    is_last = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-    if is_last and found.st_blocks * 512 >= LARGE_SIZE:
-        return held
+    with suppress(OSError):
+        found = os.fstat(held)
+        is_last = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+        if is_last and found.st_blocks * 512 >= LARGE_SIZE:
+            return held
     os.close(held)
     return NONE
 
@@ -36,24 +38,55 @@ class Freeing:
     """A thread that closes descriptors, started with the first of them."""
 
     def __init__(self) -> None:
-        self._waiting: SimpleQueue[int] = SimpleQueue()
-        self._lock = Lock()
-        self._thread: Thread | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._waiting: deque[int] = deque()  # the first of them is being closed
+        self._changed = Condition()
+        self._is_running = False
 
     def close(self, descriptor: int) -> None:
-        """Have it closed soon; at once, if too many are waiting already."""
-        if self._waiting.qsize() >= WAITING_COUNT_MAX:
-            os.close(descriptor)
-            return
-        self._waiting.put(descriptor)
-        with self._lock:
-            if self._thread is None:
-                self._thread = Thread(target=self._run, name="freeing", daemon=True)
-                self._thread.start()
+        """Have it closed soon; at once, if too many are waiting or there is no thread."""
+        with self._changed:
+            if len(self._waiting) < WAITING_COUNT_MAX and self._has_thread():
+                self._waiting.append(descriptor)
+                self._changed.notify_all()
+                return
+        os.close(descriptor)
+
+    def settle(self) -> bool:
+        """Wait until everything is freed that was to be; say whether there was anything."""
+        with self._changed:
+            had_some = bool(self._waiting)
+            self._changed.wait_for(lambda: not self._waiting)
+            return had_some
+
+    def forget(self) -> None:
+        """Let go in a process that was forked: the thread is its parent's."""
+        inherited = self._waiting
+        self._begin()
+        for descriptor in inherited:
+            with suppress(OSError):
+                os.close(descriptor)
+
+    def _has_thread(self) -> bool:
+        if not self._is_running:
+            with suppress(RuntimeError):  # the system allows no more threads
+                Thread(target=self._run, name="freeing", daemon=True).start()
+                self._is_running = True
+        return self._is_running
 
     def _run(self) -> None:
         while True:
-            os.close(self._waiting.get())
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                descriptor = self._waiting[0]
+            with suppress(OSError):
+                os.close(descriptor)
+            with self._changed:
+                self._waiting.popleft()
+                self._changed.notify_all()
 
 
 FREEING: Final = Freeing()
+os.register_at_fork(after_in_child=FREEING.forget)
