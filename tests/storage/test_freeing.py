@@ -26,19 +26,19 @@ def make(root, name, size):
         file.truncate(size)
 
 
-def descriptors():
-    return list(Path("/proc/self/fd").iterdir())
-
-
-def deleted():
-    """Files without a name that this process keeps."""
+def held(root):
+    """The files in `root` that this process has a descriptor of."""
     found = []
-    for one in descriptors():
+    for one in Path("/proc/self/fd").iterdir():
         try:
             found.append(str(one.readlink()))
-        except OSError:
+        except OSError:  # closed since it was listed
             continue
-    return [name for name in found if name.endswith(" (deleted)") and "/data/" in name]
+    return [name for name in found if name.startswith(f"{root.path}/")]
+
+
+def deleted(root):
+    return [name for name in held(root) if name.endswith(" (deleted)")]
 
 
 def await_that(is_true):
@@ -67,36 +67,36 @@ class Slow(Freeing):
 
 
 @pytest.fixture
-def slow(monkeypatch):
+def slow(root, monkeypatch):
     made = Slow()
     monkeypatch.setattr("headrace.storage.file.FREEING", made)
     yield made
     made.go.set()
-    await_that(lambda: not deleted())
+    await_that(lambda: not deleted(root))
 
 
 def test_the_name_of_a_large_file_goes_before_its_space(root, slow):
     make(root, "large", LARGE_SIZE)
     root.unlink("large")
     assert root.names() == []
-    assert len(deleted()) == 1
+    assert len(deleted(root)) == 1
     make(root, "large", LARGE_SIZE)  # its name is free again
     slow.go.set()
-    await_that(lambda: not deleted())
+    await_that(lambda: not deleted(root))
     assert root.names() == ["large"]
 
 
 def test_a_small_file_goes_at_once(root, slow):
     make(root, "small", LARGE_SIZE // 2)
     root.unlink("small")
-    assert deleted() == []
+    assert deleted(root) == []
 
 
 def test_a_file_that_has_another_name_frees_nothing(root, slow):
     make(root, "one", LARGE_SIZE)
     root.link("one", "two", root)
     root.unlink("one")
-    assert deleted() == []
+    assert deleted(root) == []
     assert root.names() == ["two"]
 
 
@@ -107,11 +107,10 @@ def test_a_name_that_stays_keeps_no_descriptor(root, slow, monkeypatch):
         raise PermissionError(errno.EPERM, "not now", name)
 
     monkeypatch.setattr(os, "unlink", refuse)
-    before = len(descriptors())
     with pytest.raises(PermissionError):
         root.unlink("large")
     slow.go.set()
-    await_that(lambda: len(descriptors()) == before)
+    await_that(lambda: held(root) == [])
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,7 @@ def test_a_full_disk_waits_for_what_is_being_freed(root, slow, monkeypatch, call
     def full_until_settled(*arguments):
         if not slow.settled:
             raise OSError(errno.ENOSPC, "full")
-        assert deleted() == []
+        assert deleted(root) == []
         return real(*arguments)
 
     monkeypatch.setattr(os, call, full_until_settled)
@@ -155,7 +154,7 @@ def test_without_a_thread_files_are_freed_at_once(root, slow, monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", refuse)
     make(root, "large", LARGE_SIZE)
     root.unlink("large")
-    assert deleted() == []
+    assert deleted(root) == []
     monkeypatch.undo()
     again = Slow()
     again.go.set()
@@ -169,15 +168,15 @@ def test_a_bad_descriptor_does_not_end_the_thread(root, slow):
     make(root, "large", LARGE_SIZE)
     root.unlink("large")
     assert slow.settle()
-    assert deleted() == []
+    assert deleted(root) == []
 
 
 def test_a_forked_process_lets_go(root, slow):
     make(root, "large", LARGE_SIZE)
     root.unlink("large")
-    held = len(deleted())
+    held = len(deleted(root))
     slow.forget()
-    assert (held, deleted()) == (1, [])
+    assert (held, deleted(root)) == (1, [])
     slow.close(os.open(os.devnull, os.O_RDONLY))
     assert slow.settle()
 
@@ -187,7 +186,7 @@ def test_nobody_waits_with_more_than_so_many(root, slow, monkeypatch):
     for number in range(4):
         make(root, f"large-{number}", LARGE_SIZE)
         root.unlink(f"large-{number}")
-    assert len(deleted()) == 2
+    assert len(deleted(root)) == 2
 
 
 def test_what_is_no_file_is_not_held(root, tmp_path):
