@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from headrace.storage import freeing
 from headrace.storage.file import FileDirectory
-from headrace.storage.freeing import LARGE_SIZE, NONE, Freeing, hold_if_large
+from headrace.storage.freeing import FREEING, LARGE_SIZE, NONE, Freeing, hold_if_large
 
 SECONDS_MAX = 30.0
 
@@ -171,14 +172,63 @@ def test_a_bad_descriptor_does_not_end_the_thread(root, slow):
     assert deleted(root) == []
 
 
-def test_a_forked_process_lets_go(root, slow):
+def in_a_fork(is_true):
+    """Return what `is_true` says in a process that was forked."""
+    child = os.fork()
+    if not child:
+        signal.alarm(10)  # one that waits for ever fails
+        answer = 2
+        try:
+            answer = 0 if is_true() else 1
+        finally:
+            os._exit(answer)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_forked_process_lets_go(root):
+    FREEING.pause()  # of this thread alone: it may fork nevertheless
+    try:
+        make(root, "large", LARGE_SIZE)
+        root.unlink("large")
+        assert len(deleted(root)) == 1
+        assert in_a_fork(lambda: deleted(root) == [])
+        assert len(deleted(root)) == 1
+    finally:
+        FREEING.resume()
+    await_that(lambda: not deleted(root))
+
+
+def test_a_forked_process_frees_files_of_its_own(root):
+    def free_one():
+        make(root, "of the child", LARGE_SIZE)
+        root.unlink("of the child")
+        FREEING.settle()
+        return deleted(root) == []
+
+    assert in_a_fork(free_one)
+
+
+def test_a_fork_closes_nothing_that_has_the_number_of_a_freed_file(root, monkeypatch):
+    real, closed = os.close, threading.Event()
+
+    def close_and_dawdle(descriptor):
+        real(descriptor)
+        if threading.current_thread().name == "freeing":
+            closed.set()
+            time.sleep(0.2)
+
+    monkeypatch.setattr(os, "close", close_and_dawdle)
+    FREEING.settle()
     make(root, "large", LARGE_SIZE)
     root.unlink("large")
-    held = len(deleted(root))
-    slow.forget()
-    assert (held, deleted(root)) == (1, [])
-    slow.close(os.open(os.devnull, os.O_RDONLY))
-    assert slow.settle()
+    assert closed.wait(SECONDS_MAX)
+    pipe = os.pipe()  # takes the number that was just given back
+    try:
+        assert in_a_fork(lambda: all(os.fstat(end) for end in pipe))
+    finally:
+        for end in pipe:
+            real(end)
 
 
 def test_nobody_waits_with_more_than_so_many(root, slow, monkeypatch):

@@ -10,7 +10,7 @@ import os
 import stat
 from collections import deque
 from contextlib import suppress
-from threading import Condition, Thread
+from threading import Condition, RLock, Thread
 from typing import Final
 
 LARGE_SIZE: Final = 8 * 1024 * 1024
@@ -41,8 +41,11 @@ class Freeing:
         self._begin()
 
     def _begin(self) -> None:
-        self._waiting: deque[int] = deque()  # the first of them is being closed
+        self._waiting: deque[int] = deque()  # the first of them may be being closed
         self._changed = Condition()
+        # Held from before a descriptor is closed until it waits no more. A fork in between
+        # would close it again in the child, where somebody else may have its number by now.
+        self._at_work = RLock()
         self._is_running = False
 
     def close(self, descriptor: int) -> None:
@@ -60,6 +63,14 @@ class Freeing:
             had_some = bool(self._waiting)
             self._changed.wait_for(lambda: not self._waiting)
             return had_some
+
+    def pause(self) -> None:
+        """Close nothing until `resume`: a fork is about to see what waits."""
+        self._at_work.acquire()
+
+    def resume(self) -> None:
+        """Go on, in the process that has forked."""
+        self._at_work.release()
 
     def forget(self) -> None:
         """Let go in a process that was forked: the thread is its parent's."""
@@ -80,13 +91,15 @@ class Freeing:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting)
-                descriptor = self._waiting[0]
-            with suppress(OSError):
-                os.close(descriptor)
-            with self._changed:
-                self._waiting.popleft()
-                self._changed.notify_all()
+            with self._at_work:
+                with suppress(OSError):
+                    os.close(self._waiting[0])  # nobody else takes one away
+                with self._changed:
+                    self._waiting.popleft()
+                    self._changed.notify_all()
 
 
 FREEING: Final = Freeing()
-os.register_at_fork(after_in_child=FREEING.forget)
+os.register_at_fork(
+    before=FREEING.pause, after_in_parent=FREEING.resume, after_in_child=FREEING.forget
+)
