@@ -103,6 +103,8 @@ class Corrupt(HeadraceError):
 class Unknown(HeadraceError):
     """It may have happened: repeat only with the same writer and version."""
 
+    hint = "Look whether it happened before you repeat it"
+
 
 class StorageFailed(HeadraceError):
     """A disk failed in a way that leaves `path` untrusted. `stage` says what is on disk."""
@@ -408,13 +410,19 @@ class Busy(Unavailable):
 class TimedOut(Unavailable):
     """The deadline came before it happened, so it did not."""
 
+    hint = "Repeat it, with a longer timeout if that goes on"
+
 
 class ConnectionLost(Unavailable):
     """No connection. What was asked did not happen."""
 
+    hint = "Check that the node runs, and repeat it"
+
 
 class WriterUnknown(Unknown):
     """The log has forgotten this writer: what was in flight may have happened."""
+
+    hint = "Look which rows are there, and go on as a new writer"
 
 
 class CorruptEntry(Corrupt):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -155,8 +156,35 @@ async def test_a_ledger_that_fails_once_is_not_trusted_again(tmp_path):
             await ledger.record(a_line(0))
 
 
+async def test_who_leaves_a_ledger_takes_no_others_sync_along(tmp_path, monkeypatch):
+    begun, synced, gate = [], [], threading.Semaphore(0)
+    real = os.fdatasync
+
+    def sync_when_told(descriptor):
+        begun.append(descriptor)
+        gate.acquire(timeout=10)
+        real(descriptor)
+        synced.append(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", sync_when_told)
+    ledger = Ledger(str(tmp_path / "ledger"))
+    first, second, third = (asyncio.ensure_future(ledger.record(a_line(n))) for n in range(3))
+    await asyncio.sleep(0.05)
+    gate.release()
+    await asyncio.wait_for(first, 10)
+    while len(begun) < 2:  # the second brings the line of the third along
+        await asyncio.sleep(0.01)
+    second.cancel()
+    await asyncio.sleep(0.05)
+    assert not third.done()
+    gate.release()
+    await asyncio.wait_for(third, 10)
+    assert len(synced) == 2
+    ledger.close()
+
+
 def test_a_ledger_that_cannot_be_opened_is_told(tmp_path):
-    with pytest.raises(StorageFailed, match="opening the ledger"):
+    with pytest.raises(BadRequest, match="No such file or directory"):
         Ledger(str(tmp_path / "no" / "such" / "place"))
 
 

@@ -512,6 +512,60 @@ async def test_a_transaction_that_fails_leaves_nothing(door):
         assert ids(await table(await it(topic.read()))) == [5]
 
 
+async def test_a_transaction_that_is_over_takes_no_rows(door):
+    async with door.log() as log:
+        topic = await it(log.create_topic("orders", ORDERS))
+        published = await it(log.transaction(topic, "job", 1))
+        await it(published.append(rows(0, 2)))
+        await it(published.publish())
+        with pytest.raises(BadRequest, match="'job' version 1 is published already"):
+            await it(published.append(rows(2, 2)))
+        assert (await it(published.publish())).ranges == (headrace.Range(0, 0, 2),)
+
+        discarded = await it(log.transaction(topic, "job", 2))
+        await it(discarded.append(rows(4, 2)))
+        await it(discarded.discard())
+        for act in (lambda: discarded.append(rows(6, 2)), discarded.publish):
+            with pytest.raises(BadRequest, match="'job' version 2 is discarded already"):
+                await it(act())
+        assert ids(await table(await it(topic.read()))) == [0, 1]
+
+
+async def test_a_transaction_with_a_part_of_an_append_is_not_published(door):
+    def breaking():
+        for n in range(30):  # more than goes in one request
+            row = {"id": n, "name": "x" * 1024 * 1024}
+            yield pa.RecordBatch.from_pylist([row], ORDERS)
+        raise ValueError("the source is gone")
+
+    async with door.log() as log:
+        topic = await it(log.create_topic("orders", ORDERS))
+        transaction = await it(log.transaction(topic, "job", 1))
+        await it(transaction.append(rows(7, 1)))
+        broken = pa.RecordBatchReader.from_batches(ORDERS, breaking())
+        with pytest.raises(BadBatch, match="the source is gone") as told:
+            await it(transaction.append(broken))
+        assert "\n" not in str(told.value)
+        with pytest.raises(BadRequest, match="Discard it"):
+            await it(transaction.publish())
+        await it(transaction.discard())
+
+        # What is refused as a whole leaves nothing behind, and the version is still free.
+        async with within(log.transaction(topic, "job", 1)) as again:
+            with pytest.raises(BadBatch):
+                await it(again.append([{"id": "no number"}]))
+            await it(again.append(rows(8, 1)))
+        assert ids(await table(await it(topic.read()))) == [8]
+
+
+async def test_a_topic_that_is_refused_leaves_no_stream(door):
+    async with door.log() as log:
+        for wrong in ({"partitions": 0}, {"partitions": 2**40}):
+            with pytest.raises(Refused, match="Ask for"):
+                await it(log.create_topic("shop/orders", ORDERS, **wrong))
+        assert "shop" not in await it(log.streams())
+
+
 async def test_values_come_back_as_they_went(door):
     schema = {
         "flag": "bool",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -368,3 +369,57 @@ def test_an_interrupt_that_wakes_nobody_ends_a_wait_as_well():
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
     )
     assert done.stdout == "interrupted\n", done.stderr
+
+
+@pytest.mark.parametrize("ended", ["producer", "log"])
+def test_what_a_producer_took_is_there_though_it_is_closed_beside(tmp_path, ended):
+    taken = []
+
+    def send(producer):
+        with suppress(BadRequest):  # it is closed
+            while True:
+                producer.send({"id": len(taken), "name": "x"})
+                taken.append(1)
+
+    log = headrace.open(tmp_path / "data")
+    log.create_topic("orders", SCHEMA)
+    producer = log.producer("orders", linger="1ms", batch_rows=50)
+    sender = threading.Thread(target=send, args=(producer,))
+    sender.start()
+    time.sleep(0.2)
+    (producer if ended == "producer" else log).close()
+    sender.join(30)
+    assert not sender.is_alive()
+    log.close()
+    with headrace.open(tmp_path / "data") as again:
+        assert again.topic("orders").read().row_count == len(taken) > 0
+
+
+def test_a_log_that_nobody_closed_is_closed_with_the_program(tmp_path):
+    program = """
+import sys, headrace
+
+def main():
+    log = headrace.open(sys.argv[1])
+    log.create_topic("orders", {"id": "int64"})
+    producer = log.producer("orders", linger="1h")
+    for n in range(10):
+        producer.send({"id": n})
+
+main()
+"""
+    subprocess.run([sys.executable, "-c", program, tmp_path / "data"], check=True, timeout=60)
+    assert not (tmp_path / "data" / "headrace.sock").exists()
+    with headrace.open(tmp_path / "data") as log:
+        assert log.topic("orders").read().row_count == 10
+
+
+def test_a_socket_may_lie_deep(tmp_path):
+    data = tmp_path / ("d" * 100) / "data"
+    data.parent.mkdir()
+    with headrace.open(data) as log:
+        log.create_topic("orders", SCHEMA)
+        with headrace.connect(f"unix:{data}/headrace.sock", timeout="5s") as near:
+            assert near.topics() == ["default/orders"]
+    with pytest.raises(ConnectionLost, match="No such file"):
+        headrace.connect(f"unix:{data}/nobody.sock", timeout="1s")

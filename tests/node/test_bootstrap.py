@@ -301,6 +301,7 @@ def test_a_stop_under_load_answers_everything_and_loses_nothing(tmp_path):
         ended = await asyncio.gather(*asked, return_exceptions=True)
         done = [one for one in ended if not isinstance(one, BaseException)]
         refused = [one for one in ended if isinstance(one, BaseException)]
+        assert done, "nothing was under way"
         assert all(isinstance(one, NotReady) for one in refused)
         async with a_node(tmp_path) as node:
             return len(done), len(await ids(node, info.partitions[0]))

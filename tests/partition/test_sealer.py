@@ -62,6 +62,19 @@ class TestOutcomes:
         ]
         assert place.leftovers() == sorted(job.temporary for job in place.jobs)
 
+    def test_children_import_nothing_from_the_working_directory(
+        self, place, tmp_path, monkeypatch
+    ):
+        planted = tmp_path / "planted"
+        planted.mkdir()
+        (planted / "msgspec.py").write_text("raise SystemExit(1)")
+        monkeypatch.chdir(planted)
+        made = Children(count=1)
+        try:
+            assert all(isinstance(one, Done) for one in place.seal(made))
+        finally:
+            made.close()
+
     def test_outcomes_come_in_the_order_of_the_jobs(self, place, children):
         bad = msgspec.structs.replace(place.jobs[0], directory="/nowhere/at/all")
         jobs = [place.jobs[0], bad, place.jobs[1], bad]

@@ -139,6 +139,15 @@ def test_what_was_asked_ahead_is_asked_again_if_it_is_lost_and_left_if_it_is_not
         assert link.ask(question, Bounds)[0].bounds[0].end == 10
 
 
+def test_a_socket_may_lie_deep(tmp_path):
+    data = tmp_path / ("d" * 100) / "data"
+    data.parent.mkdir()
+    with headrace.open(data) as log:
+        info = log.create_topic("orders", SCHEMA).core.view.partition(0)
+        with Link(f"unix:{data}/headrace.sock", None, "test") as link:
+            assert link.ask(GetBounds((info,)), Bounds)[0].bounds[0].end == 0
+
+
 def test_a_node_that_restarts_is_waited_for(tmp_path):
     first = RunningNode(tmp_path / "node")
     port = first.address

@@ -8,6 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.client.intake import Data, batches_of, pieces, row_of, rows_to_batches, size_of
+from headrace.errors import BadRequest
 from headrace.model.schema import conform
 from headrace.model.split import about_size
 from headrace.model.values import Required, required_of
@@ -39,13 +40,18 @@ class Basket:
         self._items: list[Item] = []
         self._row_count = 0
         self._size = 0  # bytes; of rows, about
+        self.is_closed = False
 
     def put(self, item: Item) -> Signal:
-        """Take rows, or a batch. Whatever it is, an empty basket takes it."""
+        """Take rows, or a batch. Whatever it is, an empty basket takes it.
+
+        Raise BadRequest once it is closed: nobody would take out what is put in.
+        """
         rows = None if isinstance(item, pa.RecordBatch) else item
         count = item.num_rows if rows is None else len(rows)
         size = about_size(item) if rows is None else sum(map(size_of, rows))
         with self._lock:
+            self.check()
             if self._row_count and not self._has_room(count, size):
                 return Signal.FULL
             was_empty, had_enough = not self._row_count, self._has_enough()
@@ -60,6 +66,16 @@ class Basket:
             if self._has_enough() and not had_enough:
                 return Signal.SEND
             return Signal.LINGER if was_empty and count else Signal.NOTHING
+
+    def check(self) -> None:
+        """Raise BadRequest if it is closed."""
+        if self.is_closed:
+            raise BadRequest("the producer is closed", hint="Make a new one")
+
+    def close(self) -> None:
+        """Take no more. What is in it may be taken out."""
+        with self._lock:
+            self.is_closed = True
 
     def take(self) -> list[Item]:
         """Give everything, and be empty."""

@@ -290,4 +290,8 @@ def _read(data: ArrowStream) -> Iterator[pa.RecordBatch]:
         with pa.RecordBatchReader.from_stream(data) as reader:
             yield from reader
     except pa.ArrowInvalid as error:
-        raise BadBatch(f"the stream broke off: {said(error)}") from error
+        # What a stream in Python raised comes with its whole trace.
+        flaw = str(error).strip().partition("\n")[0]
+        raise BadBatch(
+            f"the stream broke off: {said(flaw)}", hint="Look at what gives the rows"
+        ) from error

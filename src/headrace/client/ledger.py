@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headrace.client.values import Range
-from headrace.errors import StorageFailed
+from headrace.errors import BadRequest, StorageFailed
 from headrace.wire.writing import Append
 
 
@@ -57,14 +57,21 @@ class Ledger:
         self._pending: list[bytes] = []
         self._lock = asyncio.Lock()
         self._failure: OSError | None = None
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._file = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise BadRequest(
+                f"the ledger {path} cannot be opened: {error.strerror}",
+                hint="Name a file in a directory that is there and may be written",
+            ) from error
+        try:
             size = os.fstat(self._file).st_size
             if size and os.pread(self._file, 1, size - 1) != b"\n":
                 os.write(self._file, b"\n")  # after an unfinished line, which stays as it is
             _sync_directory(path)
         except OSError as error:
+            os.close(self._file)
             raise StorageFailed(path, "opening the ledger", error) from error
 
     async def record(self, line: Line) -> None:
@@ -77,20 +84,29 @@ class Ledger:
             if not any(each is data for each in self._pending):
                 return  # it went with another one
             pending, self._pending = self._pending, []
+            loop = asyncio.get_running_loop()
+            writing = loop.run_in_executor(None, self._write, b"".join(pending))
             try:
-                await asyncio.to_thread(self._write, b"".join(pending))
+                await asyncio.shield(writing)
             except OSError as error:
-                self._failure = error
                 raise StorageFailed(self.path, "writing the ledger", error) from error
+            except asyncio.CancelledError:
+                await asyncio.wait({writing})  # others wait for the same sync, by the lock
+                writing.exception()  # kept for those who come next
+                raise
 
     def close(self) -> None:
         os.close(self._file)
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
-        os.fdatasync(self._file)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+            os.fdatasync(self._file)
+        except OSError as error:
+            self._failure = error
+            raise
 
 
 def _sync_directory(path: str) -> None:

@@ -22,7 +22,7 @@ from headrace.client.topic import AsyncTopic, age_of, size_of
 from headrace.client.transaction import AsyncTransaction
 from headrace.client.values import TopicSummary
 from headrace.client.view import KEY_OPTION, View
-from headrace.errors import BadFrame, BadRequest, HeadraceError, TopicExists, TopicUnknown
+from headrace.errors import BadFrame, BadRequest, TopicExists, TopicUnknown
 from headrace.model.keys import check_key
 from headrace.model.names import check_name, parse_topic
 from headrace.model.schema import encode_schema
@@ -201,7 +201,8 @@ class AsyncLog:
     async def summary(self, count_max: int | None = None) -> list[TopicSummary]:
         """Return one line for each topic: its rows, its bytes, its settings."""
         found = []
-        for name in (await self.topics())[:count_max]:
+        wanted = None if count_max is None else max(0, whole(count_max, "count_max"))
+        for name in (await self.topics())[:wanted]:
             with suppress(TopicUnknown):  # deleted meanwhile
                 found.append(await self._summary(name))
         return found
@@ -211,12 +212,12 @@ class AsyncLog:
         if self._is_closed:
             return
         self._is_closed = True
-        failure: HeadraceError | None = None
+        failure: Exception | None = None
         try:
-            for producer in self._producers:
+            for producer in list(self._producers):
                 try:
                     await producer.close()
-                except HeadraceError as error:
+                except Exception as error:  # noqa: BLE001 - the others have rows to send, too
                     failure = failure or error
         finally:
             await asyncio.gather(*(each.close() for each in self._topics.values()))

@@ -5,7 +5,7 @@ import operator
 import re
 from datetime import UTC, datetime, timedelta
 from numbers import Real
-from os import fspath
+from os import fsencode, fspath
 from typing import Final
 
 from headrace.errors import BadConfig, BadRequest
@@ -47,6 +47,17 @@ def path_of(value: object, what: str) -> str:
         found = None
     if not isinstance(found, str):
         raise BadRequest(f"{what}: {_shown(value)} is no path", hint="Give a str, or a Path")
+    if not found:
+        raise BadRequest(f"{what}: it is empty", hint='Write "." for the current directory')
+    try:
+        has_zero = b"\0" in fsencode(found)
+    except UnicodeEncodeError:
+        has_zero = True
+    if has_zero:
+        raise BadRequest(
+            f"{what}: {_shown(value)} is no path",
+            hint="It has a zero byte, or half of a character",
+        )
     return found
 
 

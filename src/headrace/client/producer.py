@@ -13,7 +13,7 @@ from headrace.client.intake import Data
 from headrace.client.ledger import Ledger
 from headrace.client.values import Appended, Range, merged
 from headrace.client.writer import Writer
-from headrace.errors import BadRequest, HeadraceError
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from headrace.client.topic import AsyncTopic
@@ -88,9 +88,11 @@ class AsyncProducer:
         return self._basket.put(item)
 
     def check(self) -> None:
-        """Raise what became of rows sent before."""
-        if self.is_closed:
-            raise BadRequest("the producer is closed", hint="Make a new one")
+        """Raise what became of rows sent before, or that it is closed."""
+        self._basket.check()
+        self._tell()
+
+    def _tell(self) -> None:
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
@@ -108,19 +110,18 @@ class AsyncProducer:
 
         Of more than 65,536 batches since then, only the last so many are told.
         """
-        await self.push()
-        while self._open:
-            await asyncio.wait(set(self._open))
-        self.check()
+        self._basket.check()
+        await self._settle()
         ranges, self._ranges = self._ranges, deque(maxlen=RANGES_MAX)
         return Appended(merged(ranges))
 
     async def close(self) -> None:
-        """Flush, and let go of everything."""
+        """Flush, and let go of everything. What is sent from now on is refused."""
         if self.is_closed:
             return
+        self._basket.close()
         try:
-            await self.flush()
+            await self._settle()
         finally:
             self.is_closed = True
             if self._timer is not None:
@@ -131,6 +132,13 @@ class AsyncProducer:
             ledger, self._ledger = self._ledger, None
             if ledger is not None:
                 ledger.close()
+
+    async def _settle(self) -> None:
+        """Wait until all rows sent are on disk; raise if some are not."""
+        await self.push()
+        while self._open:
+            await asyncio.wait(set(self._open))
+        self._tell()
 
     async def push(self) -> None:
         """Send what is in the basket. What goes wrong is told by the next call.

@@ -7,7 +7,6 @@ from contextlib import suppress
 from importlib import metadata
 from os import PathLike
 from typing import Final
-from weakref import WeakSet
 
 from headrace.client.consumer import AsyncConsumer
 from headrace.client.log import AsyncLog
@@ -62,7 +61,7 @@ __all__ = [
 
 TIMEOUT: Final = "30s"  # of one operation, retries included
 
-_open_logs: WeakSet[Log] = WeakSet()
+_open_logs: set[Log] = set()  # until they are closed: their producers may have rows to send
 
 
 def open(  # noqa: A001
@@ -78,9 +77,7 @@ def open(  # noqa: A001
 
     seconds = _seconds(timeout)
     home = enter(path_of(path, "path"), settings, _release())
-    log = Log(AsyncLog(Guest(home), seconds), home.runner, home.leave)
-    _open_logs.add(log)
-    return log
+    return _opened(AsyncLog(Guest(home), seconds), home.runner, home.leave)
 
 
 async def open_async(
@@ -105,9 +102,7 @@ def connect(address: str, token: str | None = None, timeout: str | float = TIMEO
     except BaseException:
         runner.stop()
         raise
-    log = Log(core, runner, runner.stop)
-    _open_logs.add(log)
-    return log
+    return _opened(core, runner, runner.stop)
 
 
 async def connect_async(
@@ -123,6 +118,18 @@ async def connect_async(
     channel = RemoteChannel(address, token, _release())
     await channel.connect(now() + seconds)
     return AsyncLog(channel, seconds)
+
+
+def _opened(core: AsyncLog, runner: Runner, leave: Callable[[], None]) -> Log:
+    """Return a log that is closed when the program ends, if nobody does it before."""
+
+    def leave_and_forget() -> None:
+        _open_logs.discard(log)
+        leave()
+
+    log = Log(core, runner, leave_and_forget)
+    _open_logs.add(log)
+    return log
 
 
 def _seconds(timeout: str | float) -> float:

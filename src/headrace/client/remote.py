@@ -2,14 +2,16 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
 from headrace.client.channel import OnHead
 from headrace.client.connection import Connection
 from headrace.client.patience import Backoff
 from headrace.errors import ConnectionLost, HeadraceError, TimedOut
-from headrace.wire.address import Address, parse_addresses
+from headrace.wire.address import SOCKET_PATH_SIZE_MAX, Address, parse_addresses
 from headrace.wire.frame import BODY_SIZE_MAX
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
@@ -121,9 +123,23 @@ class RemoteChannel:
 async def _transport(address: Address, connection: Connection) -> None:
     loop = asyncio.get_running_loop()
     if address.path:
-        await loop.create_unix_connection(lambda: connection, address.path)
+        with short_address(address.path) as path:
+            await loop.create_unix_connection(lambda: connection, path)
     else:
         await loop.create_connection(lambda: connection, address.host, address.port)
+
+
+@contextmanager
+def short_address(path: str) -> Iterator[str]:
+    """Name a socket file so briefly that the system takes it, for as long as this lasts."""
+    if len(os.fsencode(path)) <= SOCKET_PATH_SIZE_MAX:
+        yield path
+        return
+    parent = os.open(Path(path).parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{parent}/{Path(path).name}"
+    finally:
+        os.close(parent)
 
 
 def _said(error: OSError | ValueError) -> str:

@@ -94,10 +94,11 @@ class Runner:
 
     def begin(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine on the loop without waiting for it."""
-        if self._is_stopped or not self.is_ours:
-            coroutine.close()
-        else:
-            asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        with self._lock:
+            if self._is_stopped or not self.is_ours:
+                coroutine.close()
+            else:
+                asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def stop(self) -> None:
         """End the loop and its thread. Called from another thread."""

@@ -266,6 +266,11 @@ class AsyncTopic:
         runs is refused at its next commit: it is of an older generation.
         """
         check_name("consumer group", word(group, "consumer group"))
+        if not isinstance(places, Mapping):
+            raise BadRequest(
+                f"places: {type(places).__name__} names no partitions",
+                hint="Give a dict of partitions and offsets: {0: 120, 1: 80}",
+            )
         known = {each.partition: each for each in await self.cursors(group)}
         for number, place in places.items():
             info, cursor = self.view.partition(number), known.get(number)

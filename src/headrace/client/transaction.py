@@ -55,7 +55,9 @@ class AsyncTransaction:
         self._version = version
         self._turns = itertools.count()
         self._stages: dict[int, _Stage] = {}
+        self._unfinished: set[Iterator[Parcel]] = set()  # appends of which a part is staged
         self._is_over = False
+        self._was_before = False  # somebody published this version, or a later one, before
 
     def __repr__(self) -> str:
         name = f"{self._app_id!r} version {self._version}"
@@ -82,13 +84,28 @@ class AsyncTransaction:
 
     def parcels(self, data: Data, partition: int | None) -> Iterator[Parcel]:
         """Give rows as batches. Any thread may do it."""
-        if self._is_over and self.result is None:
-            raise BadRequest("the transaction is over", hint="Begin another one")
+        self._check()
         topic = self.topic
         limit = topic.caller.channel.body_size_max
         view = topic.view
         batches = batches_of(data, view.schema, view.layout.required)
-        return parcels(view, batches, partition, self._turns, limit=limit)
+        return self._whole(parcels(view, batches, partition, self._turns, limit=limit))
+
+    def _whole(self, given: Iterator[Parcel]) -> Iterator[Parcel]:
+        """Give what is given. Who does not come for the end has appended a part of it."""
+        for parcel in given:
+            self._unfinished.add(given)
+            yield parcel
+        self._unfinished.discard(given)
+
+    def _check(self) -> None:
+        """Refuse rows that would be in no log. Of a version that is there already, none are."""
+        if self._is_over and not self._was_before:
+            end = "discarded" if self.result is None else "published"
+            raise BadRequest(
+                f"the transaction {self._app_id!r} version {self._version} is {end} already",
+                hint="Begin another one, with the next version",
+            )
 
     async def put(self, parcel: Parcel) -> None:
         """Stage one batch. If this version is published already, there is nothing to do."""
@@ -96,7 +113,8 @@ class AsyncTransaction:
             parcel.partition, _Stage(secrets.token_bytes(STAGE_ID_SIZE))
         )
         async with stage.lock:
-            if self.result is None:
+            self._check()
+            if not self._was_before:
                 await self._put(stage, parcel)
 
     async def _put(self, stage: _Stage, parcel: Parcel) -> None:
@@ -125,6 +143,13 @@ class AsyncTransaction:
     async def publish(self) -> Published:
         """Give all rows their offsets, in one step."""
         if self.result is None:
+            self._check()
+            if self._unfinished:
+                raise BadRequest(
+                    "an append to the transaction did not come to its end, and a part of its "
+                    "rows would be published",
+                    hint="Discard it, and begin again; the same version is still free",
+                )
             await self._publish(is_complete=True)
         assert self.result is not None
         return self.result
@@ -159,5 +184,5 @@ class AsyncTransaction:
             for each in answer.ranges
         )
         same = answer.same if answer.repeated and is_complete else None
-        self._is_over = True
+        self._is_over, self._was_before = True, not is_complete
         self.result = Published(ranges, answer.repeated, same)

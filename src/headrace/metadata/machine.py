@@ -123,7 +123,7 @@ class MetadataMachine:
         stream = self.state.stream(command.stream)
         if stream is None:
             return _stream_unknown(command.stream)
-        refused = self._judge_new(command) or self.limits.topic(
+        refused = self.judge_new(command) or self.limits.topic(
             self.state.topic_count(stream.id)
         )
         if refused is not None:
@@ -144,7 +144,8 @@ class MetadataMachine:
         self.state.put_topic(topic)
         return Created(created, stream.id, topic.id)
 
-    def _judge_new(self, command: CreateTopic) -> Refused | None:
+    def judge_new(self, command: CreateTopic) -> Refused | None:
+        """Say why there cannot be such a topic, whether its stream is there or not."""
         refused = rules.name("topic", command.name)
         if refused is not None:
             return refused

@@ -194,20 +194,28 @@ class Boot:
         try:
             done = await self.loop.run_in_executor(None, work)
         except HeadraceError as error:
-            self.steps[name] = f"failed: {error}"
-            event(f"node.{name}.failed", path=self.path, error=str(error))
+            self._failed(name, error)
             raise
+        except OSError as error:
+            failure = StorageFailed(self.path, name, error)
+            self._failed(name, failure)
+            raise failure from error
         seconds = time.monotonic() - started
         self.steps.setdefault(name, "done")
         event(f"node.{name}.done", said=self.steps[name], seconds=f"{seconds:.3f}")
         return done
+
+    def _failed(self, name: str, error: HeadraceError) -> None:
+        self.steps[name] = f"failed: {error}"
+        event(f"node.{name}.failed", path=self.path, error=str(error))
 
     def _take_lock(self) -> None:
         try:
             # Whoever names the directory may name it by a link; within it none is followed.
             self.root = FileDirectory.open_root(os.path.realpath(self.path), create=True)
         except OSError as error:
-            raise StorageFailed(self.path, "open", error) from error
+            hint = "Name a directory that this user may write, or one that is not there yet"
+            raise StorageFailed(self.path, "open", error, hint=hint) from error
         socket = SOCKET_NAME if self.config.listen.socket else ""
         self.lock = DirectoryLock.acquire(self.path, socket)
         self.was_made = CONFIG_NAME in self.root.names()

@@ -162,8 +162,8 @@ class Catalog:
         name = parse_topic(request.topic)
         options = dict(request.options)
 
-        def propose() -> None:
-            command = commands.CreateTopic(
+        def command() -> commands.CreateTopic:
+            return commands.CreateTopic(
                 name.stream,
                 name.topic,
                 request.schema,
@@ -172,7 +172,9 @@ class Catalog:
                 Retention(request.retention_age_ms, request.retention_size),
                 request.options,
             )
-            self._propose(command, deadline, answer)
+
+        def propose() -> None:
+            self._propose(command(), deadline, answer)
 
         def with_stream(result: object) -> None:
             if isinstance(result, HeadraceError):
@@ -184,6 +186,10 @@ class Catalog:
 
         def begin() -> None:
             if self.state.stream(name.stream) is None:
+                refused = self.machine.judge_new(command())
+                if refused is not None:  # a topic that cannot be leaves no stream behind
+                    answer(metadata_error(refused, self.names()), ())
+                    return
                 self._submit(commands.CreateStream(name.stream), deadline, with_stream)
             else:
                 propose()

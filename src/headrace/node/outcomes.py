@@ -29,6 +29,18 @@ _HINTS = {
     partition.Code.SUPERSEDED: "A later version was published; begin a new one above it",
     partition.Code.FENCED: "Another consumer took over; join the group again",
 }
+_CHANGED = "Somebody else has changed it: look the topic up again"
+_METADATA_HINTS = {
+    metadata.Code.BAD_PARTITION_COUNT: "Ask for one at least",
+    metadata.Code.BAD_RETENTION: "Give more than nothing, or leave it out to keep everything",
+    metadata.Code.BAD_OPTION: "Take it out, or write it as the others are",
+    metadata.Code.STREAM_EXISTS: "Use it, or choose another name",
+    metadata.Code.STREAM_NOT_EMPTY: "Delete its topics first, or say that they go with it",
+    metadata.Code.PARTITIONS_NOT_NEXT: _CHANGED,
+    metadata.Code.SCHEMA_NOT_NEXT: _CHANGED,
+    metadata.Code.SCHEMA_REPEATED: "Nothing is left to do",
+    metadata.Code.LIMIT_REACHED: "Ask for fewer, or delete what is not needed any more",
+}
 
 
 def metadata_error(refused: metadata.Refused, topics: Sequence[str]) -> HeadraceError:
@@ -48,7 +60,8 @@ def metadata_error(refused: metadata.Refused, topics: Sequence[str]) -> Headrace
             name = TopicName(str(fields["stream"]), str(fields["topic"]))
             return Recreated(str(name), int(fields["expected"]), int(fields["found"]))
         case _:
-            return Refused(refused.code.value, refused.message)
+            hint = _METADATA_HINTS.get(refused.code, "")
+            return Refused(refused.code.value, refused.message, hint=hint)
 
 
 def partition_error(refused: partition.Refused) -> HeadraceError:

@@ -114,7 +114,8 @@ class Children:
 def _start() -> subprocess.Popen[bytes]:
     """Start a child anew: not forked, and with no descriptor of ours."""
     return subprocess.Popen(
-        [sys.executable, "-m", "headrace.partition.child"],
+        # -P: what lies in the working directory is not for it to import.
+        [sys.executable, "-P", "-m", "headrace.partition.child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         close_fds=True,

@@ -21,8 +21,8 @@ from headrace.server.limits import Limits
 from headrace.server.listener import Listener
 from headrace.server.service import Service
 from headrace.server.traffic import Traffic
+from headrace.wire.address import SOCKET_PATH_SIZE_MAX
 
-PATH_SIZE_MAX: Final = 107  # bytes that the system takes as a socket's address
 BACKLOG: Final = 1024
 MODE: Final = 0o600
 
@@ -52,7 +52,7 @@ async def listen_unix(
 @contextmanager
 def short_address(path: Path) -> Iterator[str]:
     """Name a socket file so briefly that the system takes it, for as long as this lasts."""
-    if len(os.fsencode(path)) <= PATH_SIZE_MAX:
+    if len(os.fsencode(path)) <= SOCKET_PATH_SIZE_MAX:
         yield str(path)
         return
     parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)

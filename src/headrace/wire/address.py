@@ -6,6 +6,7 @@ from typing import Final
 from headrace.errors import BadRequest
 
 SOCKET_NAME: Final = "headrace.sock"  # in a data directory, of the process that holds it
+SOCKET_PATH_SIZE_MAX: Final = 107  # bytes that the system takes as a socket's address
 _UNIX: Final = "unix:"
 
 

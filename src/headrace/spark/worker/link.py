@@ -5,10 +5,12 @@ anew and the question asked again, until the deadline: whoever asks must ask for
 may be asked twice.
 """
 
+import os
 import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -25,7 +27,7 @@ from headrace.errors import (
     Unknown,
 )
 from headrace.spark.worker.sums import NEEDS_CRC, check
-from headrace.wire.address import Address, parse_addresses
+from headrace.wire.address import SOCKET_PATH_SIZE_MAX, Address, parse_addresses
 from headrace.wire.frame import (
     BODY_SIZE_MAX,
     Frame,
@@ -251,12 +253,24 @@ def _reader() -> FrameReader:
     )
 
 
+def _connect(made: socket.socket, path: str) -> None:
+    """Connect to a socket file. The system takes no long path: then by its directory."""
+    if len(os.fsencode(path)) <= SOCKET_PATH_SIZE_MAX:
+        made.connect(path)
+        return
+    parent = os.open(Path(path).parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        made.connect(f"/proc/self/fd/{parent}/{Path(path).name}")
+    finally:
+        os.close(parent)
+
+
 def _connected(address: Address) -> socket.socket:
     if address.path:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         made.settimeout(CONNECT_SECONDS)
         try:
-            made.connect(address.path)
+            _connect(made, address.path)
         except OSError:
             made.close()
             raise
