@@ -22,7 +22,8 @@ from tests.server.builders import (
 
 from headrace.errors import BadConfig
 from headrace.server.traffic import Traffic
-from headrace.server.unix import PATH_SIZE_MAX, listen_unix, short_address
+from headrace.server.unix import listen_unix, short_address
+from headrace.wire.address import SOCKET_PATH_SIZE_MAX
 from headrace.wire.writing import Appended
 
 
@@ -118,7 +119,7 @@ def test_a_path_longer_than_the_system_takes_works(tmp_path, loop):
         folder = tmp_path / ("long" * 30) / ("longer" * 20)
         folder.mkdir(parents=True)
         path = folder / "node.sock"
-        assert len(os.fsencode(path)) > PATH_SIZE_MAX
+        assert len(os.fsencode(path)) > SOCKET_PATH_SIZE_MAX
         for _ in range(2):  # the second finds what the first left, as a killed process does
             listener = await listen_unix(Ledger(), path, some_limits())
             assert stat.S_IMODE(path.lstat().st_mode) == 0o600
@@ -137,7 +138,7 @@ def test_a_path_longer_than_the_system_takes_works(tmp_path, loop):
     run(scene(), loop)
 
 
-@pytest.mark.parametrize("size", [PATH_SIZE_MAX, PATH_SIZE_MAX + 1])
+@pytest.mark.parametrize("size", [SOCKET_PATH_SIZE_MAX, SOCKET_PATH_SIZE_MAX + 1])
 def test_a_path_just_at_the_limit_works_and_so_does_one_beyond(tmp_path, size):
     async def scene():
         room = size - len(os.fsencode(tmp_path)) - 1
