@@ -157,11 +157,11 @@ async def test_a_ledger_that_fails_once_is_not_trusted_again(tmp_path):
 
 
 async def test_who_leaves_a_ledger_takes_no_others_sync_along(tmp_path, monkeypatch):
-    begun, synced, gate = [], [], threading.Semaphore(0)
+    synced, begun, gate = [], threading.Semaphore(0), threading.Semaphore(0)
     real = os.fdatasync
 
     def sync_when_told(descriptor):
-        begun.append(descriptor)
+        begun.release()
         gate.acquire(timeout=10)
         real(descriptor)
         synced.append(descriptor)
@@ -169,11 +169,11 @@ async def test_who_leaves_a_ledger_takes_no_others_sync_along(tmp_path, monkeypa
     monkeypatch.setattr(os, "fdatasync", sync_when_told)
     ledger = Ledger(str(tmp_path / "ledger"))
     first, second, third = (asyncio.ensure_future(ledger.record(a_line(n))) for n in range(3))
-    await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(begun.acquire, timeout=10)
     gate.release()
     await asyncio.wait_for(first, 10)
-    while len(begun) < 2:  # the second brings the line of the third along
-        await asyncio.sleep(0.01)
+    # The second brings the line of the third along.
+    assert await asyncio.to_thread(begun.acquire, timeout=10)
     second.cancel()
     await asyncio.sleep(0.05)
     assert not third.done()
