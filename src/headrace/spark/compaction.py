@@ -13,7 +13,6 @@ for readers of older versions, until somebody vacuums the table. Files that have
 are left alone.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,11 +24,10 @@ import pyarrow.parquet as pq
 
 from headrace.errors import BadRequest, StorageFailed
 from headrace.spark.record import DataFile, FileGone, Record, Removed, local_path
-from headrace.spark.worker.files import PREFIX, write_file
+from headrace.spark.worker.files import OURS, write_file
 
 FILES_MIN: Final = 32  # small ones that are worth a new one
 _GROUP_SIZE: Final = 64 * 1024 * 1024  # of rows in Arrow, in one row group
-_OURS: Final = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{32}}\.parquet")
 
 
 class TableSpoilt(BadRequest):
@@ -80,7 +78,7 @@ def _files(record: Record) -> list[SmallFile]:
     return [
         SmallFile(row["path"], row["size_bytes"], row["num_records"])
         for row in rows
-        if _OURS.fullmatch(row["path"]) and row["num_records"] is not None
+        if OURS.fullmatch(row["path"]) and row["num_records"] is not None
     ]
 
 

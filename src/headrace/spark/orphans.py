@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-from headrace.spark.worker.files import PREFIX
+from headrace.spark.worker.files import OURS
 
 
 def orphans_of(table: str, age_seconds: float) -> list[Path]:
@@ -17,8 +17,10 @@ def orphans_of(table: str, age_seconds: float) -> list[Path]:
     oldest = time.time() - age_seconds
     return sorted(
         path
-        for path in root.glob(f"{PREFIX}*.parquet")
-        if path.name not in named and path.stat().st_mtime <= oldest
+        for path in root.iterdir()
+        if OURS.fullmatch(path.name)
+        and path.name not in named
+        and path.stat().st_mtime <= oldest
     )
 
 

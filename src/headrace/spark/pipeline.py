@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from headrace.errors import BadConfig, BadRequest, HeadraceError
 from headrace.spark.columns import file_columns, new_columns
@@ -33,7 +32,15 @@ from headrace.spark.desk import Desk, SchemaChanged
 from headrace.spark.failures import told_in_words, transform_told
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
-from headrace.spark.record import DataFile, Record, Source, create, local_path, look
+from headrace.spark.record import (
+    DataFile,
+    Record,
+    Source,
+    create,
+    is_made,
+    local_path,
+    look,
+)
 from headrace.spark.reporter import Reporter
 from headrace.spark.reports import group_of
 from headrace.spark.worker.files import WRITTEN, writer
@@ -210,7 +217,7 @@ class Pipeline:
     def check(self) -> pa.Schema:
         """Return the columns of the table; raise what would stop a run. Nothing is changed."""
         schema = self.schema()
-        if DeltaTable.is_deltatable(self.definition.table):
+        if is_made(self.definition.table):
             record = look(self.definition.table, self.source)
             new_columns(record.table, schema)
             self._choose(record)

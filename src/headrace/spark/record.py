@@ -362,9 +362,34 @@ def _skips(table: DeltaTable, source: Source, partition: int) -> list[tuple[int,
     return found
 
 
+def is_made(path: str) -> bool:
+    """Tell whether a table is there. TableForeign: none is, but files of others are."""
+    if DeltaTable.is_deltatable(path):
+        return True
+    file = _first_file(Path(path))
+    if file is None:
+        return False
+    if DeltaTable.is_deltatable(path):  # another driver has just made it, and filled it
+        return True
+    raise TableForeign(
+        f"{path} is no Delta table, and holds {file.relative_to(path)}",
+        hint="Name a directory that is empty, or is not there: a table would mix its files "
+        "with these",
+    )
+
+
+def _first_file(root: Path) -> Path | None:
+    """Return a file below a directory that readers of tables would see: no hidden one."""
+    for found in root.rglob("*"):
+        names = found.relative_to(root).parts
+        if not any(name.startswith(("_", ".")) for name in names) and found.is_file():
+            return found
+    return None
+
+
 def create(path: str, source: Source, schema: pa.Schema) -> Record:
     """Make the table, which names its pipeline, or look at the one that is there."""
-    if not DeltaTable.is_deltatable(path):
+    if not is_made(path):
         first = [Transaction(source.own, 0), Transaction(source.of("count"), 0)]
         try:
             DeltaTable.create(

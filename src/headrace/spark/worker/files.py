@@ -6,6 +6,7 @@ committed; others are no part of the table, and are cleaned up later.
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from headrace.spark.worker.plain import plain_rows
 
 FILE_SIZE: Final = 128 * 1024 * 1024  # of rows in Arrow, about, in one file
 PREFIX: Final = "part-"
+# The names of our files, and of nobody else's: Spark and deltalake begin theirs alike.
+OURS: Final = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{32}}\.parquet")
 # What a task returns for each file, as Spark's DDL.
 WRITTEN: Final = "path string, size bigint, row_count bigint, stats string"
 _AGAIN: Final = (
@@ -94,6 +97,7 @@ def write_file(
     If that fails, nothing of it is left.
     """
     name = f"{PREFIX}{secrets.token_hex(16)}.parquet"
+    assert OURS.fullmatch(name)
     path = root / name
     counted = _Statistics()
     try:
