@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, TableFeatures, write_deltalake
 from tests.cli.terminal import Terminal
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
@@ -12,7 +12,7 @@ from tests.spark.test_prove import prove, recomputed
 from headrace.spark import reports
 from headrace.spark.definition import load
 from headrace.spark.pipeline import OFFSET, PARTITION, TableBehind, opened
-from headrace.spark.record import Place, look
+from headrace.spark.record import Place, Source, create, look
 from headrace.spark.reset import carry_out, planned
 
 
@@ -262,3 +262,16 @@ def test_a_lost_record_of_skips_is_told(spark, tmp_path, filled):
             a_record(pipeline)
         assert record.restart([], [], Place({0: 0, 1: 0}, {0: 0, 1: 0}, {}))
         assert a_record(pipeline).skips == {0: [], 1: []}
+
+
+def test_a_table_that_takes_no_commit_is_no_lost_race_and_its_rows_stay_held(tmp_path, topic):
+    topic.append(rows(0, 10), partition=0)
+    source, table = Source.reading("orders", topic), str(tmp_path / "table")
+    record = create(table, source, pa.schema([("id", pa.int64())]))
+    assert record.commit([], {0: 0, 1: 0}, {0: 4, 1: 0})
+    DeltaTable(table).alter.add_feature(
+        TableFeatures.RowTracking, allow_protocol_versions_increase=True
+    )
+    said = told("reset", a_file(tmp_path), "--truncate", "--yes", code=2)
+    assert f"the table at {table} takes no commit: Unsupported table features" in said
+    assert [each.next for each in topic.cursors("pipeline.orders")] == [4, 0]

@@ -2,9 +2,18 @@
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, TableFeatures
 
 from headrace.spark.orphans import orphans_of
-from headrace.spark.record import DataFile, Source, TableForeign, create
+from headrace.spark.record import (
+    CommitRefused,
+    DataFile,
+    Place,
+    Source,
+    TableForeign,
+    create,
+    look,
+)
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -58,3 +67,38 @@ class TestCreate:
         create(str(tmp_path), SOURCE, SCHEMA)
         (tmp_path / "notes.txt").write_bytes(b"of somebody else")
         assert create(str(tmp_path), SOURCE, SCHEMA).count == 0
+
+
+class TestCommit:
+    """A commit that is lost to another is repeated; one that is refused is not."""
+
+    @pytest.mark.parametrize("feature", ["RowTracking", "IdentityColumns"])
+    def test_a_feature_that_deltalake_does_not_write_is_named_and_is_no_lost_race(
+        self, tmp_path, feature
+    ):
+        record = create(str(tmp_path), SOURCE, SCHEMA)
+        DeltaTable(str(tmp_path)).alter.add_feature(
+            getattr(TableFeatures, feature), allow_protocol_versions_increase=True
+        )
+        assert not record.commit([], {0: 0}, {0: 1})  # the feature came in between
+        record = look(str(tmp_path), SOURCE)
+        more = pa.schema([("more", pa.int64())])
+        place = Place({0: 0}, {0: 1}, {})
+        for act in (
+            lambda: record.commit([a_file(tmp_path)], {0: 0}, {0: 1}),
+            lambda: record.widen(more),
+            lambda: record.restart([], [], place),
+        ):
+            with pytest.raises(CommitRefused) as caught:
+                act()
+            said = f"the table at {tmp_path} takes no commit: "
+            assert str(caught.value).startswith(said)
+            assert f"Unsupported table features required: [{feature}]" in str(caught.value)
+            assert "bring the rows into a new table" in caught.value.hint
+        assert look(str(tmp_path), SOURCE).number == 0
+
+    def test_who_was_slower_has_lost_and_is_told_no_more(self, tmp_path):
+        one, other = (create(str(tmp_path), SOURCE, SCHEMA) for _ in range(2))
+        assert one.commit([a_file(tmp_path)], {0: 0}, {0: 1})
+        assert not other.commit([a_file(tmp_path)], {0: 0}, {0: 1})
+        assert look(str(tmp_path), SOURCE).ends == {0: 1}

@@ -149,13 +149,19 @@ def _confirm(definition: "Definition", *, truncate: bool, yes: bool) -> None:
 
 def _carry_out(desk: "Desk", record: "Record", plan: "Plan") -> None:
     """Commit. The rows from the earlier place on are held before, whatever comes of it."""
+    from headrace.spark.record import CommitRefused
     from headrace.spark.reports import group_of
     from headrace.spark.reset import carry_out
 
     group = group_of(record.source.pipeline)
     lower = {n: min(place, plan.before[n]) for n, place in plan.after.ends.items()}
     desk.topic.store_cursors(group, lower, hold=True)
-    if not carry_out(record, plan):
+    try:
+        is_done = carry_out(record, plan)
+    except CommitRefused:
+        desk.topic.store_cursors(group, plan.before, hold=True)
+        raise
+    if not is_done:
         desk.topic.store_cursors(group, plan.before, hold=True)
         raise Unavailable(
             "somebody committed to the table meanwhile, and nothing was changed",

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
 TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
+LOSSES_MAX: Final = 3  # in a row, without a wait: one is no sign that others go on being faster
+PAUSE_SECONDS: Final = (0.1, 30.0)  # after as many: the first, and the longest
 REPORT_TIMEOUT: Final = "5s"  # of one report: who presses Ctrl-C does not wait for a node
 
 Transform = Callable[["DataFrame"], "DataFrame"]
@@ -141,10 +143,12 @@ class Pipeline:
     def run(self, *, once: bool) -> Generator[Round]:
         """Go on until somebody asks to stop, or until all that is there now is in the table."""
         until = {number: each.end for number, each in self.desk.bounds().items()}
+        losses = 0  # in a row
         with self._reporter() as reporter:
             while not reporter.asked.is_set():
                 before = self.lost
                 done = self.round()
+                losses = losses + 1 if self.lost > before else 0
                 self.flaw = reporter.flaw
                 if done is not None:
                     reporter.done(done.version, done.row_count)
@@ -154,9 +158,11 @@ class Pipeline:
                         self.compact()
                     if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
                         return
-                elif once and self.lost == before:
+                elif losses:
+                    reporter.asked.wait(_pause(losses))
+                elif once:
                     return
-                elif self.lost == before:
+                else:
                     reporter.asked.wait(self.definition.interval_seconds)
 
     def compact(self, files_min: int = FILES_MIN) -> int:
@@ -315,6 +321,15 @@ def _transform(spark: "SparkSession", definition: Definition) -> Transform:
         return spark.sql(definition.sql)
 
     return by_sql
+
+
+def _pause(losses: int) -> float:
+    """Return how long to wait after so many rounds for nothing: each leaves files behind."""
+    if losses < LOSSES_MAX:
+        return 0.0
+    first, longest = PAUSE_SECONDS
+    doublings = min(losses - LOSSES_MAX, 10)  # more than it takes to the longest
+    return float(min(first * 2**doublings, longest))
 
 
 def _json(places: Mapping[int, int]) -> str:

@@ -56,6 +56,10 @@ class TableStrange(BadRequest):
     """A table whose files alone do not say which rows it has."""
 
 
+class CommitRefused(BadRequest):
+    """The table takes no commit of ours, though nobody was faster."""
+
+
 class FileGone(BadRequest):
     """A file that was to be committed is not there as it was written."""
 
@@ -231,19 +235,35 @@ class Record:
     def _attempt(self, commit: Callable[[], None]) -> bool:
         """Commit, and make that durable. False: somebody was faster.
 
-        StorageFailed: it is in the table or not, whole either way; a new look tells. Deltalake
-        works on after a commit, and fails in that as if the commit had failed.
+        CommitRefused: it is not in the table, and never will be. StorageFailed: it is or not,
+        whole either way; a new look tells. Deltalake works on after a commit, and fails in
+        that as if the commit had failed.
         """
         before = self.table.version()
         try:
             commit()
             self.table.update_incremental()
             self._sync(before)
-        except CommitFailedError:
+        except CommitFailedError as error:
+            self._refuse_unless_moved(before, error)
             return False
         except (OSError, DeltaError) as error:
             raise _storage_failed(self.table.table_uri, error) from error
         return True
+
+    def _refuse_unless_moved(self, before: int, error: CommitFailedError) -> None:
+        """Raise CommitRefused if the table is where it was: then nobody was faster."""
+        try:
+            now = DeltaTable(self.table.table_uri).version()
+        except (OSError, DeltaError) as flaw:
+            raise _storage_failed(self.table.table_uri, flaw) from flaw
+        if now <= before:
+            path = local_path(self.table.table_uri).rstrip("/")
+            raise CommitRefused(
+                f"the table at {path} takes no commit: {_reason(error)}",
+                hint="Take from the table what deltalake does not write, or bring the rows "
+                "into a new table",
+            ) from error
 
     def settle(self) -> None:
         """Make the newest entries durable, whoever wrote them: he may have died before he did.
@@ -410,15 +430,19 @@ def create(path: str, source: Source, schema: pa.Schema) -> Record:
 
 
 def _storage_failed(path: str, error: OSError | DeltaError) -> StorageFailed:
-    """Say what a commit failed with: deltalake paints a tree, whose last leaf is the reason."""
-    lines = [line.strip(" ↳") for line in _PAINT.sub("", str(error)).splitlines()]
-    words = [line for line in lines if line] or [repr(error)]
-    reason = OSError(error.errno if isinstance(error, OSError) else None, words[-1])
+    reason = OSError(error.errno if isinstance(error, OSError) else None, _reason(error))
     hint = (
         "Free some space, or mend what is wrong there, and run the pipeline again: "
         "it goes on where the table says"
     )
     return StorageFailed(local_path(path).rstrip("/"), "a commit", reason, hint=hint)
+
+
+def _reason(error: OSError | DeltaError) -> str:
+    """Say what a commit failed with: deltalake paints a tree, whose last leaf is the reason."""
+    lines = [line.strip(" ↳") for line in _PAINT.sub("", str(error)).splitlines()]
+    words = [line for line in lines if line] or [repr(error)]
+    return words[-1]
 
 
 def pipelines_of(path: str) -> list[str]:
