@@ -247,6 +247,15 @@ def test_a_log_that_is_shorter_than_the_table_is_refused(spark, tmp_path, topic)
         ({"batch_rows": "many"}, "expected a whole number"),
         ({"lineage": 1}, "expected true or false"),
         ({"batch_size": "big"}, "batch_size"),
+        ({"batch_size": "0"}, "batch_size: is '0', below 64KiB"),
+        ({"batch_size": "65535"}, "batch_size: is '65535', below 64KiB"),
+        ({"interval": "0s"}, "interval: is '0s', below 100ms"),
+        ({"interval": "99ms"}, "interval: is '99ms', below 100ms"),
+        ({"table": "s3://bucket/table"}, "table: 's3://bucket/table' is a URL"),
+        ({"table": "file:///srv/table"}, 'Give a path: table = "/srv/table"'),
+        ({"path": "", "address": "a:1", "table": "hdfs:/t"}, "table: 'hdfs:/t' is a URL"),
+        ({"path": "s3://bucket/log"}, "path: 's3://bucket/log' is a URL"),
+        ({"transform": "gs://bucket/clean.py"}, "transform: 'gs://bucket/clean.py' is a URL"),
         ({"topic": ""}, "topic: is not said"),
     ],
 )
@@ -254,6 +263,40 @@ def test_a_definition_that_cannot_be_is_told(tmp_path, changes, said):
     with pytest.raises(BadConfig) as caught:
         a_definition(tmp_path, **changes)
     assert said in str(caught.value)
+
+
+def test_a_path_with_a_colon_is_no_url(tmp_path):
+    table = a_definition(tmp_path, table="tables:old/a:b").table
+    assert table == str(tmp_path / "tables:old" / "a:b")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "transform: {} is not there"),
+        ("def transform(df):\n    return df +\n", "transform: {} is no Python: "),
+        ("transform = 1\n", "transform: {} has no transform(df)"),
+    ],
+)
+def test_a_transform_that_is_no_function_in_a_file_is_told(tmp_path, topic, text, said):
+    file = tmp_path / "clean.py"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    with (
+        pytest.raises(BadConfig) as caught,
+        opened(None, a_definition(tmp_path, transform="clean.py")),
+    ):
+        pass
+    assert said.format(file) in str(caught.value)
+
+
+def test_a_file_whose_transform_is_elsewhere_still_says_which_pipeline_it_is(tmp_path):
+    file = tmp_path / "orders.toml"
+    file.write_text(
+        'name = "orders"\ntopic = "shop/orders"\npath = "data"\ntable = "table"\n'
+        'transform = "clean.py"\n'
+    )
+    assert load(file).name == "orders"  # for `stop` and `status`, on any machine
 
 
 def test_a_transform_that_drops_the_places_is_told(spark, tmp_path, topic):

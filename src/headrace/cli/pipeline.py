@@ -188,10 +188,12 @@ def _refuse_running(definition: "Definition") -> None:
 
 
 def _look_up(definition: "Definition") -> None:
-    """Look for the topic before Spark is started, which takes a while."""
+    """Look for transform and topic before Spark is started, which takes a while."""
+    from headrace.spark.definition import refuse_missing
     from headrace.spark.desk import Desk
     from headrace.spark.options import parse
 
+    refuse_missing(definition)
     Desk(parse(definition.options), "10s").close()
 
 

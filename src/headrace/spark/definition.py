@@ -12,6 +12,7 @@ interval = "1s"                      # between looks for new rows
 file_size = "128MiB"                 # small files are put together up to it; "0" for never
 """
 
+import re
 import tomllib
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -24,8 +25,15 @@ from headrace.model.units import parse_duration, parse_size
 from headrace.spark.reports import group_of
 
 SOURCE: Final = "source"  # what SQL calls the rows
+_URL: Final = re.compile(r"([A-Za-z][\w+.-]+):/+(.*)")  # scheme, and what comes behind it
+_PATHS: Final = ("table", "path", "transform", "token_file")
 
 _KINDS: Final[dict[str, type]] = {"lineage": bool, "batch_rows": int}  # others are text
+_LEAST: Final = {
+    "batch_size": "64KiB",  # a commit of less is mostly overhead
+    "interval": "100ms",  # a look takes about as long, and asks the node and the table
+    "file_size": "0",
+}
 _SAID: Final[dict[type, str]] = {bool: "true or false", int: "a whole number", str: "a text"}
 
 
@@ -99,17 +107,34 @@ def define(found: dict[str, Any], root: Path, source: str = "") -> Definition:
     for key in ("name", "topic", "table"):
         if not found.get(key):
             raise BadConfig(key, "is not said", source=source, hint=f'Add {key} = "…"')
+    _refuse_urls(found, source)
     made = Definition(**_rooted(found, root))
     _check(made, source)
     return made
 
 
+def refuse_missing(definition: Definition) -> None:
+    """Look that the transform is there. Only who runs a pipeline needs it."""
+    if definition.transform and not Path(definition.transform).is_file():
+        raise BadConfig(
+            "transform",
+            f"{definition.transform} is not there, or no file",
+            hint="Name a Python file with transform(df), from the pipeline's own directory on",
+        )
+
+
+def _refuse_urls(found: dict[str, Any], source: str) -> None:
+    """A URL would become a directory of that name, below the file's own."""
+    for key in _PATHS:
+        url = _URL.fullmatch(found.get(key, ""))
+        if url is not None:
+            path = f"/{url[2]}" if url[1] == "file" else f"./{key}"
+            flaw = f"{found[key]!r} is a URL, and a local path is needed"
+            raise BadConfig(key, flaw, source=source, hint=f'Give a path: {key} = "{path}"')
+
+
 def _rooted(found: dict[str, Any], root: Path) -> dict[str, Any]:
-    paths = {
-        key: str((root / found[key]).absolute())
-        for key in ("table", "path", "transform", "token_file")
-        if found.get(key)
-    }
+    paths = {key: str((root / found[key]).absolute()) for key in _PATHS if found.get(key)}
     return {**found, **paths}
 
 
@@ -124,13 +149,17 @@ def _check(made: Definition, source: str) -> None:
         raise BadConfig("sql", "and transform are both said", source=source, hint="Use one")
     if made.batch_rows <= 0:
         raise BadConfig("batch_rows", f"is {made.batch_rows}, not above 0", source=source)
-    for key, parse in (
-        ("batch_size", parse_size),
-        ("interval", parse_duration),
-        ("file_size", parse_size),
-    ):
+    for key, least in _LEAST.items():
+        said = getattr(made, key)
         try:
-            parse(getattr(made, key))
+            is_enough = _amount(key, said) >= _amount(key, least)
         except BadConfig as error:
             flaw = Exception.__str__(error)
             raise BadConfig(key, flaw, source=source, hint=error.hint) from None
+        if not is_enough:
+            hint = f'Give {key} = "{least}", or more'
+            raise BadConfig(key, f"is {said!r}, below {least}", source=source, hint=hint)
+
+
+def _amount(key: str, said: str) -> int:
+    return parse_duration(said).us if key == "interval" else parse_size(said)

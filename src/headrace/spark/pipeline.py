@@ -27,7 +27,7 @@ import pyarrow as pa
 from headrace.errors import BadConfig, BadRequest, HeadraceError
 from headrace.spark.columns import file_columns, new_columns
 from headrace.spark.compaction import FILES_MIN, compact
-from headrace.spark.definition import SOURCE, Definition
+from headrace.spark.definition import SOURCE, Definition, refuse_missing
 from headrace.spark.desk import Desk, SchemaChanged
 from headrace.spark.failures import told_in_words, transform_told
 from headrace.spark.options import parse
@@ -309,9 +309,15 @@ def opened(spark: "SparkSession", definition: Definition) -> Iterator[Pipeline]:
 
 def _transform(spark: "SparkSession", definition: Definition) -> Transform:
     if definition.transform:
-        found = runpy.run_path(definition.transform).get("transform")
+        refuse_missing(definition)
+        try:
+            found = runpy.run_path(definition.transform).get("transform")
+        except SyntaxError as error:
+            flaw = f"{definition.transform} is no Python: {error}"
+            raise BadConfig("transform", flaw, hint="Mend it, and run it again") from error
         if not callable(found):
-            raise BadConfig("transform", f"{definition.transform} has no transform(df)")
+            flaw = f"{definition.transform} has no transform(df)"
+            raise BadConfig("transform", flaw, hint="Define a function transform(df) in it")
         return found  # type: ignore[no-any-return]
     if not definition.sql:
         return lambda frame: frame
