@@ -36,3 +36,12 @@ def test_places_in_another_log_are_refused_though_all_their_numbers_fit(desk):
         LogReplaced, match=f"is of log {'5f' * 16}, and .* is {'[0-9a-f]' * 32}"
     ):
         desk.check(places)
+
+
+def test_a_partition_that_the_log_does_not_have_is_named(desk):
+    text = "at row 7 of partition 3, the log of shop/orders has 2 partitions, from 0 on"
+    with pytest.raises(CheckpointAhead, match=text):
+        desk.check(desk.offsets({0: 4, 1: 0, 3: 7}))
+    with pytest.raises(CheckpointAhead, match=text) as caught:
+        desk.spans({0: (0, 4), 3: (2, 7)}, desk.schema(), desk.version)
+    assert "begin with a new checkpointLocation" in caught.value.hint

@@ -1,5 +1,7 @@
 """A pipeline goes on elsewhere in one commit, and the proof knows what became of the rows."""
 
+from contextlib import closing
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
@@ -11,7 +13,16 @@ from tests.spark.test_prove import prove, recomputed
 
 from headrace.spark import reports
 from headrace.spark.definition import load
-from headrace.spark.pipeline import OFFSET, PARTITION, TableBehind, opened
+from headrace.spark.desk import Desk
+from headrace.spark.options import parse
+from headrace.spark.pipeline import (
+    OFFSET,
+    PARTITION,
+    Pipeline,
+    TableAhead,
+    TableBehind,
+    opened,
+)
 from headrace.spark.record import Place, Source, create, look
 from headrace.spark.reset import carry_out, planned
 
@@ -275,3 +286,62 @@ def test_a_table_that_takes_no_commit_is_no_lost_race_and_its_rows_stay_held(tmp
     said = told("reset", a_file(tmp_path), "--truncate", "--yes", code=2)
     assert f"the table at {table} takes no commit: Unsupported table features" in said
     assert [each.next for each in topic.cursors("pipeline.orders")] == [4, 0]
+
+
+class TestVanished:
+    """The log was put back from a copy that is older than a partition in the table."""
+
+    @pytest.fixture
+    def record(self, tmp_path, topic):
+        """A table that has brought rows of three partitions; the topic has two."""
+        topic.append(rows(0, 10), partition=0)
+        source = Source.reading("orders", topic)
+        record = create(str(tmp_path / "table"), source, pa.schema([("id", pa.int64())]))
+        place = Place({0: 0, 1: 0, 2: 0}, {0: 4, 1: 0, 2: 7}, {2: [(3, 5)]})
+        assert record.restart([], [], place)
+        return look(str(tmp_path / "table"), source)
+
+    def bounds_of(self, topic):
+        return {each.partition: each for each in topic.bounds()}
+
+    def test_a_round_is_refused_with_the_way_out(self, tmp_path, topic, record):
+        definition = a_definition(tmp_path)
+        with closing(Desk(parse(definition.options), "30s")) as desk:
+            pipeline = Pipeline(None, definition, desk, lambda frame: frame)
+            with pytest.raises(TableAhead) as caught:
+                pipeline._choose(record)
+        said = "the table has rows of partition 2 up to 7, the log of shop/orders has 2 partit"
+        assert str(caught.value).startswith(said)
+        assert "headrace pipeline reset FILE --truncate" in caught.value.hint
+
+    def test_a_reset_forward_is_refused_too(self, topic, record):
+        with pytest.raises(TableAhead, match="has 2 partitions, from 0 on"):
+            planned(record, self.bounds_of(topic), {0: 10, 1: 0}, truncate=False)
+        with pytest.raises(AssertionError):
+            record.commit([], {0: 4, 1: 0}, {0: 10, 1: 0})
+
+    def test_a_truncated_table_begins_anew_and_knows_nothing_of_it(self, topic, record):
+        plan = planned(record, self.bounds_of(topic), {0: 0, 1: 0}, truncate=True)
+        assert (plan.again, plan.gone) == (4, 5)
+        assert carry_out(record, plan)
+        after = look(record.table.table_uri, record.source)
+        assert (after.ends, after.skips) == ({0: 0, 1: 0}, {0: [], 1: []})
+        assert after.commit([], {0: 0, 1: 0, 2: 0}, {0: 0, 1: 0, 2: 9})  # it was made again
+        after = look(record.table.table_uri, record.source)
+        assert (after.ends[2], after.skips[2], after.ranges(2)) == (9, [], [(0, 9)])
+
+
+def test_a_log_that_ends_before_the_table_is_left_by_a_truncation(tmp_path, topic):
+    topic.append(rows(0, 10), partition=0)
+    source, definition = Source.reading("orders", topic), a_definition(tmp_path)
+    record = create(definition.table, source, pa.schema([("id", pa.int64())]))
+    assert record.commit([], {0: 0, 1: 0}, {0: 99, 1: 0})
+    record = look(definition.table, source)
+    with closing(Desk(parse(definition.options), "30s")) as desk:
+        pipeline = Pipeline(None, definition, desk, lambda frame: frame)
+        with pytest.raises(TableAhead) as caught:
+            pipeline._choose(record)
+        assert "headrace pipeline reset FILE --truncate" in caught.value.hint
+        told("reset", a_file(tmp_path), "--truncate", "--yes")
+        record = look(definition.table, source)
+        assert pipeline._choose(record) == ({0: 0, 1: 0}, {0: 10, 1: 0})

@@ -1,6 +1,6 @@
 """A topic as the driver sees it: its schema, its bounds, and the spans that tasks read."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +28,11 @@ class TopicRecreated(BadRequest):
 
 class CheckpointAhead(BadRequest):
     """The query has read rows that the log does not have."""
+
+    hint = (
+        "The log was put back from an old copy, or it is another one. Rows up to there would "
+        "be skipped: begin with a new checkpointLocation"
+    )
 
 
 class RowsLost(BadRequest):
@@ -147,17 +152,25 @@ class Desk:
                 f"{self.topic.name} was deleted and made again since this query began",
                 hint="Its old rows are gone. Read the new topic with a new checkpointLocation",
             )
-        found = {}
-        for number, each in self.bounds().items():
+        found, bounds = {}, self.bounds()
+        self._refuse_vanished(offsets.partitions, bounds)
+        for number, each in bounds.items():
             found[number] = offsets.partitions.get(number, 0)
             if found[number] > each.end:
                 raise CheckpointAhead(
                     f"the query goes on at row {found[number]} of partition {number}, "
-                    f"the log of {self.topic.name} ends at {each.end}",
-                    hint="The log was put back from an old copy, or it is another one. Rows up "
-                    "to there would be skipped: begin with a new checkpointLocation",
+                    f"the log of {self.topic.name} ends at {each.end}"
                 )
         return found
+
+    def _refuse_vanished(self, places: Mapping[int, int], bounds: Collection[int]) -> None:
+        """Raise CheckpointAhead if the log has not each partition of which a place is known."""
+        for number, place in places.items():
+            if number not in bounds:
+                raise CheckpointAhead(
+                    f"the query goes on at row {place} of partition {number}, "
+                    f"the log of {self.topic.name} has {len(bounds)} partitions, from 0 on"
+                )
 
     def backlogs(self, places: Mapping[int, int]) -> dict[int, Backlog]:
         """Return what each partition has beyond its place."""
@@ -214,6 +227,7 @@ class Desk:
 
     def _retained(self, ranges: Mapping[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
         bounds, found = self.bounds(), {}
+        self._refuse_vanished({number: end for number, (_, end) in ranges.items()}, bounds)
         for number, (start, end) in ranges.items():
             first = bounds[number].first
             if start >= first or start >= end:

@@ -36,6 +36,7 @@ from headrace.spark.record import (
     DataFile,
     Record,
     Source,
+    TableAhead,
     create,
     is_made,
     local_path,
@@ -56,10 +57,6 @@ PAUSE_SECONDS: Final = (0.1, 30.0)  # after as many: the first, and the longest
 REPORT_TIMEOUT: Final = "5s"  # of one report: who presses Ctrl-C does not wait for a node
 
 Transform = Callable[["DataFrame"], "DataFrame"]
-
-
-class TableAhead(BadRequest):
-    """The table has rows that the log does not have."""
 
 
 class TableBehind(BadRequest):
@@ -248,13 +245,13 @@ class Pipeline:
     def _choose(self, record: Record) -> tuple[dict[int, int], dict[int, int]]:
         """Return where the next range begins and ends."""
         bounds = self.desk.bounds()
+        record.refuse_vanished(bounds)
         starts = {n: record.start_of(n, each.first) for n, each in bounds.items()}
         for number, each in bounds.items():
             if starts[number] > each.end:
                 raise TableAhead(
                     f"the table has rows of partition {number} up to {starts[number]}, "
-                    f"the log of {self.desk.topic.name} ends at {each.end}",
-                    hint="The log was put back from an old copy, or it is another one",
+                    f"the log of {self.desk.topic.name} ends at {each.end}"
                 )
             if starts[number] < each.first:
                 raise TableBehind(

@@ -18,7 +18,7 @@ would accept numbers that the table has already.
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,15 @@ class RecordLost(BadRequest):
 
 class TableStrange(BadRequest):
     """A table whose files alone do not say which rows it has."""
+
+
+class TableAhead(BadRequest):
+    """The table has rows that the log does not have."""
+
+    hint = (
+        "The log was put back from an old copy, or it is another one. Put a newer one back, or "
+        "begin anew with the rows that it has: headrace pipeline reset FILE --truncate"
+    )
 
 
 class CommitRefused(BadRequest):
@@ -165,10 +174,21 @@ class Record:
             )
         return 0
 
+    def refuse_vanished(self, partitions: Collection[int]) -> None:
+        """Raise TableAhead if the log, which has these, has not all that were recorded."""
+        for number in range(self.count):
+            if number not in partitions:
+                end, topic = self.ends.get(number, 0), self.source.topic
+                raise TableAhead(
+                    f"the table has rows of partition {number} up to {end}, the log of {topic} "
+                    f"has {len(partitions)} partitions, from 0 on"
+                )
+
     def commit(
         self, files: Sequence[DataFile], starts: Mapping[int, int], ends: Mapping[int, int]
     ) -> bool:
         """Add the files and the new ends, all or nothing. False: somebody was faster."""
+        assert self.ends.keys() <= ends.keys()  # a partition that is left out is forgotten
         firsts = {each: self.firsts.get(each, start) for each, start in starts.items()}
         return self._commit(files, [], self._numbers(firsts, ends))
 
@@ -187,10 +207,11 @@ class Record:
     ) -> bool:
         """Have the pipeline go on elsewhere, all or nothing. False: somebody committed.
 
-        The numbers may go back: a table takes what its newest commit says.
+        The numbers may go back: a table takes what its newest commit says. A partition that
+        `after` does not have is forgotten, its skips, too.
         """
         numbers = self._numbers(after.firsts, after.ends)
-        for partition in after.ends:
+        for partition in self.ends.keys() | after.ends.keys():
             skips = after.skips.get(partition, ())
             numbers[self.source.of(f"{partition}:skips")] = len(skips)
             for number, (start, end) in enumerate(skips):

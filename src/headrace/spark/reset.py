@@ -60,6 +60,7 @@ def planned(
             )
     if truncate:
         return _truncated(record, before, places, {n: each.first for n, each in bounds.items()})
+    record.refuse_vanished(bounds)
     return _forward(record, before, places)
 
 
