@@ -1,9 +1,14 @@
 """What a table says, and what is told when it does not take a commit. No Spark."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
+from headrace.spark.columns import new_columns
+from headrace.spark.compaction import TableSpoilt, compact
+from headrace.spark.desk import SchemaChanged
 from headrace.spark.orphans import orphans_of
 from headrace.spark.record import (
     CommitRefused,
@@ -67,6 +72,56 @@ class TestCreate:
         create(str(tmp_path), SOURCE, SCHEMA)
         (tmp_path / "notes.txt").write_bytes(b"of somebody else")
         assert create(str(tmp_path), SOURCE, SCHEMA).count == 0
+
+
+class TestLook:
+    """A table that is not this pipeline's says whose it is."""
+
+    def test_a_table_that_was_filled_from_another_topic_names_it(self, tmp_path):
+        create(str(tmp_path), SOURCE, SCHEMA)
+        other = replace(SOURCE, topic="shop/bills", created=2)
+        with pytest.raises(TableForeign) as caught:
+            look(str(tmp_path), other)
+        said = (
+            f"the table at {tmp_path} was filled by pipeline 'p' from shop/orders created 1 in "
+            "log, and it reads shop/bills now"
+        )
+        assert str(caught.value).startswith(said)
+        assert "another name and a new table" in caught.value.hint
+
+    def test_a_column_that_rows_no_more_have_is_null_unless_it_never_may(self, tmp_path):
+        wide = [pa.field("id", pa.int64()), pa.field("note", pa.string())]
+        create(str(tmp_path / "loose"), SOURCE, pa.schema(wide))
+        assert new_columns(DeltaTable(str(tmp_path / "loose")), SCHEMA).names == []
+        strict = pa.schema([wide[0], wide[1].with_nullable(False)])
+        create(str(tmp_path / "strict"), SOURCE, strict)
+        said = "column note is string not null in the table, and the rows that are next do not"
+        with pytest.raises(SchemaChanged, match=said):
+            new_columns(DeltaTable(str(tmp_path / "strict")), SCHEMA)
+
+
+class TestCompact:
+    """Who has lost a race is told from a table that has lost a file."""
+
+    @pytest.fixture
+    def files(self, tmp_path):
+        made = create(str(tmp_path), SOURCE, SCHEMA)
+        files = [a_file(tmp_path, number) for number in range(4)]
+        assert made.commit(files, {0: 0}, {0: 4})
+        return files
+
+    def test_a_file_that_the_table_names_and_that_is_gone_is_told(self, tmp_path, files):
+        (tmp_path / files[2].path).unlink()
+        with pytest.raises(TableSpoilt) as caught:
+            compact(look(str(tmp_path), SOURCE), 2**20, 4)
+        assert str(caught.value).startswith(f"{tmp_path / files[2].path} is not there")
+        assert orphans_of(str(tmp_path), 0) == []
+
+    def test_one_that_another_has_replaced_is_a_lost_race(self, tmp_path, files):
+        old = look(str(tmp_path), SOURCE)
+        assert compact(look(str(tmp_path), SOURCE), 2**20, 4) == 4
+        (tmp_path / files[2].path).unlink()
+        assert compact(old, 2**20, 4) is None
 
 
 class TestCommit:

@@ -17,9 +17,17 @@ from headrace.spark.desk import SchemaChanged
 def new_columns(table: DeltaTable, schema: pa.Schema) -> pa.Schema:
     """Return the columns that the table does not have, which may be null in its rows.
 
-    SchemaChanged names a column that it has with a type that does not take the rows.
+    SchemaChanged names a column that it has with a type that does not take the rows, or that
+    is never null, and that the rows do not have.
     """
     have = pa.schema(table.schema().to_arrow())
+    for field in have:
+        if not field.nullable and field.name not in schema.names:
+            raise SchemaChanged(
+                f"column {field.name} is {_words(field)} in the table, and the rows that are "
+                "next do not have it",
+                hint="Have the transform make it, or bring the rows into a new table",
+            )
     for field in as_delta(schema):
         place = have.get_field_index(field.name)
         if place >= 0 and not _fits(have.field(place), field):

@@ -14,7 +14,6 @@ are left alone.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import BadRequest, StorageFailed
-from headrace.spark.record import DataFile, FileGone, Record, Removed, local_path
+from headrace.spark.record import DataFile, FileGone, Record, Removed, local_path, look
 from headrace.spark.worker.files import OURS, write_file
 
 FILES_MIN: Final = 32  # small ones that are worth a new one
@@ -51,11 +50,22 @@ def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int |
     if not found:
         return 0
     root = Path(local_path(record.table.table_uri))
-    with suppress(FileNotFoundError, FileGone):  # another has compacted, and somebody vacuumed
+    try:
         made = _write(root, record, found)
         gone = [Removed(one.path, one.size) for one in found]
         return len(found) if record.compact([made], gone) else None
-    return None
+    except (FileNotFoundError, FileGone):
+        _refuse_missing(root, record, found)
+        return None  # another has compacted, and somebody vacuumed
+
+
+def _refuse_missing(root: Path, record: Record, files: list[SmallFile]) -> None:
+    """Raise TableSpoilt if one is not there though the table, looked at later, names it."""
+    missing = [one for one in files if not (root / one.path).exists()]
+    named = {one.path for one in _files(look(str(root), record.source))}
+    for one in missing:
+        if one.path in named:
+            raise _spoilt(root / one.path, "is not there, and the table names it")
 
 
 def chosen(record: Record, file_size: int, files_min: int) -> list[SmallFile]:

@@ -357,12 +357,8 @@ def look(path: str, source: Source) -> Record:
     number = table.transaction_version(source.own)
     count = table.transaction_version(source.of("count"))
     told = settings[source.mark]
-    if count is None and told != source.life and told.startswith(f"{source.topic} created "):
-        raise TableForeign(
-            f"the table at {path} was filled from {told}: that is another "
-            f"life of {source.topic}, or another log",
-            hint="The topic, or the log, was deleted and made again: use a new table",
-        )
+    if count is None and told != source.life:
+        _refuse_other(path, source, told)
     if number is None or count is None or (number == 0) != (count == 0):
         raise RecordLost(
             f"the table at {path} does not say how far pipeline {source.pipeline!r} is",
@@ -373,6 +369,23 @@ def look(path: str, source: Source) -> Record:
     firsts = {each: table.transaction_version(source.of(f"{each}+")) or 0 for each in ends}
     skips = {each: _skips(table, source, each) for each in ends}
     return Record(source, table, number, ends, count, firsts, skips)
+
+
+def _refuse_other(path: str, source: Source, told: str) -> None:
+    """Raise TableForeign if the table says that it was filled from something else."""
+    topic, found, _ = told.partition(" created ")
+    if found and topic == source.topic:
+        raise TableForeign(
+            f"the table at {path} was filled from {told}: that is another "
+            f"life of {topic}, or another log",
+            hint="The topic, or the log, was deleted and made again: use a new table",
+        )
+    if found:
+        raise TableForeign(
+            f"the table at {path} was filled by pipeline {source.pipeline!r} from {told}, "
+            f"and it reads {source.topic} now",
+            hint="Set its topic back, or give the other one another name and a new table",
+        )
 
 
 def _refuse_strange(table: DeltaTable, path: str) -> None:
