@@ -16,7 +16,6 @@ would accept numbers that the table has already.
 """
 
 import os
-import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -30,8 +29,10 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.errors import BadRequest, StorageFailed
+from headrace.errors import BadRequest
 from headrace.spark.delta import strange_features
+from headrace.spark.delta_words import reason_of, storage_failed
+from headrace.spark.ground import first_file
 from headrace.spark.worker.files import sync_directory
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
 _MARK: Final = "headrace."
 _UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; it is one, mostly
-_PAINT: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
 class TableForeign(BadRequest):
@@ -142,6 +142,11 @@ class Record:
     count: int  # partitions that were recorded
     firsts: dict[int, int]  # where the table begins in each of them
     skips: dict[int, list[tuple[int, int]]]  # start and end of what resets left out
+
+    @property
+    def path(self) -> str:
+        """The table's directory."""
+        return local_path(self.table.table_uri).rstrip("/")
 
     def ranges(self, partition: int) -> list[tuple[int, int]]:
         """Return which rows of a partition the table has: from its first on, without skips."""
@@ -269,7 +274,7 @@ class Record:
             self._refuse_unless_moved(before, error)
             return False
         except (OSError, DeltaError) as error:
-            raise _storage_failed(self.table.table_uri, error) from error
+            raise storage_failed(self.path, error) from error
         return True
 
     def _refuse_unless_moved(self, before: int, error: CommitFailedError) -> None:
@@ -277,11 +282,10 @@ class Record:
         try:
             now = DeltaTable(self.table.table_uri).version()
         except (OSError, DeltaError) as flaw:
-            raise _storage_failed(self.table.table_uri, flaw) from flaw
+            raise storage_failed(self.path, flaw) from flaw
         if now <= before:
-            path = local_path(self.table.table_uri).rstrip("/")
             raise CommitRefused(
-                f"the table at {path} takes no commit: {_reason(error)}",
+                f"the table at {self.path} takes no commit: {reason_of(error)}",
                 hint="Take from the table what deltalake does not write, or bring the rows "
                 "into a new table",
             ) from error
@@ -295,13 +299,12 @@ class Record:
         try:
             self._sync(self.table.version() - _UNSURE_MAX)
         except OSError as error:
-            raise _storage_failed(self.table.table_uri, error) from error
+            raise storage_failed(self.path, error) from error
 
     def _check(self, files: Sequence[DataFile]) -> None:
         """Look that each file is there and whole. The table would not be readable without."""
-        root = Path(local_path(self.table.table_uri))
         for one in files:
-            path = root / one.path
+            path = Path(self.path, one.path)
             size = path.stat().st_size if path.exists() else None
             if size != one.size:
                 found = "is not there any more" if size is None else f"has {size:,}"
@@ -313,7 +316,7 @@ class Record:
 
     def _sync(self, before: int) -> None:
         """Make the new entries of the table's log durable."""
-        log = Path(local_path(self.table.table_uri), _LOG)
+        log = Path(self.path, _LOG)
         for version in range(max(before, -1) + 1, self.table.version() + 1):
             # One that is gone was cleaned up: a checkpoint has what it said.
             with suppress(FileNotFoundError), open(log / f"{version:020}.json", "rb") as file:
@@ -420,7 +423,7 @@ def is_made(path: str) -> bool:
     """Tell whether a table is there. TableForeign: none is, but files of others are."""
     if DeltaTable.is_deltatable(path):
         return True
-    file = _first_file(Path(path))
+    file = first_file(Path(path))
     if file is None:
         return False
     if DeltaTable.is_deltatable(path):  # another driver has just made it, and filled it
@@ -430,15 +433,6 @@ def is_made(path: str) -> bool:
         hint="Name a directory that is empty, or is not there: a table would mix its files "
         "with these",
     )
-
-
-def _first_file(root: Path) -> Path | None:
-    """Return a file below a directory that readers of tables would see: no hidden one."""
-    for found in root.rglob("*"):
-        names = found.relative_to(root).parts
-        if not any(name.startswith(("_", ".")) for name in names) and found.is_file():
-            return found
-    return None
 
 
 def create(path: str, source: Source, schema: pa.Schema) -> Record:
@@ -458,25 +452,9 @@ def create(path: str, source: Source, schema: pa.Schema) -> Record:
             made = look(path, source)
             made._sync(before=-1)
         except (OSError, DeltaError) as error:
-            raise _storage_failed(path, error) from error
+            raise storage_failed(path, error) from error
         return made
     return look(path, source)
-
-
-def _storage_failed(path: str, error: OSError | DeltaError) -> StorageFailed:
-    reason = OSError(error.errno if isinstance(error, OSError) else None, _reason(error))
-    hint = (
-        "Free some space, or mend what is wrong there, and run the pipeline again: "
-        "it goes on where the table says"
-    )
-    return StorageFailed(local_path(path).rstrip("/"), "a commit", reason, hint=hint)
-
-
-def _reason(error: OSError | DeltaError) -> str:
-    """Say what a commit failed with: deltalake paints a tree, whose last leaf is the reason."""
-    lines = [line.strip(" ↳") for line in _PAINT.sub("", str(error)).splitlines()]
-    words = [line for line in lines if line] or [repr(error)]
-    return words[-1]
 
 
 def pipelines_of(path: str) -> list[str]:
