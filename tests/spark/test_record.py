@@ -1,5 +1,7 @@
 """What a table says, and what is told when it does not take a commit. No Spark."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -72,6 +74,18 @@ class TestCreate:
         create(str(tmp_path), SOURCE, SCHEMA)
         (tmp_path / "notes.txt").write_bytes(b"of somebody else")
         assert create(str(tmp_path), SOURCE, SCHEMA).count == 0
+
+    def test_drivers_that_make_it_at_once_all_have_it(self, tmp_path):
+        together, made = threading.Barrier(4, timeout=30), []
+
+        def make(number):
+            together.wait()
+            made.append(create(str(tmp_path / str(number)), SOURCE, SCHEMA).number)
+
+        with ThreadPoolExecutor(4) as pool:
+            for number in range(20):
+                list(pool.map(make, [number] * 4))
+        assert made == [0] * 80
 
 
 class TestLook:
