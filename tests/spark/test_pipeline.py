@@ -16,7 +16,7 @@ from headrace.errors import BadConfig, BadRequest
 from headrace.spark.definition import define, load
 from headrace.spark.orphans import orphans_of
 from headrace.spark.pipeline import OFFSET, PARTITION, TableAhead, TableBehind, opened
-from headrace.spark.record import RecordLost, TableForeign
+from headrace.spark.table_errors import RecordLost, TableForeign
 
 SQL = f"select id, upper(name) as name, {PARTITION}, {OFFSET} from source"
 

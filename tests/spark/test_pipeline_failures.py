@@ -20,7 +20,8 @@ from headrace.spark.desk import SchemaChanged
 from headrace.spark.failures import RoundFailed, sentence_of
 from headrace.spark.orphans import orphans_of
 from headrace.spark.pipeline import Pipeline, TableBehind, opened
-from headrace.spark.record import DataFile, Record, Source, TableForeign, create, look
+from headrace.spark.record import DataFile, Record, Source, create, look
+from headrace.spark.table_errors import TableForeign
 from headrace.spark.worker.files import write_file, writer
 
 FULL = os.strerror(errno.ENOSPC)

@@ -16,15 +16,8 @@ from headrace.spark.columns import new_columns
 from headrace.spark.desk import SchemaChanged
 from headrace.spark.failures import RoundFailed
 from headrace.spark.pipeline import opened
-from headrace.spark.record import (
-    DataFile,
-    FileGone,
-    Source,
-    TableStrange,
-    create,
-    data_paths,
-    look,
-)
+from headrace.spark.record import DataFile, Source, create, data_paths, look
+from headrace.spark.table_errors import FileGone, TableStrange
 from headrace.spark.worker.files import writer
 
 SOURCE = Source("orders", "shop/orders", 1, "5f")

@@ -12,15 +12,8 @@ from headrace.spark.columns import new_columns
 from headrace.spark.compaction import TableSpoilt, compact
 from headrace.spark.desk import SchemaChanged
 from headrace.spark.orphans import orphans_of
-from headrace.spark.record import (
-    CommitRefused,
-    DataFile,
-    Place,
-    Source,
-    TableForeign,
-    create,
-    look,
-)
+from headrace.spark.record import DataFile, Place, Source, create, look
+from headrace.spark.table_errors import CommitRefused, TableForeign
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -149,9 +149,9 @@ def _confirm(definition: "Definition", *, truncate: bool, yes: bool) -> None:
 
 def _carry_out(desk: "Desk", record: "Record", plan: "Plan") -> None:
     """Commit. The rows from the earlier place on are held before, whatever comes of it."""
-    from headrace.spark.record import CommitRefused
     from headrace.spark.reports import group_of
     from headrace.spark.reset import carry_out
+    from headrace.spark.table_errors import CommitRefused
 
     group = group_of(record.source.pipeline)
     lower = {n: min(place, plan.before[n]) for n, place in plan.after.ends.items()}

@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import BadRequest, StorageFailed
-from headrace.spark.record import DataFile, FileGone, Record, Removed, local_path, look
+from headrace.spark.record import DataFile, Record, Removed, local_path, look
+from headrace.spark.table_errors import FileGone
 from headrace.spark.worker.files import OURS, write_file
 
 FILES_MIN: Final = 32  # small ones that are worth a new one

@@ -36,7 +36,6 @@ from headrace.spark.record import (
     DataFile,
     Record,
     Source,
-    TableAhead,
     create,
     is_made,
     local_path,
@@ -44,6 +43,7 @@ from headrace.spark.record import (
 )
 from headrace.spark.reporter import Reporter
 from headrace.spark.reports import group_of
+from headrace.spark.table_errors import TableAhead
 from headrace.spark.worker.files import WRITTEN, writer
 
 if TYPE_CHECKING:

@@ -33,6 +33,14 @@ from headrace.errors import BadRequest
 from headrace.spark.delta import strange_features
 from headrace.spark.delta_words import reason_of, storage_failed
 from headrace.spark.ground import first_file
+from headrace.spark.table_errors import (
+    CommitRefused,
+    FileGone,
+    RecordLost,
+    TableAhead,
+    TableForeign,
+    TableStrange,
+)
 from headrace.spark.worker.files import sync_directory
 
 if TYPE_CHECKING:
@@ -42,35 +50,6 @@ _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
 _MARK: Final = "headrace."
 _UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; it is one, mostly
-
-
-class TableForeign(BadRequest):
-    """A table that is not this pipeline's."""
-
-
-class RecordLost(BadRequest):
-    """The table names the pipeline, and says nothing about how far it is."""
-
-
-class TableStrange(BadRequest):
-    """A table whose files alone do not say which rows it has."""
-
-
-class TableAhead(BadRequest):
-    """The table has rows that the log does not have."""
-
-    hint = (
-        "The log was put back from an old copy, or it is another one. Put a newer one back, or "
-        "begin anew with the rows that it has: headrace pipeline reset FILE --truncate"
-    )
-
-
-class CommitRefused(BadRequest):
-    """The table takes no commit of ours, though nobody was faster."""
-
-
-class FileGone(BadRequest):
-    """A file that was to be committed is not there as it was written."""
 
 
 @dataclass(frozen=True, slots=True)
