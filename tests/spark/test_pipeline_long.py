@@ -13,6 +13,8 @@ from tests.spark.test_prove import prove
 from headrace.spark.pipeline import OFFSET, PARTITION, opened
 from headrace.spark.table_errors import TableForeign
 
+SQL = f"select id, name, {PARTITION}, {OFFSET} from source"
+
 # 200 take minutes: HEADRACE_BATCHES=200 python -m pytest tests/spark/test_pipeline_long.py
 BATCHES = int(os.environ.get("HEADRACE_BATCHES", "20"))
 ROUNDS = 20
@@ -72,8 +74,9 @@ def test_upkeep_and_foreign_rows_between_many_batches_change_nothing(spark, tmp_
     assert found["in_log"] == found["in_table"] == BATCHES * 10
 
 
-def test_of_two_drivers_in_lock_step_one_commits_each_batch(spark, tmp_path, topic):
-    definition = a_definition(tmp_path)
+@pytest.mark.parametrize("sql", ["", SQL])
+def test_of_two_drivers_in_lock_step_one_commits_each_batch(spark, tmp_path, topic, sql):
+    definition = a_definition(tmp_path, sql=sql)
     barrier = threading.Barrier(2, timeout=120)
     results, lost, flaws = [[], []], [0, 0], []
     rounds = threading.Barrier(2, action=lambda: append_next(topic), timeout=120)

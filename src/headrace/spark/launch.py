@@ -68,6 +68,16 @@ def session(app: str = "headrace", master: str = "local[*]", **conf: object) -> 
     return found
 
 
+def copied(spark: "SparkSession") -> "SparkSession":
+    """Return a session with the settings, functions and views of another, as they are now.
+
+    What changes in one from then on does not in the other. Spark's public `newSession` would
+    leave all of that behind, whatever was set at runtime, too.
+    """
+    made = spark._jsparkSession.cloneSession()
+    return type(spark)(spark.sparkContext, made)
+
+
 def packed() -> str:
     """Write the code that executors need into a zip, and return its path."""
     package = Path(__file__).parent.parent

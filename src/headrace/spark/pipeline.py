@@ -30,6 +30,7 @@ from headrace.spark.compaction import FILES_MIN, compact
 from headrace.spark.definition import SOURCE, Definition, refuse_missing
 from headrace.spark.desk import Desk, SchemaChanged
 from headrace.spark.failures import told_in_words, transform_told
+from headrace.spark.launch import copied
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
 from headrace.spark.record import (
@@ -296,15 +297,21 @@ class Pipeline:
 
 @contextmanager
 def opened(spark: "SparkSession", definition: Definition) -> Iterator[Pipeline]:
-    """Give a pipeline that is ready to run."""
+    """Give a pipeline that is ready to run.
+
+    One with SQL has a copy of the session to itself: the view that SQL reads is its own there,
+    whatever others that share the session call `source`.
+    """
     desk = Desk(parse(definition.options), TIMEOUT)
     try:
-        yield Pipeline(spark, definition, desk, _transform(spark, definition))
+        transform = _transform(definition)
+        own = copied(spark) if definition.sql else spark
+        yield Pipeline(own, definition, desk, transform)
     finally:
         desk.close()
 
 
-def _transform(spark: "SparkSession", definition: Definition) -> Transform:
+def _transform(definition: Definition) -> Transform:
     if definition.transform:
         refuse_missing(definition)
         try:
@@ -321,7 +328,7 @@ def _transform(spark: "SparkSession", definition: Definition) -> Transform:
 
     def by_sql(frame: "DataFrame") -> "DataFrame":
         frame.createOrReplaceTempView(SOURCE)
-        return spark.sql(definition.sql)
+        return frame.sparkSession.sql(definition.sql)
 
     return by_sql
 
