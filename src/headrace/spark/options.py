@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.errors import BadConfig
-from headrace.model.units import parse_size
+from headrace.model.units import parse_duration, parse_size
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -37,6 +37,7 @@ _NAMES: Final = (
     "txnVersion",
     "topicCreated",
     "topicCluster",
+    "timeout",
 )
 _OURS: Final = {name.lower(): name for name in _NAMES}
 _NEAR: Final = 2  # edits that make a name a misspelt one
@@ -67,6 +68,7 @@ class Options:
     app_version: int | None
     created: int | None  # of the topic: its rows in just this life are meant
     cluster: str | None  # of the log
+    timeout: str | None  # of one question to the log
 
     @property
     def place(self) -> str:
@@ -101,6 +103,7 @@ def parse(given: Mapping[str, str]) -> Options:
         app_version=taken.count("txnVersion"),
         created=taken.count("topicCreated"),
         cluster=taken.text("topicCluster"),
+        timeout=taken.duration("timeout"),
     )
     _check_together(options)
     return options
@@ -159,6 +162,18 @@ class _Taken:
         if found <= 0:
             raise BadConfig(name, f"is {value!r}", hint="Give a size above 0, such as 64MiB")
         return found
+
+    def duration(self, name: str) -> str | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            found = parse_duration(value)
+        except BadConfig as error:
+            raise BadConfig(name, Exception.__str__(error), hint=error.hint) from None
+        if found.us <= 0:
+            raise BadConfig(name, f"is {value!r}", hint="Give a time above 0, such as 30s")
+        return value
 
     def switch(self, name: str, *, default: bool) -> bool:
         value = self.text(name)

@@ -136,7 +136,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 def target_of(options: dict[str, str]) -> Target:
     """Look the topic up."""
     found = parse(options)
-    desk = Desk(found, PLAN_TIMEOUT)
+    desk = Desk(found, found.timeout or PLAN_TIMEOUT)
     try:
         view = desk.topic.core.view
         key = found.key or desk.topic.key

@@ -53,7 +53,8 @@ class HeadraceSource(DataSource):
 
     @plainly
     def schema(self) -> StructType:
-        desk = Desk(parse(self.options), PLAN_TIMEOUT)
+        options = parse(self.options)
+        desk = Desk(options, options.timeout or PLAN_TIMEOUT)
         try:
             return spark_schema(desk.schema())
         finally:
@@ -102,7 +103,8 @@ class _Reader:
     @property
     def _desk(self) -> Desk:
         if self._found is None:
-            self._found = Desk(parse(self._given), self.timeout)
+            options = parse(self._given)
+            self._found = Desk(options, options.timeout or self.timeout)
         return self._found
 
     @property
