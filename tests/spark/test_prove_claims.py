@@ -18,11 +18,12 @@ from headrace.spark.worker.files import writer
 NAN = float("nan")
 
 
-def bring(tmp_path, topic, fields=None):
+LINEAGE = ((PARTITION, pa.int32()), (OFFSET, pa.int64()))
+
+
+def bring(tmp_path, topic, fields=None, lineage=LINEAGE):
     """Bring what the log has behind the table's record, as a pipeline does."""
-    schema = pa.schema(
-        [(PARTITION, pa.int32()), (OFFSET, pa.int64()), *(fields or topic.schema)]
-    )
+    schema = pa.schema([*lineage, *(fields or topic.schema)])
     source = Source.reading("orders", topic)
     record = create(str(tmp_path / "table"), source, schema)
     bounds = {each.partition: each for each in topic.bounds()}
@@ -165,3 +166,53 @@ def test_a_ledger_that_names_lost_rows_does_not_call_them_waiting(tmp_path, log,
     code, found = prove(tmp_path, "--ledger", str(ledger))
     assert (code, found["waiting"]) == (6, 0)
     assert found["lost"] > 8_000
+
+
+LOST = {"start": 10, "end": 17}
+
+
+def a_ledger_with_lost_rows(tmp_path, log, topic):
+    """What a producer wrote down of 10 rows, and of 7 that the log does not have."""
+    ledger = tmp_path / "ledger"
+    with log.producer(topic, ledger=ledger, partition=0) as producer:
+        producer.send(rows(0, 10))
+    line = json.loads(ledger.read_text().splitlines()[0]) | LOST
+    ledger.write_text(ledger.read_text() + json.dumps(line) + "\n")
+    return ledger
+
+
+def test_lost_rows_are_told_though_a_table_without_places_proves_nothing(tmp_path, log, topic):
+    ledger = a_ledger_with_lost_rows(tmp_path, log, topic)
+    bring(tmp_path, topic, lineage=())
+    topic.append(rows(100, 104), partition=1)
+    code, found = prove(tmp_path, "--ledger", str(ledger))
+    assert (code, found["grade"], found["lost"]) == (6, "not provable", 7)
+    assert (found["holds"], found["behind"]) == (False, 4)
+    done = said(tmp_path, "--ledger", str(ledger))
+    assert done.returncode == 6
+    assert "lost: 7 rows that a ledger names are not in the log" in done.stdout
+    assert "behind that, not brought yet: 4 rows of the log" in done.stdout
+    assert "not provable: the table's rows do not say where they come from" in done.stderr
+
+
+def test_a_table_without_places_says_what_was_left_out(tmp_path, log, topic):
+    with log.producer(topic, ledger=tmp_path / "ledger", partition=0) as producer:
+        producer.send(rows(0, 10))
+    bring(tmp_path, topic, lineage=())
+    with log.producer(topic, ledger=tmp_path / "newer", partition=1) as producer:
+        producer.send(rows(10, 15))
+    given = ("--ledger", str(tmp_path / "ledger"), "--ledger", str(tmp_path / "newer"))
+    done = said(tmp_path, *given)
+    assert done.returncode == 7
+    assert "acknowledged, not in the table yet: 5 rows" in done.stdout
+    assert "behind that, not brought yet: 5 rows of the log" in done.stdout
+
+
+def test_trimmed_rows_are_left_unseen_so_nothing_holds(tmp_path, topic):
+    topic.append(rows(0, 30), partition=0)
+    bring(tmp_path, topic)
+    topic.trim(10, partition=0)
+    code, found = prove(tmp_path)
+    assert (code, found["holds"], found["not_compared"]) == (7, False, 10)
+    assert (found["compared"], found["in_log"], found["in_table"]) == (20, 20, 30)
+    assert "10 rows were trimmed from the log: not compared" in said(tmp_path).stderr

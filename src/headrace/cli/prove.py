@@ -170,12 +170,13 @@ def _recomputed(record: "Record", file: Path) -> "Proof":
 
 
 def _exit(proof: "Proof", missed: _Missed) -> Exit:
+    if missed.lost:  # which ledger and log show, whatever can be said of the table
+        return Exit.INTEGRITY
     if proof.grade == "not provable":
         return Exit.NOT_SHOWN
-    if proof.is_wrong or missed.lost:
+    if proof.is_wrong:
         return Exit.INTEGRITY
-    is_shown = proof.holds and not proof.not_compared and not missed.waiting
-    return Exit.OK if is_shown else Exit.NOT_SHOWN
+    return Exit.OK if proof.holds and not missed.waiting else Exit.NOT_SHOWN
 
 
 def _pipeline(table: Path, given: str | None) -> str:
@@ -243,8 +244,17 @@ def _why(answer: ProofAnswer) -> str:
 
 def _tell(answer: ProofAnswer) -> None:
     if answer.grade == "not provable":
+        _tell_left_out(answer)
         say(f"not provable: {_why(answer)}")
         return
+    _tell_rows(answer)
+    _tell_left_out(answer)
+    if answer.not_compared:
+        say(f"{answer.not_compared:,} rows were trimmed from the log: not compared")
+    say(f"grade: {answer.grade}; columns compared: {', '.join(answer.columns) or 'none'}")
+
+
+def _tell_rows(answer: ProofAnswer) -> None:
     told = [] if answer.acknowledged is None else [f"{answer.acknowledged:,} acknowledged"]
     there = " up to there" if answer.behind else ""
     told += [f"{answer.in_log:,} in the log{there}", f"{answer.in_table:,} in the table"]
@@ -258,8 +268,6 @@ def _tell(answer: ProofAnswer) -> None:
         where = f"partition {one.partition}, rows {one.start} to {one.end - 1}"
         place = where if one.partition >= 0 else "no place in the log"
         typer.echo(f"  {one.kind}: {place}" + (f", {one.note}" if one.note else ""))
-    _tell_left_out(answer)
-    say(f"grade: {answer.grade}; columns compared: {', '.join(answer.columns) or 'none'}")
 
 
 def _tell_left_out(answer: ProofAnswer) -> None:
@@ -273,8 +281,6 @@ def _tell_left_out(answer: ProofAnswer) -> None:
         typer.echo(f"  skipped by reset: {answer.skipped:,} rows of the log")
     if answer.behind:
         typer.echo(f"  behind that, not brought yet: {answer.behind:,} rows of the log")
-    if answer.not_compared:
-        say(f"{answer.not_compared:,} rows were trimmed from the log: not compared")
     if answer.columns_not_compared:
         names = ", ".join(answer.columns_not_compared)
         typer.echo(f"  not compared, as log and table have them differently: {names}")

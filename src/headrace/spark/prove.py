@@ -98,7 +98,8 @@ class Proof:
     @property
     def holds(self) -> bool:
         is_seen = self.grade != Grade.NOT_PROVABLE and bool(self.columns) and not self.unlike
-        return is_seen and not self.is_wrong and not self.skipped
+        is_whole = not self.skipped and not self.not_compared
+        return is_seen and is_whole and not self.is_wrong
 
     def add(self, kind: Kind, partition: int, offsets: Sequence[int], note: str = "") -> None:
         """Note what is wrong with rows, those side by side as one."""
@@ -118,33 +119,52 @@ def prove(
     table = record.table
     rows = _Table.of(table)
     version = table.version()
-    if not {PARTITION, OFFSET} <= set(rows.schema.names):
-        yield Proof(Grade.NOT_PROVABLE, version)
-        return
-    proof = _begun(topic.schema, rows.schema, version)
+    has_places = {PARTITION, OFFSET} <= set(rows.schema.names)
+    proof = Proof(Grade.NOT_PROVABLE, version)
+    if has_places:
+        proof = _begun(topic.schema, rows.schema, version)
     proof.own_only = own_only
-    bounds = {each.partition: each for each in topic.bounds()}
-    proof.behind = behind(record, bounds)
-    ranges = {number: record.ranges(number) for number in record.ends}
-    for number, recorded in ranges.items():
-        proof.skipped += record.skipped(number)
+    retained = measure(proof, record, {each.partition: each for each in topic.bounds()})
+    if not has_places:
+        proof.in_log = sum(map(length, retained.values()))
+        proof.in_table = rows.count()
+        yield proof
+        return
+    for number, recorded in retained.items():
         for first, end in recorded:
-            retained = max(first, bounds[number].first) if number in bounds else end
-            proof.not_compared += max(0, min(retained, end) - first)
-            for start in range(retained, end, WINDOW):
+            for start in range(first, end, WINDOW):
                 _compare(proof, topic, rows, number, start, min(start + WINDOW, end))
                 yield proof
-    _look_for_foreign(proof, rows, ranges)
+    _look_for_foreign(proof, rows, {each: record.ranges(each) for each in record.ends})
     proof.in_table = rows.count() - proof.counts[Kind.FOREIGN] * own_only
     yield proof
 
 
-def behind(record: Record, bounds: "Mapping[int, headrace.Bounds]") -> int:
-    """Count the rows that the log has behind what the table records: not brought yet."""
-    return sum(
+def measure(
+    proof: Proof, record: Record, bounds: "Mapping[int, headrace.Bounds]"
+) -> dict[int, list[tuple[int, int]]]:
+    """Count what cannot be compared of the recorded ranges; return what the log has of them.
+
+    No row of the table is looked at, so this is known of one without places, too.
+    """
+    retained: dict[int, list[tuple[int, int]]] = {}
+    for number, recorded_end in record.ends.items():
+        proof.skipped += record.skipped(number)
+        first = bounds[number].first if number in bounds else recorded_end
+        recorded = record.ranges(number)
+        kept = [(max(start, first), end) for start, end in recorded if first < end]
+        retained[number] = kept
+        proof.not_compared += length(recorded) - length(kept)
+    proof.behind = sum(
         max(0, each.end - max(each.first, record.ends.get(number, 0)))
         for number, each in bounds.items()
     )
+    return retained
+
+
+def length(ranges: Sequence[tuple[int, int]]) -> int:
+    """Count the rows of ranges."""
+    return sum(end - start for start, end in ranges)
 
 
 def _begun(ours: pa.Schema, theirs: pa.Schema, version: int) -> Proof:

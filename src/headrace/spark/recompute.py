@@ -14,7 +14,7 @@ from pyspark.sql.types import MapType
 
 from headrace.spark.delta import columns_of
 from headrace.spark.pipeline import Pipeline
-from headrace.spark.prove import Grade, Kind, Proof, behind, files_of
+from headrace.spark.prove import Grade, Kind, Proof, files_of, length, measure
 from headrace.spark.record import Record
 
 if TYPE_CHECKING:
@@ -24,15 +24,8 @@ if TYPE_CHECKING:
 def recompute(pipeline: Pipeline, record: Record) -> Proof:
     """Run the transform over the recorded ranges, and compare."""
     proof = Proof(Grade.RECOMPUTE, record.table.version())
-    bounds = pipeline.desk.bounds()
-    for number, end in record.ends.items():
-        retained = bounds[number].first if number in bounds else end
-        proof.skipped += record.skipped(number)
-        for start, stop in record.ranges(number):
-            proof.in_log += stop - start
-            proof.not_compared += max(0, min(retained, stop) - start)
-    proof.in_log -= proof.not_compared
-    proof.behind = behind(record, bounds)
+    retained = measure(proof, record, pipeline.desk.bounds())
+    proof.in_log = sum(map(length, retained.values()))
     found = _table(pipeline, record)
     proof.in_table = found.count()
     if proof.not_compared:  # which rows of the table they made, nobody can tell
