@@ -12,7 +12,7 @@ from tests.spark.conftest import rows
 from tests.spark.test_prove import prove
 
 from headrace.spark.prove import OFFSET, PARTITION, files_of
-from headrace.spark.record import DataFile, Source, create
+from headrace.spark.record import DataFile, Source, create, look
 from headrace.spark.worker.files import writer
 
 NAN = float("nan")
@@ -33,13 +33,29 @@ def bring(tmp_path, topic, fields=None, lineage=LINEAGE):
     names = {"_partition": PARTITION, "_offset": OFFSET}
     found = found.rename_columns([names.get(name, name) for name in found.column_names])
     made = pa.Table.from_pylist(found.to_pylist(), schema)
-    write = writer(str(tmp_path / "table"), schema.serialize().to_pybytes())
-    files = [
+    assert record.commit(files_with(tmp_path, made), starts, ends)
+
+
+def files_with(tmp_path, made):
+    """Write rows as a task of a pipeline does."""
+    write = writer(str(tmp_path / "table"), made.schema.serialize().to_pybytes())
+    return [
         DataFile(row["path"], row["size"], row["row_count"], row["stats"])
         for answer in write(iter(made.to_batches()))
         for row in answer.to_pylist()
     ]
-    assert record.commit(files, starts, ends)
+
+
+def bring_what_the_log_lacks(tmp_path, topic, count):
+    """Have the table go on behind the log's end, as if the log was put back from a copy."""
+    record = look(str(tmp_path / "table"), Source.reading("orders", topic))
+    schema, start = pa.schema(record.table.schema().to_arrow()), record.ends[0]
+    given = {name: [None] * count for name in schema.names}
+    if PARTITION in given:
+        given |= {PARTITION: [0] * count, OFFSET: range(start, start + count)}
+    made = pa.table({name: pa.array(given[name], schema.field(name).type) for name in given})
+    ends = {**record.ends, 0: start + count}
+    assert record.commit(files_with(tmp_path, made), record.ends, ends)
 
 
 def said(tmp_path, *more):
@@ -216,3 +232,69 @@ def test_trimmed_rows_are_left_unseen_so_nothing_holds(tmp_path, topic):
     assert (code, found["holds"], found["not_compared"]) == (7, False, 10)
     assert (found["compared"], found["in_log"], found["in_table"]) == (20, 20, 30)
     assert "10 rows were trimmed from the log: not compared" in said(tmp_path).stderr
+
+
+AHEAD = "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20"
+
+
+@pytest.mark.parametrize("more", [(), ("--own-only",)])
+def test_a_table_ahead_of_the_log_is_wrong_and_the_rows_are_named(tmp_path, topic, more):
+    topic.append(rows(0, 20), partition=0)
+    bring(tmp_path, topic)
+    bring_what_the_log_lacks(tmp_path, topic, 5)
+    code, found = prove(tmp_path, *more)
+    assert (code, found["holds"], found["ahead"], found["foreign"]) == (6, False, 5, 5)
+    assert (found["compared"], found["in_log"], found["in_table"]) == (20, 20, 25)
+    place = {"partition": 0, "start": 20, "end": 25}
+    expected = {"kind": "foreign", **place, "note": "recorded, and the log ends at 20"}
+    assert found["findings"] == [expected]
+
+
+def test_a_table_ahead_of_the_log_is_told_in_words(tmp_path, topic):
+    topic.append(rows(0, 20), partition=0)
+    bring(tmp_path, topic)
+    bring_what_the_log_lacks(tmp_path, topic, 5)
+    done = said(tmp_path)
+    assert done.returncode == 6
+    assert "0 missing, 0 duplicated, 0 changed, 5 foreign" in done.stdout
+    assert (
+        "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20" in done.stdout
+    )
+    assert "ahead of the log: 5 rows that the table records" in done.stdout
+
+
+def test_a_table_without_places_is_wrong_too_if_it_is_ahead(tmp_path, topic):
+    topic.append(rows(0, 20), partition=0)
+    bring(tmp_path, topic, lineage=())
+    bring_what_the_log_lacks(tmp_path, topic, 5)
+    done = said(tmp_path)
+    assert done.returncode == 6
+    assert (
+        "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20" in done.stdout
+    )
+    assert "not provable" in done.stderr
+
+
+def test_a_partition_that_the_log_does_not_have_is_ahead_of_it(tmp_path, topic):
+    topic.append(rows(0, 20), partition=0)
+    bring(tmp_path, topic)
+    record = look(str(tmp_path / "table"), Source.reading("orders", topic))
+    assert record.commit([], {**record.ends, 2: 0}, {**record.ends, 2: 7})
+    code, found = prove(tmp_path)
+    assert (code, found["ahead"], found["foreign"], found["not_compared"]) == (6, 7, 0, 0)
+    (finding,) = found["findings"]
+    assert (finding["partition"], finding["start"], finding["end"]) == (2, 0, 7)
+    assert finding["note"] == "recorded, and the log has no such partition"
+
+
+def test_a_table_whose_record_is_lost_is_not_said_to_be_provable(tmp_path, topic):
+    settings = {"headrace.orders": "copied"}
+    schema = pa.schema([*LINEAGE, *topic.schema])
+    DeltaTable.create(
+        str(tmp_path / "table"), schema, configuration=settings, raise_if_key_not_exists=False
+    )
+    done = said(tmp_path)
+    assert done.returncode == 2
+    assert "does not say how far pipeline 'orders' is" in done.stderr
+    assert "headrace prove" not in done.stderr
+    assert "bring the rows into a new table" in " ".join(done.stderr.split())

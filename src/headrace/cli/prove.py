@@ -44,6 +44,7 @@ class ProofAnswer(Shape, frozen=True, kw_only=True):
     not_compared: int
     skipped: int  # rows that `pipeline reset` has left out
     behind: int  # rows that the log has behind what the table records: not brought yet
+    ahead: int  # rows that the table records behind the log's end
     columns: list[str]
     columns_not_compared: list[str]  # of other types in the table: nothing is claimed
     columns_absent: list[str]  # of the topic, and not in the table
@@ -170,7 +171,7 @@ def _recomputed(record: "Record", file: Path) -> "Proof":
 
 
 def _exit(proof: "Proof", missed: _Missed) -> Exit:
-    if missed.lost:  # which ledger and log show, whatever can be said of the table
+    if missed.lost or proof.ahead:  # which the log shows, whatever can be said of the table
         return Exit.INTEGRITY
     if proof.grade == "not provable":
         return Exit.NOT_SHOWN
@@ -215,6 +216,7 @@ def _answer(
         not_compared=proof.not_compared,
         skipped=proof.skipped,
         behind=proof.behind,
+        ahead=proof.ahead,
         columns=list(proof.columns),
         columns_not_compared=list(proof.unlike),
         columns_absent=list(proof.absent),
@@ -244,6 +246,7 @@ def _why(answer: ProofAnswer) -> str:
 
 def _tell(answer: ProofAnswer) -> None:
     if answer.grade == "not provable":
+        _tell_findings(answer)
         _tell_left_out(answer)
         say(f"not provable: {_why(answer)}")
         return
@@ -264,6 +267,10 @@ def _tell_rows(answer: ProofAnswer) -> None:
     counts = f"{answer.missing:,} missing, {answer.duplicated:,} duplicated, "
     counts += f"{answer.changed:,} changed, {answer.foreign:,} foreign"
     typer.echo(f"{print_line}; {counts}")
+    _tell_findings(answer)
+
+
+def _tell_findings(answer: ProofAnswer) -> None:
     for one in answer.findings:
         where = f"partition {one.partition}, rows {one.start} to {one.end - 1}"
         place = where if one.partition >= 0 else "no place in the log"
@@ -277,6 +284,9 @@ def _tell_left_out(answer: ProofAnswer) -> None:
     if answer.waiting:
         yet = "" if answer.skipped else " yet"  # what was skipped does not come
         typer.echo(f"  acknowledged, not in the table{yet}: {answer.waiting:,} rows")
+    if answer.ahead:
+        typer.echo(f"  ahead of the log: {answer.ahead:,} rows that the table records")
+        say("the log was put back from an old copy, or it is another one")
     if answer.skipped:
         typer.echo(f"  skipped by reset: {answer.skipped:,} rows of the log")
     if answer.behind:

@@ -4,8 +4,9 @@ The table is read by its file list and plain Parquet, not by the code that wrote
 has its place in the log beside it (`_hr_partition`, `_hr_offset`), so every offset of the
 recorded ranges must be there once, and every column that both have must be equal. Rows that the
 log has trimmed are counted as not compared. Rows that a reset has skipped are counted, too: log
-and table are not equal then, and that is nobody's error. A column that both have with different
-types is not compared: it is named, and nothing is claimed.
+and table are not equal then, and that is nobody's error. Rows that the table records behind the
+log's end are foreign: the log was put back from an old copy, or it is another one. A column
+that both have with different types is not compared: it is named, and nothing is claimed.
 
     identity       log and table have the same columns: rows are compared whole
     lineage        some are computed, or left out: places and those that both have are compared
@@ -36,6 +37,8 @@ WINDOW: Final = 200_000  # rows that are compared at a time
 NOWHERE: Final = -1  # the partition and offset of a row that has none
 _FILE: Final = "__filename"  # what pyarrow calls the file of a row
 SHOWN_MAX: Final = 20  # findings of a kind that are told one by one
+
+Ranges = Sequence[tuple[int, int]]  # start and end of each, in order
 
 
 class Grade(StrEnum):
@@ -79,6 +82,7 @@ class Proof:
     not_compared: int = 0  # rows that the log has trimmed
     skipped: int = 0  # rows that a reset has left out
     behind: int = 0  # rows that the log has behind the recorded ends
+    ahead: int = 0  # rows that are recorded behind the log's end
     columns: tuple[str, ...] = ()  # whose values were compared
     unlike: tuple[str, ...] = ()  # columns that both have, of different types: not compared
     absent: tuple[str, ...] = ()  # columns of the topic that the table does not have
@@ -89,7 +93,7 @@ class Proof:
     @property
     def is_wrong(self) -> bool:
         """Rows are not as they should be, and nobody asked for it."""
-        return any(
+        return bool(self.ahead) or any(
             count
             for kind, count in self.counts.items()
             if not (self.own_only and kind == Kind.FOREIGN)
@@ -105,8 +109,25 @@ class Proof:
         """Note what is wrong with rows, those side by side as one."""
         self.counts[kind] += len(offsets)
         for start, end in _stretches(sorted(set(offsets))):
-            if sum(each.kind == kind for each in self.findings) < SHOWN_MAX:
-                self.findings.append(Finding(kind, partition, start, end, note))
+            self.name(Finding(kind, partition, start, end, note))
+
+    def name(self, finding: Finding) -> None:
+        """Have a finding told, if there are not many of its kind."""
+        if sum(each.kind == finding.kind for each in self.findings) < SHOWN_MAX:
+            self.findings.append(finding)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which of the recorded ranges of each partition the log has, and which it ends before."""
+
+    retained: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    ahead: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+
+    @property
+    def row_count(self) -> int:
+        """Rows of the recorded ranges that the log has."""
+        return sum(map(_length, self.retained.values()))
 
 
 def prove(
@@ -124,46 +145,61 @@ def prove(
     if has_places:
         proof = _begun(topic.schema, rows.schema, version)
     proof.own_only = own_only
-    retained = measure(proof, record, {each.partition: each for each in topic.bounds()})
+    bounds = {each.partition: each for each in topic.bounds()}
+    reach = measure(proof, record, bounds)
     if not has_places:
-        proof.in_log = sum(map(length, retained.values()))
+        proof.in_log = reach.row_count
         proof.in_table = rows.count()
         yield proof
         return
-    for number, recorded in retained.items():
-        for first, end in recorded:
+    for number, ranges in reach.retained.items():
+        for first, end in ranges:
             for start in range(first, end, WINDOW):
                 _compare(proof, topic, rows, number, start, min(start + WINDOW, end))
                 yield proof
-    _look_for_foreign(proof, rows, {each: record.ranges(each) for each in record.ends})
-    proof.in_table = rows.count() - proof.counts[Kind.FOREIGN] * own_only
+    recorded = {number: record.ranges(number) for number in record.ends}
+    of_others = _look_for_foreign(proof, rows, recorded)
+    for number, ranges in reach.ahead.items():
+        proof.counts[Kind.FOREIGN] += rows.count(_inside(number, ranges))
+    proof.in_table = rows.count() - of_others * own_only
     yield proof
 
 
-def measure(
-    proof: Proof, record: Record, bounds: "Mapping[int, headrace.Bounds]"
-) -> dict[int, list[tuple[int, int]]]:
-    """Count what cannot be compared of the recorded ranges; return what the log has of them.
+def measure(proof: Proof, record: Record, bounds: "Mapping[int, headrace.Bounds]") -> Reach:
+    """Count what the log and the record alone tell, and return how far the log reaches.
 
     No row of the table is looked at, so this is known of one without places, too.
     """
-    retained: dict[int, list[tuple[int, int]]] = {}
-    for number, recorded_end in record.ends.items():
+    reach = Reach()
+    for number in record.ends:
         proof.skipped += record.skipped(number)
-        first = bounds[number].first if number in bounds else recorded_end
-        recorded = record.ranges(number)
-        kept = [(max(start, first), end) for start, end in recorded if first < end]
-        retained[number] = kept
-        proof.not_compared += length(recorded) - length(kept)
+        known, recorded = bounds.get(number), record.ranges(number)
+        first, log_end = (known.first, known.end) if known is not None else (0, 0)
+        proof.not_compared += _length(_before(first, recorded))
+        reach.retained[number] = _before(log_end, _from(first, recorded))
+        if ahead := _from(log_end, recorded):
+            reach.ahead[number] = ahead
+            proof.ahead += _length(ahead)
+            ends = "has no such partition" if known is None else f"ends at {log_end}"
+            for start, end in ahead:
+                note = f"recorded, and the log {ends}"
+                proof.name(Finding(Kind.FOREIGN, number, start, end, note))
     proof.behind = sum(
         max(0, each.end - max(each.first, record.ends.get(number, 0)))
         for number, each in bounds.items()
     )
-    return retained
+    return reach
 
 
-def length(ranges: Sequence[tuple[int, int]]) -> int:
-    """Count the rows of ranges."""
+def _before(offset: int, ranges: Ranges) -> list[tuple[int, int]]:
+    return [(start, min(end, offset)) for start, end in ranges if start < offset]
+
+
+def _from(offset: int, ranges: Ranges) -> list[tuple[int, int]]:
+    return [(max(start, offset), end) for start, end in ranges if end > offset]
+
+
+def _length(ranges: Ranges) -> int:
     return sum(end - start for start, end in ranges)
 
 
@@ -231,10 +267,10 @@ class _Table:
         except (OSError, pa.ArrowException) as error:
             raise self._damage(error) from error
 
-    def count(self) -> int:
-        """Count all rows. CorruptFile names a data file that cannot be read as it was."""
+    def count(self, condition: pc.Expression | None = None) -> int:
+        """Count rows. CorruptFile names a data file that cannot be read as it was."""
         try:
-            return int(self.data.count_rows())
+            return int(self.data.count_rows(filter=condition))
         except (OSError, pa.ArrowException) as error:
             raise self._damage(error) from error
 
@@ -301,15 +337,19 @@ def _is_same(one: object, other: object) -> bool:
     return one == other or (one != one and other != other)  # only NaN is not itself
 
 
-def _look_for_foreign(
-    proof: Proof, rows: _Table, ranges: Mapping[int, Sequence[tuple[int, int]]]
-) -> None:
-    """Find rows whose place is in no recorded range, or that have none."""
+def _inside(partition: int, ranges: Ranges) -> pc.Expression:
+    """Return the condition that a row's place is in one of the ranges."""
+    found = pc.scalar(False)
+    for start, end in ranges:
+        found |= (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
+    return (pc.field(PARTITION) == partition) & found
+
+
+def _look_for_foreign(proof: Proof, rows: _Table, recorded: Mapping[int, Ranges]) -> int:
+    """Find rows whose place is in no recorded range, or that have none; return how many."""
     ours = pc.scalar(False)
-    for number, recorded in ranges.items():
-        for start, end in recorded:
-            inside = (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
-            ours |= (pc.field(PARTITION) == number) & inside
+    for number, ranges in recorded.items():
+        ours |= _inside(number, ranges)
     nowhere = pc.field(PARTITION).is_null() | pc.field(OFFSET).is_null()
     found = rows.where(~ours | nowhere, [PARTITION, OFFSET, _FILE]).to_pylist()
     lost = [row[_FILE] for row in found if None in (row[PARTITION], row[OFFSET])]
@@ -322,6 +362,7 @@ def _look_for_foreign(
             elsewhere.setdefault(row[PARTITION], []).append(row[OFFSET])
     for partition, offsets in sorted(elsewhere.items()):
         proof.add(Kind.FOREIGN, partition, offsets, "places that were never recorded")
+    return len(found)
 
 
 def _stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,7 @@ nothing is claimed then. A transform that makes other rows each time proves noth
 from a table that is wrong: it is run again, and compared with itself.
 """
 
+from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from pyspark.sql.types import MapType
 
 from headrace.spark.delta import columns_of
 from headrace.spark.pipeline import Pipeline
-from headrace.spark.prove import Grade, Kind, Proof, files_of, length, measure
+from headrace.spark.prove import Grade, Kind, Proof, Ranges, files_of, measure
 from headrace.spark.record import Record
 
 if TYPE_CHECKING:
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
 def recompute(pipeline: Pipeline, record: Record) -> Proof:
     """Run the transform over the recorded ranges, and compare."""
     proof = Proof(Grade.RECOMPUTE, record.table.version())
-    retained = measure(proof, record, pipeline.desk.bounds())
-    proof.in_log = sum(map(length, retained.values()))
+    reach = measure(proof, record, pipeline.desk.bounds())
+    proof.in_log = reach.row_count
     found = _table(pipeline, record)
     proof.in_table = found.count()
     if proof.not_compared:  # which rows of the table they made, nobody can tell
         proof.grade = Grade.NOT_PROVABLE
         return proof
-    wanted = _made(pipeline, record)
+    wanted = _made(pipeline, reach.retained)
     proof.columns, proof.unlike = _compared(wanted, found)
     if not proof.columns:
         return proof
@@ -40,23 +41,22 @@ def recompute(pipeline: Pipeline, record: Record) -> Proof:
     proof.counts[Kind.MISSING] = _left(wanted, found)
     proof.counts[Kind.FOREIGN] = _left(found, wanted)
     proof.compared = proof.in_log
-    if proof.is_wrong and _left(wanted, _made(pipeline, record).select(*chosen)):
+    if proof.is_wrong and _left(wanted, _made(pipeline, reach.retained).select(*chosen)):
         proof.grade = Grade.NOT_PROVABLE  # it makes other rows each time
     return proof
 
 
-def _made(pipeline: Pipeline, record: Record) -> "DataFrame":
+def _made(pipeline: Pipeline, ranges: Mapping[int, Ranges]) -> "DataFrame":
     """Run the transform over what the table has: all at once, or around what was skipped."""
-    ranges = [(n, *each) for n in record.ends for each in record.ranges(n)]
-    if not ranges:
-        schema = pipeline.rows(record.ends, record.ends).schema
-        return pipeline.spark.createDataFrame([], schema)
-    if not any(record.skips.values()):
-        return pipeline.rows(record.firsts, record.ends)
-    pieces = [
-        pipeline.rows(record.ends | {number: start}, record.ends | {number: end})
-        for number, start, end in ranges
-    ]
+    none = {number: each.first for number, each in pipeline.desk.bounds().items()}
+    pieces = []
+    for place in range(max(map(len, ranges.values()), default=0)):
+        here = {number: each[place] for number, each in ranges.items() if place < len(each)}
+        starts = {number: start for number, (start, _) in here.items()}
+        ends = {number: end for number, (_, end) in here.items()}
+        pieces.append(pipeline.rows(none | starts, none | ends))
+    if not pieces:
+        return pipeline.spark.createDataFrame([], pipeline.rows(none, none).schema)
     return reduce(lambda one, other: one.unionByName(other), pieces)
 
 

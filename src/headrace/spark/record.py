@@ -344,7 +344,8 @@ def look(path: str, source: Source) -> Record:
     if number is None or count is None or (number == 0) != (count == 0):
         raise RecordLost(
             f"the table at {path} does not say how far pipeline {source.pipeline!r} is",
-            hint="It was rewritten by something else. `headrace prove` tells what is in it",
+            hint="It was rewritten by something else, and cannot be proven. Put back a version "
+            "of it that says so, or bring the rows into a new table",
         )
     found = {each: table.transaction_version(source.of(each)) for each in range(count)}
     ends = {each: end for each, end in found.items() if end is not None}
