@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 from tests.spark.conftest import rows
 
+from headrace.errors import BadConfig
 from headrace.spark.desk import CheckpointAhead, Desk, LogReplaced
 from headrace.spark.options import parse
+from headrace.spark.source import BatchReader, StreamReader, spark_schema
 
 
 @pytest.fixture
@@ -45,3 +47,113 @@ def test_a_partition_that_the_log_does_not_have_is_named(desk):
     with pytest.raises(CheckpointAhead, match=text) as caught:
         desk.spans({0: (0, 4), 3: (2, 7)}, desk.schema(), desk.version)
     assert "begin with a new checkpointLocation" in caught.value.hint
+
+
+def batch(tmp_path, desk, **options):
+    """Return the ranges that a batch with such options reads: partition, start, end."""
+    given = {"topic": "shop/orders", "path": str(tmp_path / "data"), **options}
+    reader = BatchReader(given, spark_schema(desk.schema()))
+    with closing(reader._desk):
+        found = [task.span for task in reader.partitions()]
+        return [(span.partition, span.start, span.end) for span in found]
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "next_step"),
+    [
+        (
+            {"endingOffsets": '{"0": 4}'},
+            "endingOffsets: has no offset for partition 1: shop/orders has partitions 0 to 1",
+            'Name each of them, such as {"0": 4, "1": 3}',
+        ),
+        (
+            {"endingOffsets": "{}"},
+            "endingOffsets: has no offset for partition 0: shop/orders has partitions 0 to 1",
+            'Name each of them, such as {"0": 10, "1": 3}',
+        ),
+        (
+            {"startingOffsets": '{"1": 2}'},
+            "startingOffsets: has no offset for partition 0: shop/orders has partitions 0 to 1",
+            'Name each of them, such as {"0": 0, "1": 2}',
+        ),
+        (
+            {"endingOffsets": '{"0": 4, "1": 0, "9": 1}'},
+            "endingOffsets: shop/orders has no partition 9",
+            "It has 2, from 0 on",
+        ),
+        (
+            {"endingOffsets": '{"0": 11, "1": 0}'},
+            "endingOffsets: row 11 of partition 0 is beyond the log's end, which is 10",
+            "Give 10 at most",
+        ),
+        (
+            {"startingOffsets": '{"0": 0, "1": 4}'},
+            "startingOffsets: row 4 of partition 1 is beyond the log's end, which is 3",
+            "Give 3 at most",
+        ),
+        (
+            {"startingOffsets": '{"0": 7, "1": 0}', "endingOffsets": '{"0": 4, "1": 3}'},
+            "endingOffsets: partition 0 ends before row 4, and begins with row 7",
+            "Give 7 or more, or an earlier startingOffsets",
+        ),
+        (
+            {"startingOffsets": "latest", "endingOffsets": '{"0": 10, "1": 1}'},
+            "endingOffsets: partition 1 ends before row 1, and begins with row 3",
+            "Give 3 or more, or an earlier startingOffsets",
+        ),
+        (
+            {"startingTimestamp": "2200-01-01T00:00Z", "endingOffsets": '{"0": 4, "1": 3}'},
+            "endingOffsets: partition 0 ends before row 4, and begins with row 10",
+            "Give 10 or more, or an earlier startingTimestamp",
+        ),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused_before_anything_is_read(
+    tmp_path, desk, topic, options, said, next_step
+):
+    topic.append(rows(0, 3), partition=1)
+    with pytest.raises(BadConfig) as caught:
+        batch(tmp_path, desk, **options)
+    assert str(caught.value).startswith(said)
+    assert str(caught.value).endswith(next_step)
+
+
+def test_a_range_that_is_said_is_read(tmp_path, desk, topic):
+    topic.append(rows(0, 3), partition=1)
+    assert batch(tmp_path, desk) == [(0, 0, 10), (1, 0, 3)]
+    some = {"startingOffsets": '{"0": 4, "1": 3}', "endingOffsets": '{"0": 10, "1": 3}'}
+    assert batch(tmp_path, desk, **some) == [(0, 4, 10)]
+
+
+def test_a_plan_that_knows_the_topic_leaves_out_a_partition_that_came_later(
+    tmp_path, desk, topic
+):
+    topic.append(rows(0, 3), partition=1)  # as if it was made after the plan
+    some = {"startingOffsets": '{"0": 4}', "endingOffsets": '{"0": 10}'}
+    assert batch(tmp_path, desk, **some, topicCreated=str(topic.created)) == [(0, 4, 10)]
+
+
+def stream(tmp_path, desk, **options):
+    given = {"topic": "shop/orders", "path": str(tmp_path / "data"), **options}
+    return StreamReader(given, spark_schema(desk.schema()))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"startingOffsets": '{"0": 4}'}, "startingOffsets: has no offset for partition 1"),
+        ({"startingOffsets": '{"0": 11, "1": 0}'}, "startingOffsets: row 11 of partition 0"),
+        ({"endingOffsets": "latest"}, "endingOffsets: a stream has no end"),
+    ],
+)
+def test_a_stream_begins_with_rows_that_are_there_and_has_no_end(tmp_path, desk, options, said):
+    with pytest.raises(BadConfig) as caught:
+        stream(tmp_path, desk, **options).initialOffset()
+    assert str(caught.value).startswith(said)
+
+
+def test_an_end_is_refused_by_a_stream_that_goes_on_from_its_checkpoint(tmp_path, desk):
+    place = desk.offsets({0: 4, 1: 0}).to_json()
+    reader = stream(tmp_path, desk, endingOffsets='{"0": 5, "1": 0}')
+    with pytest.raises(BadConfig, match="endingOffsets: a stream has no end"):
+        reader.latestOffset(place, reader.getDefaultReadLimit())

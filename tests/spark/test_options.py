@@ -30,6 +30,11 @@ def test_names_are_taken_in_any_case_and_spark_may_have_its_own():
         ({**HERE, "schemaChange": "ignore"}, "Give stop or pin"),
         ({**HERE, "startingOffsets": "{0: 1}"}, "an offset for each partition"),
         ({**HERE, "startingOffsets": '{"0": -1}'}, "below 0"),
+        ({**HERE, "startingOffsets": '{"0": 1.9}'}, "has 1.9 for partition 0"),
+        ({**HERE, "endingOffsets": '{"0": true}'}, "has True for partition 0"),
+        ({**HERE, "endingOffsets": '{"0": 1, "0": 2}'}, "has partition 0 twice"),
+        ({**HERE, "endingOffsets": '{"0": 1, "00": 2}'}, 'is \'{"0": 1, "00": 2}\''),
+        ({**HERE, "endingOffsets": "earliest"}, "endingOffsets: is 'earliest'"),
         ({**HERE, "columns": "a,,b"}, "an empty name"),
         (
             {**HERE, "startingOffsets": "latest", "startingTimestamp": "-1h"},

@@ -74,8 +74,8 @@ def test_columns_offsets_and_tasks_are_chosen(spark, tmp_path, topic):
         spark,
         tmp_path,
         columns="name,_offset",
-        startingOffsets='{"0": 10}',
-        endingOffsets='{"0": 20}',
+        startingOffsets='{"0": 10, "1": 0}',
+        endingOffsets='{"0": 20, "1": 0}',
         minPartitions="4",
     )
     assert frame.columns == ["name", "_offset"]
@@ -203,6 +203,7 @@ def test_a_finished_query_is_a_consumer_without_lag(spark, tmp_path, topic):
         ({"address": "127.0.0.1:1"}, "no node answers at 127.0.0.1:1", "refused"),
         ({"path": "/nowhere"}, "no process holds /nowhere", "Start one: headrace serve"),
         ({"startingOffsets": '{"9": 1}'}, "has no partition 9", "It has 2, from 0 on"),
+        ({"endingOffsets": '{"0": 0}'}, "endingOffsets: has no offset for", "Name each of"),
     ],
 )
 def test_bad_input_is_told_before_any_trace(spark, tmp_path, topic, options, said, next_step):

@@ -1,5 +1,6 @@
 """A topic as the driver sees it: its schema, its bounds, and the spans that tasks read."""
 
+import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -8,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import headrace
-from headrace.errors import BadRequest, Unavailable
+from headrace.errors import BadConfig, BadRequest, Unavailable
 from headrace.model.place import Shape
 from headrace.spark.offsets import Offsets
 from headrace.spark.options import EARLIEST, LATEST, PIN, Options, Start
@@ -96,11 +97,80 @@ class Desk:
         """Return what is retained of each partition now."""
         return {each.partition: each for each in self.topic.bounds()}
 
-    def places(self, where: Start | None, timestamp: str | None = None) -> dict[int, int]:
-        """Return the offset of each partition that an option means."""
-        bounds = self.bounds()
-        if timestamp is not None:
-            return self.topic.offsets_at(timestamp)
+    def places(self, where: Start | None) -> dict[int, int]:
+        """Return the offset of each partition that is meant; the first of one left out."""
+        return self._places(where, self.bounds())
+
+    def starts(self) -> dict[int, int]:
+        """Return where the options have a query begin."""
+        if self.options.starting_timestamp is not None:
+            return self.topic.offsets_at(self.options.starting_timestamp)
+        return self._asked("startingOffsets", self.options.starting_offsets, EARLIEST)
+
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """Return what the options have a batch read: start and end in each partition."""
+        starts = self.starts()
+        ends = self._asked("endingOffsets", self.options.ending_offsets, LATEST)
+        if self._is_planned:
+            return {n: (start, max(start, ends[n])) for n, start in starts.items()}
+        for number, start in starts.items():
+            if ends[number] < start:
+                timed = self.options.starting_timestamp is not None
+                begun = "startingTimestamp" if timed else "startingOffsets"
+                raise BadConfig(
+                    "endingOffsets",
+                    f"partition {number} ends before row {ends[number]}, and begins with row "
+                    f"{start}",
+                    hint=f"Give {start} or more, or an earlier {begun}",
+                )
+        return {number: (start, ends[number]) for number, start in starts.items()}
+
+    @property
+    def _is_planned(self) -> bool:
+        """Whether offsets are those of a plan, which was made for this life of the topic.
+
+        Then a partition that they leave out was made later, and is not read; and an end beyond
+        the log's is one that a node which has just restarted does not know again yet.
+        """
+        return self.options.created is not None
+
+    def _asked(self, option: str, said: Start | None, unsaid: str) -> dict[int, int]:
+        """Return the offset of each partition that an option means, all of which are there."""
+        bounds, where = self.bounds(), unsaid if said is None else said
+        if not isinstance(where, str) and not self._is_planned:
+            self._check_asked(option, where, bounds)
+        return self._places(where, bounds)
+
+    def _check_asked(
+        self, option: str, where: Mapping[int, int], bounds: "Mapping[int, headrace.Bounds]"
+    ) -> None:
+        """Refuse offsets that leave a partition out, or that the log does not have."""
+        name = self.topic.name
+        if strange := set(where) - set(bounds):
+            flaw = f"{name} has no partition {min(strange)}"
+            raise BadConfig(option, flaw, hint=f"It has {len(bounds)}, from 0 on")
+        if missing := set(bounds) - set(where):
+            is_start = option == "startingOffsets"
+            whole = {n: each.first if is_start else each.end for n, each in bounds.items()}
+            such = json.dumps({str(n): where.get(n, whole[n]) for n in sorted(whole)})
+            raise BadConfig(
+                option,
+                f"has no offset for partition {min(missing)}: {name} has partitions 0 to "
+                f"{max(bounds)}",
+                hint=f"Name each of them, such as {such}",
+            )
+        for number, each in sorted(bounds.items()):
+            if where[number] > each.end:
+                raise BadConfig(
+                    option,
+                    f"row {where[number]} of partition {number} is beyond the log's end, which "
+                    f"is {each.end}",
+                    hint=f"Give {each.end} at most",
+                )
+
+    def _places(
+        self, where: Start | None, bounds: "Mapping[int, headrace.Bounds]"
+    ) -> dict[int, int]:
         if where is None or where == EARLIEST:
             return {number: each.first for number, each in bounds.items()}
         if where == LATEST:

@@ -114,6 +114,12 @@ def _check_together(options: Options) -> None:
         flaw = "is not said" if options.address is None else "and path are both said"
         hint = 'Say where the log is: .option("address", "host:port") or .option("path", dir)'
         raise BadConfig("address", flaw, hint=hint)
+    if options.ending_offsets == EARLIEST:
+        raise BadConfig(
+            "endingOffsets",
+            f"is {EARLIEST!r}, and nothing is before that",
+            hint="Give latest, or an offset for each partition",
+        )
     if options.starting_offsets is not None and options.starting_timestamp is not None:
         raise BadConfig(
             "startingOffsets", "and startingTimestamp are both said", hint="Give one of them"
@@ -195,14 +201,31 @@ class _Taken:
         value = self.text(name)
         if value is None or value.lower() in (EARLIEST, LATEST):
             return value if value is None else value.lower()
+        hint = 'Give earliest, latest, or an offset for each partition: {"0": 10, "1": 7}'
         try:
-            found = {int(key): int(place) for key, place in json.loads(value).items()}
-        except (AttributeError, TypeError, ValueError):
-            hint = 'Give earliest, latest, or an offset for each partition: {"0": 10, "1": 7}'
-            raise BadConfig(name, f"is {value[:100]!r}", hint=hint) from None
-        if any(place < 0 for place in found.values()):
-            raise BadConfig(name, "has an offset below 0", hint="Offsets begin with 0")
+            pairs = json.loads(value, object_pairs_hook=_Pairs)
+        except ValueError:
+            pairs = None
+        if not isinstance(pairs, _Pairs) or not all(_is_number(key) for key, _ in pairs):
+            raise BadConfig(name, f"is {value[:100]!r}", hint=hint)
+        found: dict[int, int] = {}
+        for key, place in pairs:
+            if type(place) is not int:
+                raise BadConfig(name, f"has {place!r} for partition {key}", hint=hint)
+            if place < 0:
+                raise BadConfig(name, "has an offset below 0", hint="Offsets begin with 0")
+            if int(key) in found:
+                raise BadConfig(name, f"has partition {key} twice", hint=hint)
+            found[int(key)] = place
         return found
+
+
+class _Pairs(list[tuple[str, object]]):
+    """A JSON object as it was written: a name may be there twice."""
+
+
+def _is_number(key: str) -> bool:
+    return key.isascii() and key.isdigit() and key == str(int(key))
 
 
 def _refuse_if_near(key: str) -> None:

@@ -27,9 +27,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
+from headrace.errors import BadConfig
 from headrace.spark.desk import Desk, SchemaChanged
 from headrace.spark.offsets import Offsets, from_json
-from headrace.spark.options import LATEST, PIN, parse
+from headrace.spark.options import PIN, Options, parse
 from headrace.spark.plan import next_ends, next_version
 from headrace.spark.sink import BatchWriter, StreamWriter
 from headrace.spark.teller import Teller
@@ -103,9 +104,12 @@ class _Reader:
     @property
     def _desk(self) -> Desk:
         if self._found is None:
-            options = parse(self._given)
+            options = self._options()
             self._found = Desk(options, options.timeout or self.timeout)
         return self._found
+
+    def _options(self) -> Options:
+        return parse(self._given)
 
     @property
     def _exact(self) -> pa.Schema:
@@ -128,12 +132,10 @@ class BatchReader(_Reader, DataSourceReader):
 
     @plainly
     def partitions(self) -> list[InputPartition]:
-        desk, options, exact = self._desk, self._desk.options, self._exact
+        desk, exact = self._desk, self._exact
         desk.check_life()
-        starts = desk.places(options.starting_offsets, options.starting_timestamp)
-        ends = desk.places(options.ending_offsets or LATEST)
-        ranges = {number: (start, max(start, ends[number])) for number, start in starts.items()}
-        return [Task(span) for span in desk.spans(ranges, exact, desk.version_of(exact))]
+        spans = desk.spans(desk.ranges(), exact, desk.version_of(exact))
+        return [Task(span) for span in spans]
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -148,11 +150,20 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._asked: tuple[float, str, dict[str, Any]] | None = None
         self._teller: Teller | None = None
 
+    def _options(self) -> Options:
+        found = super()._options()
+        if found.ending_offsets is not None:
+            raise BadConfig(
+                "endingOffsets",
+                "a stream has no end",
+                hint="Read the range with spark.read, or leave the option out and stop with "
+                "trigger(availableNow=True)",
+            )
+        return found
+
     @plainly
     def initialOffset(self) -> dict[str, Any]:
-        options = self._desk.options
-        places = self._desk.places(options.starting_offsets, options.starting_timestamp)
-        return self._desk.offsets(places).to_json()
+        return self._desk.offsets(self._desk.starts()).to_json()
 
     @plainly
     def getDefaultReadLimit(self) -> ReadLimit:
