@@ -28,6 +28,7 @@ def new_columns(table: DeltaTable, schema: pa.Schema) -> pa.Schema:
                 "next do not have it",
                 hint="Have the transform make it, or bring the rows into a new table",
             )
+    _refuse_other_case(have, schema)
     for field in as_delta(schema):
         place = have.get_field_index(field.name)
         if place >= 0 and not _fits(have.field(place), field):
@@ -40,6 +41,19 @@ def new_columns(table: DeltaTable, schema: pa.Schema) -> pa.Schema:
     return pa.schema(
         [field.with_nullable(True) for field in schema if field.name not in have.names]
     )
+
+
+def _refuse_other_case(have: pa.Schema, schema: pa.Schema) -> None:
+    """Raise SchemaChanged for a column that differs from one of the table in case alone."""
+    known = {name.lower(): name for name in have.names}
+    for name in schema.names:
+        theirs = known.get(name.lower(), name)
+        if theirs != name:
+            raise SchemaChanged(
+                f"column {name} is called {theirs} in the table, which tells columns apart by "
+                "letters alone, not by case",
+                hint=f"Have the transform call it {theirs}, or bring the rows into a new table",
+            )
 
 
 def file_columns(frame: StructType, key: str) -> pa.Schema:

@@ -1,9 +1,11 @@
 """Reading a Delta table with Spark alone, without a jar: by its file list and Spark's scan."""
 
 import json
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import BadRequest, Unavailable
+from headrace.errors import BadRequest, CorruptFile, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +13,9 @@ if TYPE_CHECKING:
 
 # Of a table's protocol: what changes how files are read. Tables of pipelines have none of it.
 _STRANGE: Final = frozenset({"deletionVectors", "columnMapping"})
+
+_LOG: Final = "_delta_log"
+_DIGITS: Final = 20  # of an entry's version, in its name
 
 # Everything in a Parquet file by which a scan may pass over rows that a filter excludes.
 _SKIPPING: Final = ("stats", "dictionary", "columnindex", "bloom")
@@ -33,14 +38,53 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
     try:
         table = DeltaTable(path, version=version)
     except (DeltaError, OSError) as error:
+        if flawed := _flawed_entry(Path(path)):
+            raise flawed from error
         what = "" if version is None else f" with a version {version}"
         text = f"there is no Delta table{what} at {path}"
-        raise BadRequest(f"{text}: {error}") from None
+        raise BadRequest(f"{text}: {_first_line(error)}") from error
     _refuse_strange(table, path)
     schema = columns_of(table)
     files = data_paths(table)
     reader = spark.read.schema(schema).option("basePath", path).options(**filtering(schema))
     return reader.parquet(*files) if files else spark.createDataFrame([], schema)
+
+
+def log_damage(path: str, error: Exception) -> CorruptFile:
+    """Say which entry of a table's log cannot be read, as deltalake does not."""
+    text = f"the table's log cannot be read: {_first_line(error)}"
+    whole = CorruptFile(text, path=str(Path(path, _LOG)), hint="Put it back from a copy")
+    return _flawed_entry(Path(path)) or whole
+
+
+def _flawed_entry(table: Path) -> CorruptFile | None:
+    """Return the first entry that is no JSON, or that is gone from among the others."""
+    entries = sorted(table.glob(f"{_LOG}/{'[0-9]' * _DIGITS}.json"))
+    for one, other in pairwise(entries):
+        if int(other.stem) != int(one.stem) + 1:
+            gone = one.with_stem(f"{int(one.stem) + 1:0{_DIGITS}}")
+            text = "an entry of the table's log is gone, and later ones are there"
+            return CorruptFile(text, path=str(gone), hint="Put it back from a copy")
+    for entry in entries:
+        try:
+            for line in entry.read_bytes().splitlines():
+                json.loads(line)
+        except (OSError, ValueError) as error:
+            newest = (
+                ". It is the newest one: if its commit was cut short, move it away, and the "
+                "pipeline brings its rows again"
+            )
+            return CorruptFile(
+                f"an entry of the table's log is torn: {error}",
+                path=str(entry),
+                hint=f"Put it back from a copy{newest if entry == entries[-1] else ''}",
+            )
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    """Return what deltalake says without the trace that it adds."""
+    return (str(error).splitlines() or [repr(error)])[0]
 
 
 def filtering(schema: "DataType") -> dict[str, str]:

@@ -26,9 +26,9 @@ def orphans_of(table: str, age_seconds: float) -> list[Path]:
 
 def _named(root: Path) -> set[str]:
     """Return every file that the log names: in entries, and in the state of the table."""
-    from deltalake import DeltaTable
+    from headrace.spark.record import table_at
 
-    found = {Path(uri).name for uri in DeltaTable(str(root)).file_uris()}
+    found = {Path(uri).name for uri in table_at(str(root)).file_uris()}
     for entry in sorted((root / "_delta_log").glob("*.json")):
         for line in entry.read_text(encoding="utf-8").splitlines():
             action = json.loads(line)

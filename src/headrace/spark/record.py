@@ -30,7 +30,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.errors import BadRequest
-from headrace.spark.delta import strange_features
+from headrace.spark.delta import log_damage, strange_features
 from headrace.spark.delta_words import reason_of, storage_failed
 from headrace.spark.ground import first_file
 from headrace.spark.table_errors import (
@@ -318,12 +318,19 @@ def data_paths(table: DeltaTable) -> list[str]:
     return [root + uri.removeprefix(quoted) if uri.startswith(quoted) else uri for uri in found]
 
 
-def look(path: str, source: Source) -> Record:
-    """Read how far the pipeline is. BadRequest for a table that is not its own."""
+def table_at(path: str) -> DeltaTable:
+    """Open a table. BadRequest: none is there. CorruptFile: its log is not what was written."""
     try:
-        table = DeltaTable(path)
+        return DeltaTable(path)
     except TableNotFoundError:
         raise BadRequest(f"there is no Delta table at {path}") from None
+    except DeltaError as error:
+        raise log_damage(local_path(path), error) from error
+
+
+def look(path: str, source: Source) -> Record:
+    """Read how far the pipeline is. BadRequest for a table that is not its own."""
+    table = table_at(path)
     _refuse_strange(table, path)
     settings = table.metadata().configuration
     if source.mark not in settings:
@@ -441,10 +448,7 @@ def create(path: str, source: Source, schema: pa.Schema) -> Record:
 
 def pipelines_of(path: str) -> list[str]:
     """Return the names of the pipelines that a table says it is of."""
-    try:
-        settings = DeltaTable(path).metadata().configuration
-    except TableNotFoundError:
-        raise BadRequest(f"there is no Delta table at {path}") from None
+    settings = table_at(path).metadata().configuration
     return sorted(
         key.removeprefix("headrace.") for key in settings if key.startswith("headrace.")
     )
