@@ -265,3 +265,11 @@ def test_executors_need_nothing_but_pyarrow(tmp_path):
         "pyspark_headrace.DefaultSource\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=tmp_path)
+
+
+def test_a_worker_that_reaches_no_node_says_what_to_look_at():
+    with pytest.raises(ConnectionLost) as caught, Link("127.0.0.1:1", None, "test") as link:
+        link.ask(GetBounds(()), Bounds, seconds=0.1)
+    said = str(caught.value)
+    assert said.startswith("no node answers at 127.0.0.1:1: ")
+    assert said.endswith("one that executors reach, too")

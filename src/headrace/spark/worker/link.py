@@ -54,6 +54,8 @@ CONNECT_SECONDS: Final = 5.0  # of one try; another address may be better
 ASK_SECONDS: Final = 120.0  # of one question, tries and waits included: a node may restart
 WAIT_SECONDS: Final = (0.05, 2.0)  # between tries: the first, and the longest
 
+_UNHEARD: Final = "See whether the node runs. Its address must be one that executors reach, too"
+
 Answer = TypeVar("Answer")
 
 
@@ -164,7 +166,9 @@ class Link:
                 self._reader = _reader()
                 self._greet()
             except OSError as error:
-                failure = ConnectionLost(f"no node answers at {address}: {error}")
+                failure = ConnectionLost(
+                    f"no node answers at {address}: {error}", hint=_UNHEARD
+                )
             except Unavailable as error:
                 failure = error
             except HeadraceError:
