@@ -221,6 +221,46 @@ def test_a_worker_that_dies_is_told_in_a_sentence(spark, tmp_path, topic):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "def transform(df):\n    return df.select({}['size'])\n",
+            "transform: transform(df) raised KeyError: 'size'. Mend ",
+        ),
+        (
+            "def transform(df):\n    raise ConnectionResetError('cut')\n",
+            "transform: transform(df) raised ConnectionResetError: cut. Mend ",
+        ),
+        ("import nowhere\n", "transform: it raised ModuleNotFoundError: No module named"),
+        ("def transform(df):\n    df.select('id')\n", "transform: it returned None, and no"),
+    ],
+)
+def test_what_a_transform_raises_by_itself_is_a_flaw_of_its_setting(
+    spark, tmp_path, topic, text, said
+):
+    (tmp_path / "clean.py").write_text(text, encoding="utf-8")
+    with pytest.raises(BadConfig) as caught:
+        run(spark, a_definition(tmp_path, transform="clean.py"))
+    assert str(caught.value).startswith(said)
+    assert str(tmp_path / "clean.py") in str(caught.value)
+    assert not (tmp_path / "table").exists()
+
+
+@pytest.mark.parametrize("step", ["before files", "after files"])
+def test_a_jvm_that_is_killed_is_told_by_name(tmp_path, topic, step):
+    topic.append(rows(0, 5))
+    program = Path(__file__).with_name("jvm_killer.py")
+    command = [sys.executable, str(program), str(a_file(tmp_path)), step]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    said = ended.stdout.splitlines()
+    assert said, ended.stderr
+    assert said[0] == "SparkGone"
+    assert said[1].startswith("Spark's JVM is gone: ")
+    assert said[1].endswith("Nothing was committed: mend it, and run the pipeline again")
+    assert said[2] == "there is a cause"
+
+
 def test_what_spark_says_without_a_reason_is_still_a_sentence():
     assert sentence_of("\n \n") == "Spark gives no reason"
     assert (

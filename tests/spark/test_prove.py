@@ -15,7 +15,7 @@ from tests.spark.test_pipeline import a_definition, run
 from headrace.spark.definition import load
 from headrace.spark.pipeline import OFFSET, PARTITION, opened
 from headrace.spark.prove import Grade, Kind
-from headrace.spark.recompute import recompute
+from headrace.spark.recompute import RecomputeFailed, recompute
 from headrace.spark.record import look
 
 
@@ -65,12 +65,10 @@ def test_a_deleted_row_is_named(tmp_path, filled, topic):
     code, found = prove(tmp_path)
     assert code == 6
     assert found["missing"] == 1
-    (finding,) = found["findings"]
-    place = topic.read().to_table().to_pylist()[17]
-    assert finding["kind"] == "missing"
-    assert finding["end"] - finding["start"] == 1
-    assert finding["partition"] in (0, 1)
-    assert place["id"] is not None
+    (row,) = [row for row in topic.read().to_table().to_pylist() if row["id"] == 17]
+    number, offset = row["_partition"], row["_offset"]
+    place = {"partition": number, "start": offset, "end": offset + 1}
+    assert found["findings"] == [{"kind": "missing", **place, "note": ""}]
 
 
 def test_a_duplicated_row_is_named(tmp_path, filled):
@@ -138,13 +136,19 @@ def test_trimmed_rows_are_not_compared_and_not_claimed(tmp_path, filled, topic):
     assert (code, found["not_compared"], found["holds"]) == (7, 10, False)
 
 
-def test_a_flipped_byte_in_a_data_file_is_noticed(tmp_path, filled):
-    (path,) = filled.glob("part-*.parquet")
+def flip(table, place):
+    """Flip a bit in the middle of a column of the table's largest file; return its path."""
+    path = max(table.glob("part-*.parquet"), key=lambda each: each.stat().st_size)
     data = bytearray(path.read_bytes())
-    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(place)
     at = column.data_page_offset + column.total_compressed_size // 2
     data[at] ^= 1
     path.write_bytes(data)
+    return path
+
+
+def test_a_flipped_byte_in_a_data_file_is_noticed(tmp_path, filled):
+    path = flip(filled, 1)
     command = [sys.executable, "-m", "headrace", "prove", "shop/orders"]
     command += ["--table", str(filled), "--data", str(tmp_path / "data")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -229,3 +233,64 @@ def test_the_table_is_read_by_its_own_schema_when_the_transform_is_run_again(spa
     other = "select cast(id as int) as id, name from source where id % 3 = 0"
     found = recomputed(spark, filtered, other)
     assert (found.columns, found.unlike, found.holds) == (("name",), ("id",), False)
+
+
+def test_rows_that_the_log_does_not_reach_are_foreign_when_the_transform_is_run_again(
+    spark, tmp_path, topic, filtered
+):
+    definition = load(filtered)
+    with opened(spark, definition) as pipeline:
+        record = look(definition.table, pipeline.source)
+        assert record.commit([], record.ends, {**record.ends, 0: 304})
+    once_more = pa.table({"id": pa.array([303], pa.int64()), "name": ["n303"]})
+    write_deltalake(str(tmp_path / "table"), once_more, mode="append")
+    found = recomputed(spark, filtered)
+    assert (found.ahead, found.in_log, found.compared) == (4, 330, 330)
+    assert found.counts == {**dict.fromkeys(Kind, 0), Kind.FOREIGN: 1}
+    (finding,) = found.findings
+    assert (finding.partition, finding.start, finding.end) == (0, 300, 304)
+
+
+DEEP = """
+select id,
+       named_struct('of', map('a', id, 'b', 2), 'name', name) as owner,
+       array(map('x', array(map(id, name)))) as pieces,
+       if(id = 1, null, named_struct('sizes', map('s', id))) as rare
+from source
+"""
+
+
+@pytest.fixture
+def deep(spark, tmp_path, topic):
+    """A table with maps inside structs, arrays and maps."""
+    topic.append(rows(0, 6), partition=0)
+    file = tmp_path / "orders.toml"
+    file.write_text(
+        'name = "orders"\ntopic = "shop/orders"\npath = "data"\ntable = "table"\n'
+        f'lineage = false\nsql = """{DEEP}"""\n'
+    )
+    run(spark, load(file))
+    return file
+
+
+def test_maps_are_compared_however_deep_they_are(spark, tmp_path, deep):
+    found = recomputed(spark, deep)
+    assert found.holds
+    assert found.columns == ("id", "owner", "pieces", "rare")
+    turned = DEEP.replace("map('a', id, 'b', 2)", "map('b', 2, 'a', id)")
+    assert recomputed(spark, deep, turned).holds  # a map has no order
+    other = DEEP.replace("map(id, name)", "map(id, if(id = 3, 'x', name))")
+    found = recomputed(spark, deep, other)
+    assert (found.counts[Kind.MISSING], found.counts[Kind.FOREIGN]) == (1, 1)
+    other = DEEP.replace("if(id = 1, null", "if(id = 2, null")
+    assert recomputed(spark, deep, other).counts[Kind.MISSING] == 2
+
+
+def test_what_spark_raises_while_the_transform_is_run_again_is_told_by_name(spark, filtered):
+    sql = "select id, cast(raise_error('no ' || name) as string) as name from source"
+    with pytest.raises(RecomputeFailed) as caught:
+        recomputed(spark, filtered, sql)
+    assert "no n" in str(caught.value)
+    assert "Nothing was compared" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is not None

@@ -29,7 +29,7 @@ from headrace.spark.columns import file_columns, new_columns
 from headrace.spark.compaction import FILES_MIN, compact
 from headrace.spark.definition import SOURCE, Definition, refuse_missing
 from headrace.spark.desk import Desk, SchemaChanged
-from headrace.spark.failures import told_in_words, transform_told
+from headrace.spark.failures import checked_frame, told_in_words, transform_told
 from headrace.spark.launch import copied
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
@@ -100,6 +100,7 @@ class Pipeline:
     def source(self) -> Source:
         return Source.reading(self.definition.name, self.desk.topic)
 
+    @told_in_words()
     def round(self) -> Round | None:
         """Bring the next rows into the table. None: there are none, or another was faster."""
         began = time.monotonic()
@@ -198,7 +199,7 @@ class Pipeline:
             frame = reader.load().withColumnRenamed("_partition", PARTITION)
             frame = frame.withColumnRenamed("_offset", OFFSET).drop("_timestamp")
         with transform_told(self.definition):
-            return self.transform(frame)
+            return checked_frame(self.definition, self.transform(frame))
 
     def schema(self) -> pa.Schema:
         """Return the columns of the table, as the transform makes them."""
@@ -221,6 +222,7 @@ class Pipeline:
             )
         return self._columns(frame)
 
+    @told_in_words()
     def check(self) -> pa.Schema:
         """Return the columns of the table; raise what would stop a run. Nothing is changed."""
         schema = self.schema()
@@ -307,7 +309,8 @@ def opened(spark: "SparkSession", definition: Definition) -> Iterator[Pipeline]:
     """
     desk = Desk(parse(definition.options), TIMEOUT)
     try:
-        transform = _transform(definition)
+        with transform_told(definition, "it"):
+            transform = _transform(definition)
         own = copied(spark) if definition.sql else spark
         yield Pipeline(own, definition, desk, transform)
     finally:

@@ -239,6 +239,17 @@ def files_of(table: DeltaTable) -> list[str]:
     return paths
 
 
+def damaged_file(paths: Sequence[str]) -> CorruptFile | None:
+    """Return the first file that cannot be read as it was written, if there is one."""
+    for path in paths:
+        try:
+            pq.read_table(path, page_checksum_verification=True)
+        except (OSError, pa.ArrowException) as error:
+            flaw = str(error).splitlines()[0]
+            return CorruptFile(f"a data file of the table cannot be read: {flaw}", path=path)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
     root: str
@@ -275,15 +286,8 @@ class _Table:
             raise self._damage(error) from error
 
     def _damage(self, error: Exception) -> CorruptFile:
-        for path in self.data.files:
-            try:
-                pq.read_table(path, page_checksum_verification=True)
-            except (OSError, pa.ArrowException) as found:
-                flaw = str(found).splitlines()[0]
-                return CorruptFile(
-                    f"a data file of the table cannot be read: {flaw}", path=path
-                )
-        return CorruptFile(f"the table cannot be read: {error}", path=self.root)
+        unknown = CorruptFile(f"the table cannot be read: {error}", path=self.root)
+        return damaged_file(self.data.files) or unknown
 
 
 def _compare(

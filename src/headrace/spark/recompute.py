@@ -2,28 +2,59 @@
 
 The rows that it makes of the recorded ranges and the rows of the table are compared as
 multisets, both ways, in the columns that both have with the same type; any other is named, and
-nothing is claimed then. A transform that makes other rows each time proves nothing, and is told
-from a table that is wrong: it is run again, and compared with itself.
+nothing is claimed then. Pages of the table are verified by their checksums. A transform that
+makes other rows each time proves nothing, and is told from a table that is wrong: it is run
+again, and compared with itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.functions import array_sort, map_entries
-from pyspark.sql.types import MapType
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql.functions import array_sort, map_entries, struct, transform, when
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from headrace.errors import Unavailable
 from headrace.spark.delta import columns_of
+from headrace.spark.failures import told_in_words
 from headrace.spark.pipeline import Pipeline
-from headrace.spark.prove import Grade, Kind, Proof, Ranges, files_of, measure
+from headrace.spark.prove import Grade, Kind, Proof, Ranges, damaged_file, files_of, measure
 from headrace.spark.record import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_CHECKED: Final = ("parquet.page.verify-checksum.enabled", "true")
 
+
+class RecomputeFailed(Unavailable):
+    """The transform could not be run again. Nothing was compared."""
+
+
+@contextmanager
+def _damage_named(record: Record) -> Iterator[None]:
+    """Have a data file that Spark cannot read as it was written told by its path."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        damaged = damaged_file(files_of(record.table))
+        if damaged is None:
+            raise
+        raise damaged from error
+
+
+@told_in_words(RecomputeFailed, "Nothing was compared: mend it, and prove again")
 def recompute(pipeline: Pipeline, record: Record) -> Proof:
     """Run the transform over the recorded ranges, and compare."""
+    with _damage_named(record):
+        return _compare(pipeline, record)
+
+
+def _compare(pipeline: Pipeline, record: Record) -> Proof:
     proof = Proof(Grade.RECOMPUTE, record.table.version())
     reach = measure(proof, record, pipeline.desk.bounds())
     proof.in_log = reach.row_count
@@ -63,7 +94,7 @@ def _made(pipeline: Pipeline, ranges: Mapping[int, Ranges]) -> "DataFrame":
 def _table(pipeline: Pipeline, record: Record) -> "DataFrame":
     """Read the table by its file list and schema, not by the code that wrote it."""
     schema = columns_of(record.table)
-    reader = pipeline.spark.read.schema(schema)
+    reader = pipeline.spark.read.schema(schema).option(*_CHECKED)
     files = files_of(record.table)
     return reader.parquet(*files) if files else pipeline.spark.createDataFrame([], schema)
 
@@ -88,12 +119,39 @@ def _comparable(rows: "DataFrame") -> "DataFrame":
     """Turn maps, which Spark compares by nothing, into their entries in order."""
     return rows.select(
         *(
-            array_sort(map_entries(_quoted(field.name))).alias(field.name)
-            if isinstance(field.dataType, MapType)
-            else rows[_quoted(field.name)]
+            _plain(rows[_quoted(field.name)], field.dataType).alias(field.name)
             for field in rows.schema
         )
     )
+
+
+def _plain(value: Column, kind: DataType) -> Column:
+    """Return a value whose maps are arrays of entries in order, however deep they are."""
+    if not _has_map(kind):
+        return value
+    if isinstance(kind, MapType):
+        inner = kind.valueType  # a key has no map inside
+        entries = transform(
+            map_entries(value),
+            lambda each: struct(each["key"], _plain(each["value"], inner).alias("value")),
+        )
+        return array_sort(entries)
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        return transform(value, lambda each: _plain(each, element))
+    assert isinstance(kind, StructType)
+    fields = [
+        _plain(value.getField(field.name), field.dataType).alias(field.name) for field in kind
+    ]
+    return when(value.isNotNull(), struct(*fields))
+
+
+def _has_map(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_map(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(_has_map(field.dataType) for field in kind)
+    return isinstance(kind, MapType)
 
 
 def _quoted(name: str) -> str:
