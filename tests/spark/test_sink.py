@@ -105,3 +105,12 @@ def test_a_log_is_never_overwritten(spark, tmp_path, log, copy):
     writer = frame.write.format("headrace").mode("overwrite").option("topic", "shop/copy")
     with pytest.raises(PySparkException, match="appended to, and never overwritten"):
         writer.option("path", str(tmp_path / "data")).save()
+
+
+def test_update_mode_is_refused_as_the_page_says(spark, tmp_path, topic, copy):
+    counts = reading(spark, tmp_path, stream=True).groupBy("id").count()
+    query = counts.selectExpr("id", "cast(count as string) as name").writeStream
+    query = query.format("headrace").option("topic", "shop/copy").outputMode("update")
+    query = query.option("path", str(tmp_path / "data"))
+    with pytest.raises(PySparkException, match="headrace does not support Update mode"):
+        query.option("checkpointLocation", str(tmp_path / "sink")).start().processAllAvailable()
