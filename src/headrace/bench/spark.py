@@ -110,6 +110,7 @@ class _Shared:
     def __init__(self, directory: Path) -> None:
         self._path = directory / f"spark-{secrets.token_hex(4)}"
         self._size = 0
+        self._row_count = 0  # of the topic, and of the files that were written of it
         self._frame: DataFrame | None = None
 
     @property
@@ -130,6 +131,8 @@ class _Shared:
         with self._place() as node, a_log(node, shape, size, *settings) as address:
             if settings == SEALED:
                 _wait_until_sealed(address)
+            with connect(address) as log:
+                self._row_count = sum(each.row_count for each in log.topic(TOPIC).bounds())
             rows = _spark().read.format("headrace")
             rows = rows.option("topic", TOPIC).option("address", address)
             rows.load().write.option("compression", "zstd").parquet(self._files)
@@ -150,12 +153,19 @@ class _Shared:
         yield lambda: self._drained(stream.option(*_CHECKED).option("path", self._files))
 
     def _drained(self, stream: "DataStreamReader") -> float:
-        """Take all there is, and give it to nobody."""
+        """Take all there is, and give it to nobody. Unavailable: a row was left out."""
         place = self._path / f"checkpoint-{secrets.token_hex(4)}"
         query = stream.load().writeStream.format("noop").trigger(availableNow=True)
         running = query.option("checkpointLocation", str(place)).start()
         running.awaitTermination()
-        took = float(sum(one["durationMs"]["addBatch"] for one in _with_rows(running)))
+        done = _with_rows(running)
+        read = sum(one["numInputRows"] for one in done)
+        if read != self._row_count:
+            raise Unavailable(
+                f"a scan of the bench read {read:,} rows, not the {self._row_count:,} that are "
+                "there"
+            )
+        took = float(sum(one["durationMs"]["addBatch"] for one in done))
         shutil.rmtree(place, ignore_errors=True)
         return self._size / MIB / took * 1_000
 
