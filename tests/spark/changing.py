@@ -20,6 +20,7 @@ class Changing:
     def __init__(self, topic, path):
         self.topic, self.path = topic, path
         self.row_count = self.seal_count = self.trim_count = 0
+        self.flaw = None  # what ended the thread too early
         self._sealed = {0: 0, 1: 0}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -37,6 +38,13 @@ class Changing:
         self._sealed = {each.partition: each.sealed_end for each in self.topic.bounds()}
 
     def _run(self):
+        try:
+            self._change()
+        except BaseException as error:
+            self.flaw = error
+            raise
+
+    def _change(self):
         while not self._ended.is_set():
             for partition in (0, 1):
                 new = rows(self.row_count, self.row_count + STEP)

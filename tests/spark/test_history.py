@@ -343,8 +343,18 @@ def test_no_row_is_missing_or_there_twice_while_rows_come_are_sealed_and_trimmed
         file_count = 0
         for _ in range(READS):
             changing.begin_read()
-            file_count += read_whole(spark, tmp_path / "data")[1]
+            before = topic.bounds()
+            found, files = read_whole(spark, tmp_path / "data")
+            file_count += files
+            for old, new in zip(before, topic.bounds(), strict=True):
+                places = [row._offset for row in found if row._partition == old.partition]
+                assert min(places, default=0) <= new.first
+                assert max(places, default=-1) >= old.end - 1
+    assert changing.flaw is None
     assert file_count
+    assert changing.seal_count > READS
+    assert changing.trim_count
+    assert all(each.first > 0 for each in topic.bounds())
 
 
 def test_paths_are_taken_as_they_are(spark, tmp_path):
