@@ -12,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
+from headrace.errors import CorruptFile
 from headrace.spark.definition import load
 from headrace.spark.pipeline import OFFSET, PARTITION, opened
 from headrace.spark.prove import Grade, Kind
@@ -136,19 +137,13 @@ def test_trimmed_rows_are_not_compared_and_not_claimed(tmp_path, filled, topic):
     assert (code, found["not_compared"], found["holds"]) == (7, 10, False)
 
 
-def flip(table, place):
-    """Flip a bit in the middle of a column of the table's largest file; return its path."""
-    path = max(table.glob("part-*.parquet"), key=lambda each: each.stat().st_size)
+def test_a_flipped_byte_in_a_data_file_is_noticed(tmp_path, filled):
+    (path,) = filled.glob("part-*.parquet")
     data = bytearray(path.read_bytes())
-    column = pq.ParquetFile(path).metadata.row_group(0).column(place)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(1)
     at = column.data_page_offset + column.total_compressed_size // 2
     data[at] ^= 1
     path.write_bytes(data)
-    return path
-
-
-def test_a_flipped_byte_in_a_data_file_is_noticed(tmp_path, filled):
-    path = flip(filled, 1)
     command = [sys.executable, "-m", "headrace", "prove", "shop/orders"]
     command += ["--table", str(filled), "--data", str(tmp_path / "data")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -294,3 +289,20 @@ def test_what_spark_raises_while_the_transform_is_run_again_is_told_by_name(spar
     assert "Nothing was compared" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is not None
+
+
+def test_a_changed_page_is_named_by_its_file_when_the_transform_is_run_again(
+    spark, tmp_path, filtered
+):
+    path = max(
+        (tmp_path / "table").glob("part-*.parquet"), key=lambda each: each.stat().st_size
+    )
+    plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(pq.read_table(path), path, **plain)  # so that the page can be read still
+    assert recomputed(spark, filtered).holds
+    assert path.read_bytes().count(b"n297") == 1
+    path.write_bytes(path.read_bytes().replace(b"n297", b"x297"))
+    with pytest.raises(CorruptFile) as caught:
+        recomputed(spark, filtered)
+    assert caught.value.path == str(path)
+    assert "a data file of the table cannot be read" in str(caught.value)
