@@ -4,6 +4,8 @@ Types are compared as Delta has them: a large string is a string, the names insi
 matter. A column that is never null fits one that may be, and not the other way round.
 """
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from pyspark.errors import PySparkException
@@ -70,6 +72,17 @@ def file_columns(frame: StructType, key: str) -> pa.Schema:
                 hint="Have it made a number or a string, or leave it out",
             )
     return loosened(to_arrow_schema(frame, timezone="UTC"))
+
+
+def refuse_twins(names: Sequence[str], key: str) -> None:
+    """Raise BadConfig, a flaw of the setting `key`, for names that are one to a table."""
+    lower = [name.lower() for name in names]
+    if twice := sorted({name for name in lower if lower.count(name) > 1}):
+        raise BadConfig(
+            key,
+            f"it makes {', '.join(twice)} more than once",
+            hint="A table tells its columns apart by their letters alone, not by case",
+        )
 
 
 def _is_known(field: StructField) -> bool:

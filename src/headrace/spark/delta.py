@@ -1,6 +1,8 @@
 """Reading a Delta table with Spark alone, without a jar: by its file list and Spark's scan."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,15 +28,11 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
 
     The files are those of this moment: a clean-up of the table may remove them later.
     """
-    try:
+    with deltalake_needed():
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         from headrace.spark.record import data_paths
-    except ImportError:
-        raise Unavailable(
-            "deltalake is not installed", hint="Install it: pip install 'headrace[delta]'"
-        ) from None
     try:
         table = DeltaTable(path, version=version)
     except (DeltaError, OSError) as error:
@@ -85,6 +83,17 @@ def _flawed_entry(table: Path) -> CorruptFile | None:
 def _first_line(error: Exception) -> str:
     """Return what deltalake says without the trace that it adds."""
     return (str(error).splitlines() or [repr(error)])[0]
+
+
+@contextmanager
+def deltalake_needed() -> Iterator[None]:
+    """Have an import that fails say what to install."""
+    try:
+        yield
+    except ImportError:
+        raise Unavailable(
+            "deltalake is not installed", hint="Install it: pip install 'headrace[delta]'"
+        ) from None
 
 
 def filtering(schema: "DataType") -> dict[str, str]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headrace.errors import BadConfig, BadRequest, HeadraceError
-from headrace.spark.columns import file_columns, new_columns
+from headrace.spark.columns import file_columns, new_columns, refuse_twins
 from headrace.spark.compaction import FILES_MIN, compact
 from headrace.spark.definition import SOURCE, Definition, refuse_missing
 from headrace.spark.desk import Desk, SchemaChanged
@@ -33,19 +33,11 @@ from headrace.spark.failures import checked_frame, told_in_words, transform_told
 from headrace.spark.launch import copied
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
-from headrace.spark.record import (
-    DataFile,
-    Record,
-    Source,
-    create,
-    is_made,
-    local_path,
-    look,
-)
+from headrace.spark.record import DataFile, Record, Source, create, is_made, look
 from headrace.spark.reporter import Reporter
 from headrace.spark.reports import group_of
 from headrace.spark.table_errors import TableAhead
-from headrace.spark.worker.files import WRITTEN, writer
+from headrace.spark.table_files import write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -213,13 +205,7 @@ class Pipeline:
                 f"the transform leaves out {', '.join(sorted(missing))}",
                 hint=f"Select {PARTITION} and {OFFSET}, too, or set lineage = false",
             )
-        names = [name.lower() for name in frame.columns]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise BadConfig(
-                self.definition.transform_key,
-                f"it makes {', '.join(twice)} more than once",
-                hint="A table tells its columns apart by their letters alone, not by case",
-            )
+        refuse_twins(frame.columns, self.definition.transform_key)
         return self._columns(frame)
 
     @told_in_words()
@@ -279,13 +265,7 @@ class Pipeline:
                 f"the columns of {self.desk.topic.name} changed during a round",
                 hint="Go round again: nothing was written",
             )
-        root = local_path(self.definition.table)
-        # Spark would take a dot or a backtick in a name for its own syntax.
-        plain = frame.toDF(*(f"column{place}" for place in range(len(schema))))
-        written = plain.mapInArrow(writer(root, schema.serialize().to_pybytes()), WRITTEN)
-        with told_in_words():
-            found = written.collect()
-        return [DataFile(row.path, row.size, row.row_count, row.stats) for row in found]
+        return write_files(frame, schema, self.definition.table)
 
     def _tell(self, places: Mapping[int, int]) -> None:
         """Store where the pipeline is, and hold the rows from there on.
