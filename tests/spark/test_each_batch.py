@@ -79,6 +79,27 @@ def test_a_second_frame_of_one_batch_is_refused_and_not_dropped(spark, tmp_path,
     assert counts.read().row_count == 4
 
 
+def test_a_batch_that_failed_behind_the_writer_is_repeated_in_the_same_process(
+    spark, tmp_path, topic, counts
+):
+    topic.append(rows(0, 10))
+    append, flaws = writer("shop/counts", path=str(tmp_path / "data")), ["of another sink"]
+
+    def each(found, batch_id):
+        append(found.groupBy((found.id % 2).alias("parity")).count(), batch_id)
+        if flaws:
+            raise ValueError(flaws.pop())
+
+    orders = spark.readStream.format("headrace").option("topic", "shop/orders")
+    frame = orders.option("path", str(tmp_path / "data")).load()
+    query = frame.writeStream.foreachBatch(each).trigger(availableNow=True)
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(PySparkException, match="of another sink"):
+        query.start().awaitTermination()
+    query.start().awaitTermination()
+    assert counts.read().row_count == 2
+
+
 def test_rows_of_no_query_need_a_writer(spark, tmp_path, counts):
     some = spark.createDataFrame([(0, 1)], "parity long, count long")
     with pytest.raises(BadRequest, match="of no streaming query"):

@@ -7,19 +7,15 @@ query, the version its batch. So one writer takes one frame of a batch; a second
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headrace.errors import BadRequest
 from headrace.model.names import parse_topic
 from headrace.spark.options import parse
+from headrace.spark.running import moment_of, only_frame, query_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_QUERY: Final = "sql.streaming.queryId"
-
-# By writer, topic and log: the run of a query and its batch that this process wrote last.
-_written: dict[tuple[str, str, str], tuple[str, int]] = {}
 
 
 def writer(
@@ -31,20 +27,12 @@ def writer(
     id, so a new checkpointLocation is a new writer; `app_id` gives another one.
     """
     said = {"topic": topic, **options} | ({} if key is None else {"key": key})
+    hint = 'Union the frames, or write each by a writer of its own: app_id="…"'
 
     def append(rows: "DataFrame", batch_id: int) -> None:
         app = app_id or f"spark/{_query_of(rows)}"
-        who, now = (app, *_target(said)), _moment(rows, batch_id)
-        if now is not None and _written.get(who) == now:
-            raise BadRequest(
-                f"batch {batch_id} was written to {topic} already: a second frame of it would "
-                "be taken for a repeat, and its rows dropped",
-                hint='Union the frames, or write each by a writer of its own: app_id="…"',
-            )
-        before = _written.get(who)
-        if now is not None:
-            _written[who] = now
-        try:
+        target, now = (app, *_target(said)), moment_of(rows, batch_id)
+        with only_frame(target, now, name=topic, hint=hint):
             (
                 rows.write.format("headrace")
                 .mode("append")
@@ -53,12 +41,6 @@ def writer(
                 .option("txnVersion", batch_id + 1)
                 .save()
             )
-        except BaseException:
-            if before is not None:
-                _written[who] = before
-            else:
-                _written.pop(who, None)
-            raise
 
     return append
 
@@ -70,22 +52,8 @@ def _target(said: Mapping[str, str]) -> tuple[str, str]:
     return str(parse_topic(found.topic)), where
 
 
-def _moment(rows: "DataFrame", batch_id: int) -> tuple[str, int] | None:
-    """Tell the one time that a query plays a batch; None outside of queries."""
-    query = _property(rows)
-    if query is None:
-        return None
-    running = rows.sparkSession.streams.get(query)
-    return ("" if running is None else running.runId), batch_id
-
-
-def _property(rows: "DataFrame") -> str | None:
-    found = rows.sparkSession.sparkContext.getLocalProperty(_QUERY)
-    return None if found is None else str(found)
-
-
 def _query_of(rows: "DataFrame") -> str:
-    found = _property(rows)
+    found = query_of(rows)
     if found is None:
         raise BadRequest(
             "these rows are of no streaming query",
