@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from headrace.spark.each_batch import writer
     from headrace.spark.history import release, table
     from headrace.spark.launch import session
+    from headrace.spark.table_batches import table_writer
 
-__all__ = ["read_table", "release", "session", "table", "writer"]
+__all__ = ["read_table", "release", "session", "table", "table_writer", "writer"]
 
 
 def __getattr__(name: str) -> object:
@@ -33,6 +34,10 @@ def __getattr__(name: str) -> object:
             from headrace.spark.history import table
 
             return table
+        case "table_writer":
+            from headrace.spark.table_batches import table_writer
+
+            return table_writer
         case "writer":
             from headrace.spark.each_batch import writer
 

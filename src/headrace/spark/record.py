@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
 _MARK: Final = "headrace."
+QUERY: Final = "query "  # how the table's property begins if it is of a streaming query
 _UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; it is one, mostly
 
 
@@ -76,6 +77,10 @@ class Source:
     def life(self) -> str:
         """Which topic it is, for people; what the table's property says."""
         return f"{self.topic} created {self.created} in {self.cluster}"
+
+    @property
+    def who(self) -> str:
+        return f"pipeline {self.pipeline!r}"
 
     @property
     def mark(self) -> str:
@@ -169,12 +174,16 @@ class Record:
                 )
 
     def commit(
-        self, files: Sequence[DataFile], starts: Mapping[int, int], ends: Mapping[int, int]
+        self,
+        files: Sequence[DataFile],
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+        beside: Mapping[str, int] | None = None,  # numbers of the caller's own
     ) -> bool:
         """Add the files and the new ends, all or nothing. False: somebody was faster."""
         assert self.ends.keys() <= ends.keys()  # a partition that is left out is forgotten
         firsts = {each: self.firsts.get(each, start) for each, start in starts.items()}
-        return self._commit(files, [], self._numbers(firsts, ends))
+        return self._commit(files, [], {**self._numbers(firsts, ends), **(beside or {})})
 
     def compact(self, files: Sequence[DataFile], removed: Sequence[Removed]) -> bool:
         """Have other files with the same rows. False: somebody was faster."""
@@ -330,12 +339,17 @@ def table_at(path: str) -> DeltaTable:
 
 def look(path: str, source: Source) -> Record:
     """Read how far the pipeline is. BadRequest for a table that is not its own."""
+    return read_record(own_table(path, source), path, source)
+
+
+def own_table(path: str, source: Source) -> DeltaTable:
+    """Open the table. BadRequest if it does not name the source, or forgets its record."""
     table = table_at(path)
     _refuse_strange(table, path)
     settings = table.metadata().configuration
     if source.mark not in settings:
         raise TableForeign(
-            f"the table at {path} was not made by pipeline {source.pipeline!r}",
+            f"the table at {path} was not made by {source.who}",
             hint="Name another table, or the pipeline that made this one",
         )
     if _EXPIRY in settings:
@@ -343,14 +357,24 @@ def look(path: str, source: Source) -> Record:
             f"the table at {path} has {_EXPIRY}, which forgets how far the pipeline is",
             hint="Remove that property from the table",
         )
+    return table
+
+
+def read_record(table: DeltaTable, path: str, source: Source) -> Record:
+    """Read how far a table is that names the source."""
     number = table.transaction_version(source.own)
     count = table.transaction_version(source.of("count"))
-    told = settings[source.mark]
+    told = table.metadata().configuration[source.mark]
+    if told.startswith(QUERY) and told != source.life:
+        raise TableForeign(
+            f"the table at {path} is filled by {told}, not by {source.life}",
+            hint="Name another table",
+        )
     if count is None and told != source.life:
         _refuse_other(path, source, told)
     if number is None or count is None or (number == 0) != (count == 0):
         raise RecordLost(
-            f"the table at {path} does not say how far pipeline {source.pipeline!r} is",
+            f"the table at {path} does not say how far {source.who} is",
             hint="It was rewritten by something else, and cannot be proven. Put back a version "
             "of it that says so, or bring the rows into a new table",
         )
