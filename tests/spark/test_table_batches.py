@@ -13,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition
 from tests.spark.test_pipeline import run as run_pipeline
+from tests.spark.test_prove import prove
 from tests.spark.windows import NAME, SCHEMA, counted, events, minutes_of, whole
 
 import headrace
@@ -334,6 +335,23 @@ def test_a_table_that_would_forget_its_batches_stops_the_query(spark, tmp_path, 
     said = stopped(spark, tmp_path)
     assert "has delta.setTransactionRetentionDuration, which forgets how far" in said
     assert said.endswith("Remove that property from the table")
+
+
+def test_a_proof_claims_nothing_of_such_a_table(spark, tmp_path, topic):
+    topic.append(rows(0, 5), partition=0)
+    copy(spark, tmp_path)
+    code, found = prove(tmp_path)
+    assert (code, found["grade"], found["holds"]) == (7, "not provable", False)
+    words = ["prove", "shop/orders", "--table", str(tmp_path / "table")]
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", *words, "--data", str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 7
+    assert done.stderr.startswith("not provable: query ")
 
 
 def test_what_cannot_be_is_told_at_once(spark, tmp_path):

@@ -16,7 +16,7 @@ from headrace.model.names import parse_topic
 
 if TYPE_CHECKING:
     from headrace.spark.prove import Proof
-    from headrace.spark.record import Record
+    from headrace.spark.record import Record, Source
 
 
 class ProofFinding(Shape, frozen=True, kw_only=True):
@@ -118,6 +118,7 @@ def prove(
     with opened(data, address, timeout) as log:
         found = log.topic(topic)
         source = Source.reading(_pipeline(table, pipeline), found)
+        _end_if_of_query(table, source, as_json=as_json)
         record = look(str(table.absolute()), source)
         proof = _compared(found, record, recompute, own_only=own_only)
         lines = list(lines_of(ledger or [], found))
@@ -129,6 +130,24 @@ def prove(
     else:
         _tell(answer)
     raise typer.Exit(_exit(proof, missed))
+
+
+def _end_if_of_query(table: Path, source: "Source", *, as_json: bool) -> None:
+    """End for a table that a streaming query fills: no row of it says where it comes from."""
+    from headrace.spark.prove import Grade, Proof
+    from headrace.spark.record import QUERY, own_table
+
+    found = own_table(str(table.absolute()), source)
+    told = found.metadata().configuration[source.mark]
+    if not told.startswith(QUERY):
+        return
+    proof = Proof(Grade.NOT_PROVABLE, found.version())
+    if as_json:
+        print_json(_answer(proof, source.topic, table, None, _Missed(0, 0)))
+    else:
+        why = "fills the table, whose rows do not say where they come from"
+        say(f"not provable: {told} {why}")
+    raise typer.Exit(Exit.NOT_SHOWN)
 
 
 def _compared(
