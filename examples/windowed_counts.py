@@ -1,5 +1,6 @@
-"""Count orders per minute of the event's own time, as they come, and print each count once.
+"""Count orders per minute of the event's own time, as they come, into a Delta table.
 
+Each minute is a row of the table once it is over, exactly once, whoever is killed meanwhile.
 A watermark needs a time that the event brings: `_timestamp` is when the log took the row.
 
     python examples/windowed_counts.py
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, window
 
 import headrace
-from headrace.spark import session
+from headrace.spark import read_table, session, table_writer
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,14 +43,14 @@ def run(spark: SparkSession, directory: Path) -> list[tuple[datetime, int]]:
         )
         query = (
             counts(orders)
-            .writeStream.format("memory")
-            .queryName("minutes")
+            .writeStream.outputMode("append")
+            .foreachBatch(table_writer(directory / "minutes", name="minutes"))
             .option("checkpointLocation", str(directory / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
-        found = spark.table("minutes").orderBy("minute").collect()
+    found = read_table(spark, str(directory / "minutes")).orderBy("minute").collect()
     return [(row["minute"], row["count"]) for row in found]
 
 
