@@ -1,5 +1,6 @@
 """`headrace chaos spark`: kills that land, what is seen of the recovery, and planted bugs."""
 
+import inspect
 import json
 import os
 import socket
@@ -20,6 +21,7 @@ import headrace
 from headrace.cli import chaos_driver
 from headrace.cli.chaos_check import Checked, check, table_rows
 from headrace.cli.chaos_names import LOCAL, ON_CLUSTER, Point, plan, point_named
+from headrace.cli.chaos_plants import PLANTS
 from headrace.cli.chaos_process import holder_of, kill
 from headrace.cli.chaos_proxy import Proxy
 from headrace.cli.chaos_run import Report, Run
@@ -34,7 +36,12 @@ from headrace.wire.catalog import ListTopics
 
 
 def test_every_row_is_there_once_whoever_is_killed(tmp_path):
-    points = ["worker inside a stage", "node after publish", "driver after publish"]
+    points = [
+        "worker inside a stage",
+        "node after publish",
+        "driver inside a compaction",
+        "driver after publish",
+    ]
     words = [word for one in points for word in ("--point", one)]
     command = [sys.executable, "-m", "headrace", "chaos", "spark", "--runs", "1", *words]
     ended = subprocess.run(
@@ -72,7 +79,7 @@ class TestPlan:
         assert min(counts.values()) >= 3
 
     def test_a_cluster_loses_an_executor_in_every_run(self):
-        found = plan(6, Random(1), cluster=True)
+        found = plan(7, Random(1), cluster=True)
         assert all(Point.EXECUTOR_IN_READ in points for points in found)
         assert set(ON_CLUSTER) < {point for points in found for point in points}
 
@@ -80,6 +87,19 @@ class TestPlan:
         assert point_named("inside a stage") == Point.WORKER_IN_STAGE
         with pytest.raises(ValueError, match="driver before files; driver after files"):
             point_named("driver")
+
+
+def shape_of(function):
+    """Return what a function is called with: how many, and which by name."""
+    found = inspect.signature(function).parameters.values()
+    named = inspect.Parameter.KEYWORD_ONLY
+    return [(each.kind, each.default, each.name * (each.kind == named)) for each in found]
+
+
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
+def test_a_planted_bug_is_called_like_what_it_replaces(plant):
+    for owner, name, value in plant.patches:
+        assert shape_of(value) == shape_of(getattr(owner, name))
 
 
 class TestVerdict:

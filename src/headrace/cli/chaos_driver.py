@@ -4,13 +4,16 @@ It starts Spark, warms it up, says `warm`, and does what the words on its standa
 each a JSON object with `word`:
 
     job       fill a table by a pipeline and copy a topic by a streaming query, until `end`
-    halt      at this `step` of the pipeline's next round: say `at`, and wait to be killed
+    halt      at this `step` of the pipeline's work: say `at`, and wait to be killed
     sleep     the same, without the streaming query, and go on after `wake`
-    compact   compact the table after this round: say `compacting`, and `compacted` after it
+    compact   put the table's files together after a round, even a few: say `compacted`
     end       end the job once all rows are in the table and in the copy; say `done`
 
 It says what happens, one JSON object a line. A query or a round that fails because one of its
 processes was killed is begun anew, as whoever runs Spark would do.
+
+Steps are those of a round, and two of a compaction: `new file`, before its commit, and
+`new version`, behind it.
 """
 
 import json
@@ -19,12 +22,11 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import deltalake
 import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -32,9 +34,12 @@ from pyspark.errors import PySparkException
 from headrace.cli.chaos_plants import planted, sink_of
 from headrace.cli.demo_driver import say
 from headrace.errors import HeadraceError, Unavailable
+from headrace.sim.mutants import Mutant
 from headrace.spark import session
+from headrace.spark.compaction import FILES_MIN
 from headrace.spark.definition import load
 from headrace.spark.pipeline import Pipeline, opened
+from headrace.spark.record import DataFile, Record, Removed
 from headrace.spark.source import NAME
 
 if TYPE_CHECKING:
@@ -43,6 +48,7 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.3  # between looks for new rows
 TRIGGER = "1 second"  # between batches of the copy: others need the machine, too
+FEW_FILES = 4  # that are put together when somebody asks for it
 WARM_SECONDS = 60  # that a first batch may take
 FAILURES_MAX = 8  # one after another: then it is no kill that they come from
 _FAILURES = (PySparkException, HeadraceError, Py4JError)
@@ -208,6 +214,12 @@ def rounds(pipeline: Pipeline, copier: Copier, wishes: Wishes) -> Iterator[None]
             wishes.await_wake()
 
     pipeline.on_step = on_step
+    with compaction_told(on_step):
+        yield from endless(pipeline, copier, wishes)
+
+
+def endless(pipeline: Pipeline, copier: Copier, wishes: Wishes) -> Iterator[None]:
+    """Go round after round, and put files together in between, as `Pipeline.run` does."""
     while True:
         copier.tend()
         before = pipeline.lost
@@ -220,6 +232,7 @@ def rounds(pipeline: Pipeline, copier: Copier, wishes: Wishes) -> Iterator[None]
                 "round", version=done.version, rows=rows, lag=done.lag, starts=starts, ends=ends
             )
             yield
+            pipeline.unlooked += done.file_count
         elif pipeline.lost > before:
             say("lost")
         elif wishes.is_ending:
@@ -227,17 +240,24 @@ def rounds(pipeline: Pipeline, copier: Copier, wishes: Wishes) -> Iterator[None]
         else:
             time.sleep(PAUSE_S)
         wishes.look()
-        if wishes.is_compacting:
-            wishes.is_compacting = False
-            compact(pipeline.definition.table)
+        if wishes.is_compacting or pipeline.unlooked >= FILES_MIN:
+            count = pipeline.compact(FEW_FILES if wishes.is_compacting else FILES_MIN)
+            if count:
+                wishes.is_compacting = False
+                say("compacted", removed=count)
 
 
-def compact(path: str) -> None:
-    """Put the table's small files together."""
-    table = deltalake.DeltaTable(path)
-    say("compacting", version=table.version(), files=len(table.file_uris()))
-    found = table.optimize.compact(max_concurrent_tasks=1)
-    say("compacted", removed=int(found["numFilesRemoved"]))
+def compaction_told(on_step: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Have `on_step` called on both sides of the commit of a compaction."""
+    compact = Record.compact
+
+    def told(record: Record, files: Sequence[DataFile], removed: Sequence[Removed]) -> bool:
+        on_step("new file")
+        is_done = compact(record, files, removed)
+        on_step("new version")
+        return is_done
+
+    return Mutant("", "driver", ((Record, "compact", told),)).planted()
 
 
 def _short(error: Exception | None) -> str:

@@ -12,7 +12,9 @@ class Point(StrEnum):
     DRIVER_BEFORE_FILES = "driver before files"
     DRIVER_AFTER_FILES = "driver after files, before the commit"
     DRIVER_AFTER_COMMIT = "driver after the commit, before the cursor"
-    DRIVER_IN_COMPACTION = "driver inside a compaction"
+    DRIVER_IN_COMPACTION = "driver inside a compaction, before its commit"
+    DRIVER_AFTER_COMPACTION = "driver after the commit of a compaction"
+    DRIVER_AFTER_OPTIMIZE = "driver after somebody else's compaction"
     DRIVER_BEFORE_PUBLISH = "driver between stage and publish"
     DRIVER_AFTER_PUBLISH = "driver after publish, before its answer"
     DRIVER_OVERTAKEN = "driver that another has overtaken"
@@ -35,6 +37,8 @@ OF_DRIVERS: Final = (
     Point.DRIVER_AFTER_PUBLISH,
     Point.DRIVER_IN_COMPACTION,
     Point.DRIVER_OVERTAKEN,
+    Point.DRIVER_AFTER_COMPACTION,
+    Point.DRIVER_AFTER_OPTIMIZE,
 )
 OF_OTHERS: Final = (
     Point.WORKER_IN_STAGE,

@@ -50,11 +50,13 @@ def _commit_anyway(
     files: Sequence[DataFile],
     removed: Sequence[Removed],
     numbers: Mapping[str, int],
+    *,
+    is_change: bool = True,
 ) -> bool:
-    if _commit(self, files, removed, numbers):
+    if _commit(self, files, removed, numbers, is_change=is_change):
         return True
     self.table = DeltaTable(self.table.table_uri)
-    return _commit(self, files, removed, numbers)
+    return _commit(self, files, removed, numbers, is_change=is_change)
 
 
 def _commit_freshly(
@@ -62,9 +64,11 @@ def _commit_freshly(
     files: Sequence[DataFile],
     removed: Sequence[Removed],
     numbers: Mapping[str, int],
+    *,
+    is_change: bool = True,
 ) -> bool:
     self.table = DeltaTable(self.table.table_uri)
-    return _commit(self, files, removed, numbers)
+    return _commit(self, files, removed, numbers, is_change=is_change)
 
 
 def _write_and_list(
@@ -174,7 +178,7 @@ PLANTS: Final = {
         Plant(
             "ends in custom metadata only",
             "driver",
-            (Point.DRIVER_IN_COMPACTION,),
+            (Point.DRIVER_AFTER_OPTIMIZE,),
             ((record, "look", _look_at_metadata),),
         ),
         Plant(

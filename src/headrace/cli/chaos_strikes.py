@@ -4,29 +4,30 @@ A strike waits for its moment, kills with SIGKILL, and waits for the work to go 
 says that the moment was met; `evidence` is what was seen of the recovery, empty if nothing was.
 """
 
-import time
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Final
 
+import deltalake
+
+from headrace.cli.chaos_driver import FEW_FILES
 from headrace.cli.chaos_names import Point
 from headrace.cli.chaos_process import executor_of, holder_of, kill
 from headrace.cli.chaos_proxy import Asked, Proxy
 from headrace.cli.chaos_scene import Scene, again, is_publish
 from headrace.sim.testimony import Silent
 from headrace.spark.orphans import orphans_of
-from headrace.spark.worker.files import PREFIX
 from headrace.wire.messages import Message
 from headrace.wire.reading import Fetch
 from headrace.wire.writing import Publish, Published, Stage, Staged
 
 RANDOM_SECONDS_MAX: Final = 2.0
-COMPACTION_SECONDS_MAX: Final = 0.05  # after the driver said that it begins
 OTHER_BATCHES: Final = 3  # a query that publishes so many others does not come back to one
-COMPACTION_FILES_MIN: Final = 12
 HOLD_TRIES: Final = 5
 
 
@@ -51,56 +52,88 @@ def strike(scene: Scene, point: Point, chance: Random) -> Strike:
 
 def _at_step(step: str, scene: Scene, _: Random) -> tuple[int, str]:
     """Kill the driver at a step of a round; the next one goes on from the table's record."""
-    before = set(orphans_of(str(scene.table), 0))
+    before = _orphans(scene)
     scene.driver.tell("halt", step=step)
     scene.await_that(step, lambda: scene.driver.testimony.all("at"))
     pid = scene.kill_driver()
-    record, cursor = scene.record(), scene.cursor()
-    left = set(orphans_of(str(scene.table), 0)) - before
-    scene.begin(None)
-    scene.await_that("a round", lambda: scene.driver.testimony.rounds)
-    first = scene.driver.testimony.all("round")[0]
-    ends = [record.ends[number] for number in sorted(record.ends)]
-    if first["starts"] != ends:
+    cursor, left = scene.cursor(), _orphans(scene) - before
+    place, told = _went_on(scene)
+    if not told:
         return pid, ""
-    told = f"the next driver went on at row {sum(ends):,}"
     match step:
         case "after files":
-            still = left & set(orphans_of(str(scene.table), 0))
+            still = left & _orphans(scene)
             return pid, f"{len(still)} files in no version; {told}" if still else ""
         case "after commit":
-            behind = sum(ends) - sum(cursor.values())
-            caught_up = sum(scene.cursor().values()) >= sum(ends)
+            behind = place - sum(cursor.values())
+            caught_up = sum(scene.cursor().values()) >= place
             is_shown = behind > 0 and caught_up
             return pid, f"the cursor was {behind:,} rows behind, and was told" * is_shown
         case _:
             return pid, told
 
 
-def _in_compaction(scene: Scene, chance: Random) -> tuple[int, str]:
-    """Kill the driver while it compacts; the next one compacts what is there."""
-    scene.await_that("some files", lambda: _file_count(scene) >= COMPACTION_FILES_MIN)
-    driver = scene.driver
-    done = len(driver.testimony.all("compacted"))
-    begun = len(driver.testimony.all("compacting"))
-    driver.tell("compact")
-    scene.await_that("a compaction", lambda: len(driver.testimony.all("compacting")) > begun)
-    time.sleep(chance.uniform(0, COMPACTION_SECONDS_MAX))
-    pid = scene.kill_driver()
-    is_inside = len(driver.testimony.all("compacted")) == done
-    files = len(scene.record().table.file_uris())
+def _orphans(scene: Scene) -> set[Path]:
+    """Return the files that `headrace pipeline clean` would remove, if they were old."""
+    return set(orphans_of(str(scene.table), 0))
+
+
+def _went_on(scene: Scene) -> tuple[int, str]:
+    """Have the next driver begin: from which row on it must, and a word if it did."""
+    ends = scene.record().ends
     scene.begin(None)
     scene.await_that("a round", lambda: scene.driver.testimony.rounds)
+    place, first = sum(ends.values()), scene.driver.testimony.all("round")[0]
+    is_so = first["starts"] == [ends[number] for number in sorted(ends)]
+    return place, f"the next driver went on at row {place:,}" * is_so
+
+
+def _in_compaction(step: str, scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill the driver beside the commit of its own compaction; the next one compacts, too.
+
+    A file that it left behind is removed, as `headrace pipeline clean` does: nobody needs it.
+    """
+    before = _orphans(scene)
+    scene.driver.tell("halt", step=step)
+    scene.driver.tell("compact")
+    scene.await_that(step, lambda: scene.driver.testimony.all("at"))
+    pid = scene.kill_driver()
+    left, (added, removed) = _orphans(scene) - before, _newest(scene)
+    is_committed = not left and added == 1 and removed >= FEW_FILES
+    is_landed = is_committed if step == "new version" else len(left) == 1
+    told = _went_on(scene)[1]
     scene.driver.tell("compact")
     scene.await_that("a compaction", lambda: scene.driver.testimony.all("compacted"))
-    if not is_inside:
-        return 0, ""
-    removed = scene.driver.testimony.all("compacted")[0]["removed"]
-    return pid, f"{files} files were left; the next driver compacted {removed}"
+    if not (is_landed and told and left <= _orphans(scene)):
+        return pid * is_landed, ""
+    for path in left:
+        path.unlink()
+    after = scene.driver.testimony.all("compacted")[0]["removed"]
+    done = f"one file came for {removed}" if is_committed else "one file in no version"
+    return pid, f"{done}; {told}, and put {after} files together"
 
 
-def _file_count(scene: Scene) -> int:
-    return sum(1 for _ in scene.table.glob(f"{PREFIX}*.parquet"))
+def _newest(scene: Scene) -> tuple[int, int]:
+    """Return how many files the newest version added and removed, if no row changed."""
+    entry = max((scene.table / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
+    found = []
+    for kind in ("add", "remove"):
+        own = [action[kind] for action in actions if kind in action]
+        found.append(sum(not each["dataChange"] for each in own))
+    return found[0], found[1]
+
+
+def _after_optimize(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill a driver after somebody else has compacted: how far it was is still known."""
+    scene.await_that("some files", lambda: len(scene.record().table.file_uris()) >= FEW_FILES)
+    scene.driver.tell("halt", step="before files")
+    scene.await_that("a halt", lambda: scene.driver.testimony.all("at"))
+    found = deltalake.DeltaTable(str(scene.table)).optimize.compact(max_concurrent_tasks=1)
+    removed = int(found["numFilesRemoved"])
+    pid = scene.kill_driver()
+    told = _went_on(scene)[1]
+    return pid * bool(removed), f"{removed} files were put together; {told}" if told else ""
 
 
 def _overtaken(scene: Scene, _: Random) -> tuple[int, str]:
@@ -308,7 +341,9 @@ _ACTS: Final[dict[Point, Act]] = {
     Point.DRIVER_BEFORE_FILES: partial(_at_step, "before files"),
     Point.DRIVER_AFTER_FILES: partial(_at_step, "after files"),
     Point.DRIVER_AFTER_COMMIT: partial(_at_step, "after commit"),
-    Point.DRIVER_IN_COMPACTION: _in_compaction,
+    Point.DRIVER_IN_COMPACTION: partial(_in_compaction, "new file"),
+    Point.DRIVER_AFTER_COMPACTION: partial(_in_compaction, "new version"),
+    Point.DRIVER_AFTER_OPTIMIZE: _after_optimize,
     Point.DRIVER_OVERTAKEN: _overtaken,
     Point.DRIVER_BEFORE_PUBLISH: partial(_driver_at_publish, answer=False),
     Point.DRIVER_AFTER_PUBLISH: partial(_driver_at_publish, answer=True),
