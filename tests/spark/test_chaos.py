@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.cli.commands import headrace_here
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, ids, run
 
@@ -27,6 +28,7 @@ from headrace.cli.chaos_proxy import Proxy
 from headrace.cli.chaos_run import Report, Run
 from headrace.cli.chaos_strikes import Strike
 from headrace.cli.demo_check import Claim, Told
+from headrace.cli.exits import Exit
 from headrace.errors import Unavailable
 from headrace.sim.mutants import Mutant
 from headrace.spark.plan import Backlog
@@ -78,13 +80,20 @@ class TestPlan:
         assert set(counts) == set(LOCAL)
         assert min(counts.values()) >= 3
 
-    def test_a_cluster_loses_an_executor_in_every_run(self):
-        found = plan(7, Random(1), cluster=True)
+    def test_a_cluster_loses_an_executor_in_every_run_and_everybody_in_thirty(self):
+        found = plan(30, Random(1), cluster=True)
         assert all(Point.EXECUTOR_IN_READ in points for points in found)
-        assert set(ON_CLUSTER) < {point for points in found for point in points}
+        counts = Counter(point for points in found for point in points)
+        assert set(counts) == set(ON_CLUSTER) == set(Point)
+        assert min(counts.values()) >= 3
+
+    def test_an_executor_is_looked_for_on_a_cluster_only(self):
+        ended = headrace_here("chaos", "spark", "--point", "executor at any")
+        assert ended.code == Exit.USAGE
+        assert "there are executors on a cluster only. Add --cluster" in ended.err
 
     def test_a_part_of_a_name_means_the_only_point_that_has_it(self):
-        assert point_named("inside a stage") == Point.WORKER_IN_STAGE
+        assert point_named("Worker inside") == Point.WORKER_IN_STAGE
         with pytest.raises(ValueError, match="driver before files; driver after files"):
             point_named("driver")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.chaos_names import Point, plan, point_named
+from headrace.cli.chaos_names import OF_EXECUTORS, Point, plan, point_named
 from headrace.cli.empty_place import empty_place
 from headrace.cli.exits import Exit
 from headrace.cli.output import Json, Shape, print_json, print_table, say, words
@@ -119,24 +119,24 @@ def chaos_spark(
 
     In each run producers send rows to a node and keep ledgers; a pipeline brings the rows into
     a Delta table, and a streaming query into a second topic. Five times somebody is killed with
-    SIGKILL: at moments that are held open until the kill, and at moments of chance. Then table
-    and second topic are compared with the ledgers, by plain pyarrow and by a proof. Exits with
-    1 if a row was lost, doubled or invented, and with 7 if a planned point landed neither three
-    times nor as often as planned.
+    SIGKILL, four times on a cluster: at moments that are held open until the kill, and at
+    moments of chance. Then table and second topic are compared with the ledgers, by plain
+    pyarrow and by a proof. Exits with 1 if a row was lost, doubled or invented, and with 7 if a
+    planned point landed neither three times nor as often as planned.
 
     Examples:
 
         headrace chaos spark --runs 3
 
-        headrace chaos spark --runs 1 --point "inside a stage" --keep ./kept
+        headrace chaos spark --runs 1 --point "worker inside a stage" --keep ./kept
 
         headrace chaos spark --cluster --runs 3 --json
 
         headrace chaos spark --mutants
     """
+    points = _points(point or [], cluster=cluster)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # drivers and nodes end with us
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
-    points = _points(point or [])
     if mutants:
         _mutants(seed, as_json=as_json, is_plain=not (points or cluster or keep))
         return
@@ -149,7 +149,7 @@ def chaos_spark(
     raise typer.Exit(_EXITS[_verdict(report)])
 
 
-def _points(given: list[str]) -> list[Point]:
+def _points(given: list[str], *, cluster: bool) -> list[Point]:
     found = []
     for text in given:
         try:
@@ -158,6 +158,10 @@ def _points(given: list[str]) -> list[Point]:
             raise BadRequest(
                 f"--point {text!r} is not the name of one point", hint=f"There are: {error}"
             ) from None
+        if found[-1] in OF_EXECUTORS and not cluster:
+            raise BadRequest(
+                f"--point {text!r}: there are executors on a cluster only", hint="Add --cluster"
+            )
     return found
 
 

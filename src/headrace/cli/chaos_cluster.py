@@ -10,7 +10,7 @@ from typing import Final, Self
 import pyspark
 
 from headrace.cli.chaos_driver import Settings
-from headrace.cli.chaos_process import JAVA_OPTIONS, kill_all
+from headrace.cli.chaos_process import HASTE, JAVA_OPTIONS, kill_all
 from headrace.cli.demo_node import HOST, free_address
 from headrace.errors import Unavailable
 from headrace.sim.orphans import MARK
@@ -18,7 +18,8 @@ from headrace.sim.testimony import Silent
 from headrace.spark.java import find_java
 
 WORKERS: Final = 2
-MEMORY_MIN: Final = 6 * 1024**3  # a master, two workers, two executors, a driver, Python's
+CORES: Final = 2  # of a worker: one for an executor of each of two drivers
+MEMORY_MIN: Final = 8 * 1024**3  # a master, two workers, two drivers with two executors each
 START_SECONDS: Final = 120.0
 _PACKAGE: Final = "org.apache.spark.deploy"
 _LOOK_SECONDS: Final = 0.2
@@ -47,15 +48,20 @@ class Cluster:
         port = self._address.rpartition(":")[2]
         with ExitStack() as failed:
             failed.enter_context(self._exits)
-            self._start("master", f"{_PACKAGE}.master.Master", "--port", port)
-            for number in range(WORKERS):
+            master = self._start("master", f"{_PACKAGE}.master.Master", "--port", port)
+            self._await_started(*master)
+            started = [
                 self._start(
                     f"worker-{number}",
                     f"{_PACKAGE}.worker.Worker",
-                    *("--cores", "1", "--memory", "1g", "--work-dir"),
+                    *("--cores", str(CORES), "--memory", "2g", "--work-dir"),
                     str(self._directory / f"work-{number}"),
                     f"spark://{self._address}",
                 )
+                for number in range(WORKERS)
+            ]
+            for one in started:
+                self._await_started(*one)
             failed.pop_all()
         return self
 
@@ -74,10 +80,13 @@ class Cluster:
             "spark.sql.shuffle.partitions": str(WORKERS),
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.cores.max": str(WORKERS),
+            **HASTE,
         }
         return Settings(f"spark://{self._address}", conf)
 
-    def _start(self, name: str, main: str, *words: str) -> None:
+    def _start(
+        self, name: str, main: str, *words: str
+    ) -> tuple[str, Path, subprocess.Popen[bytes]]:
         home = Path(pyspark.__file__).parent
         mark, _, value = self._mark.partition("=")
         environment = {
@@ -104,7 +113,7 @@ class Cluster:
             )
         self._exits.callback(process.wait)
         self._exits.callback(process.kill)
-        self._await_started(name, log, process)
+        return name, log, process
 
     def _await_started(self, name: str, log: Path, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + START_SECONDS

@@ -286,7 +286,7 @@ def main(text: str) -> None:
         if sink is not None:
             spark.dataSource.register(sink)
         warm_up(spark)
-        say("warm")
+        say("warm", app=spark.sparkContext.applicationId)
         while True:
             work(spark, wishes.next_job(), wishes, NAME if sink is None else sink.name())
             say("done")

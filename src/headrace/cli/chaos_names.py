@@ -24,9 +24,11 @@ class Point(StrEnum):
     NODE_BEFORE_PUBLISH = "node before it publishes"
     NODE_AFTER_PUBLISH = "node after publish, before its answer"
     EXECUTOR_IN_READ = "executor while it reads"
+    EXECUTOR_IN_STAGE = "executor inside a stage"
     RANDOM_DRIVER = "driver at any moment"
     RANDOM_WORKER = "worker at any moment"
     RANDOM_NODE = "node at any moment"
+    RANDOM_EXECUTOR = "executor at any moment"
 
 
 OF_DRIVERS: Final = (
@@ -48,24 +50,32 @@ OF_OTHERS: Final = (
     Point.NODE_BEFORE_PUBLISH,
 )
 AT_ANY_MOMENT: Final = (Point.RANDOM_NODE, Point.RANDOM_DRIVER, Point.RANDOM_WORKER)
+OF_EXECUTORS: Final = (
+    Point.EXECUTOR_IN_READ,
+    Point.EXECUTOR_IN_STAGE,
+    Point.RANDOM_EXECUTOR,
+)
 KILLS_DRIVER: Final = frozenset({*OF_DRIVERS, Point.RANDOM_DRIVER})
 LOCAL: Final = OF_DRIVERS + OF_OTHERS + AT_ANY_MOMENT
-# A second driver gets no core of a cluster while the first has them all.
-ON_CLUSTER: Final = (
-    tuple(point for point in OF_DRIVERS if point != Point.DRIVER_OVERTAKEN) + OF_OTHERS
-)
 
+Shares = tuple[tuple[tuple[Point, ...], int], ...]
 # In one run: two kills of drivers, two of others, one at any moment.
-_SHARES: Final = ((OF_DRIVERS, 2), (OF_OTHERS, 2), (AT_ANY_MOMENT, 1))
-_ALSO_ON_CLUSTER: Final = 2
+_SHARES: Final[Shares] = ((OF_DRIVERS, 2), (OF_OTHERS, 2), (AT_ANY_MOMENT, 1))
+# On a cluster one of each, beside an executor: its drivers are the dearest to start.
+_CLUSTER_SHARES: Final[Shares] = (
+    ((Point.EXECUTOR_IN_READ,), 1),
+    (OF_DRIVERS, 1),
+    ((Point.EXECUTOR_IN_STAGE, *OF_OTHERS), 1),
+    ((Point.RANDOM_EXECUTOR, *AT_ANY_MOMENT), 1),
+)
+ON_CLUSTER: Final = tuple(point for points, _ in _CLUSTER_SHARES for point in points)
 
 
 def plan(runs: int, chance: Random, *, cluster: bool) -> list[list[Point]]:
     """Return the points of each run: all in turn, in an order of chance within a run."""
-    if cluster:
-        turns = cycle(ON_CLUSTER)
-        return [[Point.EXECUTOR_IN_READ, *islice(turns, _ALSO_ON_CLUSTER)] for _ in range(runs)]
-    shares = [(cycle(points), count) for points, count in _SHARES]
+    shares = [
+        (cycle(points), count) for points, count in (_CLUSTER_SHARES if cluster else _SHARES)
+    ]
     found = []
     for _ in range(runs):
         points = [point for turns, count in shares for point in islice(turns, count)]

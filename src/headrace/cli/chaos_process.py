@@ -25,7 +25,13 @@ LOOK_SECONDS: Final = 0.01
 _DAEMON: Final = "pyspark.daemon"  # the parent of Spark's Python workers, and their own name
 # Of a Java that lives for seconds: no second compiler, no threads to collect garbage with.
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Drivers live for seconds: to compile plans costs more than it brings.
+HASTE: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 _EXECUTOR: Final = "--executor-id"
+_APP: Final = "--app-id"
 
 
 @dataclass(slots=True)
@@ -99,20 +105,29 @@ class ChaosDriver(DemoDriver):
 
     def workers(self) -> list[int]:
         """Return its Python workers: what Spark's daemons have forked."""
-        own = living(self.mark)
-        daemons = {pid for pid in own if _DAEMON in command_of(pid)}
-        return [pid for pid in daemons if parent_of(pid) in daemons]
+        homes = {self.pid, *self.executors().values()}
+        daemons = {pid for pid in processes() if _DAEMON in command_of(pid)}
+        return [
+            pid
+            for pid in daemons
+            if parent_of(pid) in daemons and not homes.isdisjoint(ancestors(pid))
+        ]
+
+    def executors(self) -> dict[str, int]:
+        """Return its executors on a cluster, by name."""
+        app = next((one["app"] for one in self.testimony.all("warm")), "")
+        found = {pid: executor_words(pid) for pid in processes()}
+        return {name: pid for pid, (own, name) in found.items() if app and own == app}
 
 
 class Garage:
     """Where drivers come from. Use it as a context: none outlives it.
 
-    With `has_spare` the next driver may be made ready while another works. A cluster has no
-    room for two: the first one has all its cores.
+    The next driver is made ready while another works.
     """
 
-    def __init__(self, settings: Settings, directory: Path, *, has_spare: bool) -> None:
-        self._settings, self._directory, self._has_spare = settings, directory, has_spare
+    def __init__(self, settings: Settings, directory: Path) -> None:
+        self._settings, self._directory = settings, directory
         self._made: list[ChaosDriver] = []
         self._spare: ChaosDriver | None = None
         self._count = 0
@@ -130,8 +145,8 @@ class Garage:
             self._made.pop().__exit__(None, None, None)
 
     def prepare(self) -> None:
-        """Start the driver that is taken next, if there may be one beside another."""
-        if self._has_spare and self._spare is None:
+        """Start the driver that is taken next."""
+        if self._spare is None:
             self._spare = self._start()
 
     def take(self) -> ChaosDriver:
@@ -235,7 +250,20 @@ def holder_of(ports: tuple[int, int]) -> int | None:
 def executor_of(pid: int | None) -> tuple[int, str]:
     """Return the executor that a worker is of: its process and name; 0 if it is of none."""
     for each in ancestors(pid or 0):
-        words = command_of(each)
-        if _EXECUTOR in words:
-            return each, words[words.index(_EXECUTOR) + 1]
+        _, name = executor_words(each)
+        if name:
+            return each, name
     return 0, ""
+
+
+def executor_words(pid: int) -> tuple[str, str]:
+    """Return whose executor a process is, and its name; both empty if it is none."""
+    words = command_of(pid)
+    if _EXECUTOR not in words or _APP not in words:
+        return "", ""
+    return words[words.index(_APP) + 1], words[words.index(_EXECUTOR) + 1]
+
+
+def processes() -> list[int]:
+    """Return all processes of this machine."""
+    return [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit()]

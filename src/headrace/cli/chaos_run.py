@@ -18,7 +18,7 @@ from headrace.cli.chaos_cluster import Cluster
 from headrace.cli.chaos_driver import Settings
 from headrace.cli.chaos_names import KILLS_DRIVER, Point
 from headrace.cli.chaos_plants import command_of
-from headrace.cli.chaos_process import ChaosDriver, Garage
+from headrace.cli.chaos_process import HASTE, ChaosDriver, Garage
 from headrace.cli.chaos_scene import Scene
 from headrace.cli.chaos_strikes import Strike, strike
 from headrace.cli.tale import Tale
@@ -33,9 +33,7 @@ EXECUTORS: Final = 2
 LOCAL_MASTER: Final = "local[2,4]"  # two tasks at once, and four attempts of each
 LOCAL_CONF: Final = {
     "spark.driver.memory": "1g",
-    # Drivers live for seconds: to compile plans costs more than it brings.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    **HASTE,
 }
 
 
@@ -150,10 +148,9 @@ class Chaos:
         self._report.seconds = time.monotonic() - self._began
 
     def _all(self, plan: Sequence[Sequence[Point]], settings: Settings, *, keep: bool) -> None:
-        has_spare = not self._report.is_cluster
         self._deaths = sum(point in KILLS_DRIVER for points in plan for point in points)
         self._report.planned.update(point for points in plan for point in points)
-        with Garage(settings, self._directory, has_spare=has_spare) as garage:
+        with Garage(settings, self._directory) as garage:
             for number, points in enumerate(plan, 1):
                 if time.monotonic() - self._began > self._budget:
                     return
@@ -186,7 +183,7 @@ class Chaos:
                 self._strike_all(scene, run, garage)
                 self._tell(f"run {run.number}: all rows are brought to their ends")
                 scene.finish()
-                run.executors = tuple(sorted(scene.readers))
+                run.executors = scene.pair or tuple(scene.reading())
             except (Silent, HeadraceError) as error:
                 run.silence = str(error)
             scene.stage.sources.finish()

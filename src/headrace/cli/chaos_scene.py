@@ -44,8 +44,10 @@ class Scene:
         self.garage = garage
         self._directory = directory
         self._exits = ExitStack()
-        self._noted: set[tuple[int, int]] = set()  # ports of connections
-        self.readers: set[str] = set()  # executors of a cluster that have asked for rows
+        # Connections that have asked for rows: their ports, and the executor's process, 0 if
+        # it is of none that lives.
+        self.askers: dict[tuple[int, int], int] = {}
+        self.pair: tuple[str, ...] = ()  # executors of one driver, at once, that have read
         self.driver: ChaosDriver
 
     def __enter__(self) -> Self:
@@ -78,11 +80,13 @@ class Scene:
     def _note(self, asked: Asked) -> None:
         """See which executor asks for rows."""
         ports = asked.line.ports
-        if isinstance(asked.request, Fetch) and ports not in self._noted:
-            self._noted.add(ports)
-            _, name = executor_of(holder_of(ports)) if self.is_watching else (0, "")
-            if name:
-                self.readers.add(name)
+        if self.is_watching and isinstance(asked.request, Fetch) and ports not in self.askers:
+            self.askers[ports] = executor_of(holder_of(ports))[0]
+
+    def reading(self) -> list[str]:
+        """Return the driver's executors that are alive and have asked for rows."""
+        readers = set(self.askers.values())
+        return sorted(name for name, pid in self.driver.executors().items() if pid in readers)
 
     def record(self) -> Record:
         """Look at the table: how far the pipeline is."""

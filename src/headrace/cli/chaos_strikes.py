@@ -42,6 +42,7 @@ class Strike:
 
 
 Act = Callable[[Scene, Random], tuple[int, str]]  # the process that was killed, and evidence
+Victim = Callable[[int], int]  # who is killed, by the worker whose connection is held
 
 
 def strike(scene: Scene, point: Point, chance: Random) -> Strike:
@@ -199,8 +200,8 @@ def _published_again(scene: Scene, held: Asked, *, answer: bool, is_same_driver:
     return f"{batch} was staged anew, and published once" * before.isdisjoint(after)
 
 
-def _worker_in_stage(scene: Scene, _: Random) -> tuple[int, str]:
-    """Kill a Python worker at its second Stage; the task's next attempt stages anew."""
+def _in_stage(who: Victim, scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill whoever is at a second Stage; the task's next attempt stages anew."""
     counts: Counter[int] = Counter()
 
     def is_second(asked: Asked) -> bool:
@@ -209,7 +210,7 @@ def _worker_in_stage(scene: Scene, _: Random) -> tuple[int, str]:
         counts[id(asked.line)] += 1
         return counts[id(asked.line)] == 2
 
-    pid, held = _kill_holder(scene, scene.to_copy, is_second)
+    pid, held = _kill_holder(scene, scene.to_copy, is_second, who)
     assert isinstance(held.request, Stage)
     own = (held.request.writer, held.request.version)
     staged = {
@@ -242,7 +243,7 @@ def _worker_in_stage(scene: Scene, _: Random) -> tuple[int, str]:
 
 def _worker_in_read(scene: Scene, _: Random) -> tuple[int, str]:
     """Kill a Python worker that waits for rows; the task's next attempt asks again."""
-    pid, held = _kill_holder(scene, scene.to_table, _is_fetch)
+    pid, held = _kill_holder(scene, scene.to_table, _is_fetch, _worker)
     return pid, _fetched_again(scene, held, pid)
 
 
@@ -255,23 +256,20 @@ def _node_in_read(scene: Scene, _: Random) -> tuple[int, str]:
     return pid, _fetched_again(scene, held, None)
 
 
-def _executor_in_read(scene: Scene, _chance: Random) -> tuple[int, str]:
-    """Kill an executor's Java while its worker waits for rows; the other one reads them."""
-    for _ in range(HOLD_TRIES):
-        hold = scene.to_table.hold(_is_fetch)
-        held = scene.await_held(scene.to_table, hold)
-        worker = holder_of(held.line.ports)
-        java, name = executor_of(worker)
-        is_killed = bool(java) and kill(java)
-        hold.drop()
-        if is_killed:
-            found = _fetched_again(scene, held, worker)
-            return java, f"executor {name}: {found}" if found else ""
-    raise Silent("no executor has a connection that is held")
+def _executor_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill an executor's Java while its worker waits for rows, and another has read, too."""
+    scene.await_that("two executors that read", lambda: len(scene.reading()) > 1)
+    scene.pair = tuple(scene.reading())
+    names = {pid: name for name, pid in scene.driver.executors().items()}
+    pid, held = _kill_holder(scene, scene.to_table, _is_fetch, _executor)
+    found = _fetched_again(scene, held, pid, by_executor=True)
+    return pid, f"executor {names.get(pid, '')}: {found}" if found else ""
 
 
-def _fetched_again(scene: Scene, held: Asked, killed: int | None) -> str:
-    """Wait until the same rows are asked for again, and given."""
+def _fetched_again(
+    scene: Scene, held: Asked, killed: int | None, *, by_executor: bool = False
+) -> str:
+    """Wait until the same rows are asked for again, and given: maybe to one that lives."""
     first = held.request
     assert isinstance(first, Fetch)
     found: list[Asked] = []
@@ -280,7 +278,9 @@ def _fetched_again(scene: Scene, held: Asked, killed: int | None) -> str:
         found[:] = [
             each
             for each in scene.to_table.since(held)
-            if _is_same_fetch(each.request, first) and each.answer is not None
+            if _is_same_fetch(each.request, first)
+            and each.answer is not None
+            and (not by_executor or scene.askers.get(each.line.ports))
         ]
         return bool(found)
 
@@ -302,22 +302,31 @@ def _is_same_fetch(request: Message, first: Fetch) -> bool:
     )
 
 
+def _worker(holder: int) -> int:
+    return holder
+
+
+def _executor(holder: int) -> int:
+    return executor_of(holder)[0]
+
+
 def _kill_holder(
-    scene: Scene, proxy: Proxy, matches: Callable[[Asked], bool]
+    scene: Scene, proxy: Proxy, matches: Callable[[Asked], bool], who: Victim
 ) -> tuple[int, Asked]:
-    """Hold a request and kill the process that waits for its answer; return both.
+    """Hold a request and kill the one who waits for its answer, or its Java; return both.
 
     A task that ended meanwhile has left its connection: then the next request is held.
     """
     for _ in range(HOLD_TRIES):
         hold = proxy.hold(matches)
         held = scene.await_held(proxy, hold)
-        pid = holder_of(held.line.ports)
-        is_killed = pid is not None and kill(pid)
+        holder = holder_of(held.line.ports)
+        pid = 0 if holder is None else who(holder)
+        is_killed = bool(pid) and kill(pid)
         hold.drop()
-        if pid is not None and is_killed:
+        if is_killed:
             return pid, held
-    raise Silent("no worker has a connection that is held")
+    raise Silent("nobody has a connection that is held")
 
 
 def _at_any_moment(who: str, scene: Scene, chance: Random) -> tuple[int, str]:
@@ -330,8 +339,9 @@ def _at_any_moment(who: str, scene: Scene, chance: Random) -> tuple[int, str]:
         case "node":
             pid = scene.kill_node()
         case _:
-            workers = scene.driver.workers()
-            pid = chance.choice(sorted(workers)) if workers else 0
+            driver = scene.driver
+            own = driver.workers() if who == "worker" else driver.executors().values()
+            pid = chance.choice(sorted(own)) if own else 0
             pid *= bool(pid) and kill(pid)
     scene.await_work()
     return pid, "rows came into table and copy again"
@@ -348,12 +358,14 @@ _ACTS: Final[dict[Point, Act]] = {
     Point.DRIVER_BEFORE_PUBLISH: partial(_driver_at_publish, answer=False),
     Point.DRIVER_AFTER_PUBLISH: partial(_driver_at_publish, answer=True),
     Point.WORKER_IN_READ: _worker_in_read,
-    Point.WORKER_IN_STAGE: _worker_in_stage,
+    Point.WORKER_IN_STAGE: partial(_in_stage, _worker),
     Point.NODE_IN_READ: _node_in_read,
     Point.NODE_BEFORE_PUBLISH: partial(_node_at_publish, answer=False),
     Point.NODE_AFTER_PUBLISH: partial(_node_at_publish, answer=True),
     Point.EXECUTOR_IN_READ: _executor_in_read,
+    Point.EXECUTOR_IN_STAGE: partial(_in_stage, _executor),
     Point.RANDOM_DRIVER: partial(_at_any_moment, "driver"),
     Point.RANDOM_NODE: partial(_at_any_moment, "node"),
     Point.RANDOM_WORKER: partial(_at_any_moment, "worker"),
+    Point.RANDOM_EXECUTOR: partial(_at_any_moment, "executor"),
 }
