@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
 from headrace.cli import demo_lies
+from headrace.cli.demo_check import Claim, Told
+from headrace.cli.demo_digest import acknowledged_rows, digest_of
 from headrace.cli.demo_lies import lie_about_log, lies, proof_of
 
 
@@ -21,9 +24,29 @@ def test_log_and_table_agree_whoever_is_killed_and_every_lie_is_named(tmp_path):
     told = json.loads(ended.stdout)
     assert told["verdict"] == "held"
     assert told["acknowledged"] == told["found"] > 0
-    assert len(told["checks"]) == 8
+    assert len(told["checks"]) == 9
     assert all(told["checks"].values())
     assert list(tmp_path.iterdir()) == []
+
+
+class TestDigest:
+    CLAIMS = (Claim(0, 5, (Told(0, 3), Told(3, 5))), Claim(1, 2, (Told(0, 2),)))
+
+    def test_it_is_of_the_rows_and_not_of_their_order_or_pieces(self):
+        made = acknowledged_rows(self.CLAIMS)
+        assert made.num_rows == 7
+        mixed = pa.concat_tables([made.slice(4), made.slice(0, 4)])
+        assert digest_of(mixed) == digest_of(made)
+
+    def test_each_change_changes_it(self):
+        made = acknowledged_rows(self.CLAIMS)
+        others = [made.slice(1), pa.concat_tables([made, made.slice(0, 1)])]
+        for place, name in enumerate(made.column_names):
+            values = made[name].to_pylist()
+            changed = pa.array([values[1], *values[1:]], made.schema.field(name).type)
+            if name not in ("source", "_partition"):
+                others.append(made.set_column(place, name, changed))
+        assert len({digest_of(one) for one in [made, *others]}) == 1 + len(others)
 
 
 @pytest.fixture
@@ -36,8 +59,8 @@ def filled(spark, tmp_path, topic):
 def test_a_lie_that_is_not_told_is_not_named(monkeypatch, topic, filled):
     """What names a lie must be silent without it, or it names nothing."""
     assert proof_of(topic, filled).holds
-    for act in ("_delete", "_repeat"):
-        monkeypatch.setattr(demo_lies, act, lambda table: None)
+    for act in ("_delete", "_copy_in"):
+        monkeypatch.setattr(demo_lies, act, lambda table: 1)
     monkeypatch.setattr(demo_lies, "_flip", lambda file: file)
     assert [said for _, said in lies(topic, filled)] == [None, None, None]
     assert lie_about_log(filled.parent / "data")[1] is None

@@ -1,12 +1,15 @@
 """What a proof is worth: lies about copies of table and log, each of which must be named."""
 
+import json
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import deltalake
-import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
 
 import headrace
 from headrace.cli.demo_pipeline import NAME
@@ -14,8 +17,7 @@ from headrace.doctor.examine import examine
 from headrace.errors import CorruptFile
 from headrace.spark.prove import Kind, Proof, files_of, prove
 from headrace.spark.record import Source, look
-
-_COPIED = 100  # rows that are put in once more
+from headrace.spark.worker.files import PREFIX
 
 
 def proof_of(topic: "headrace.Topic", table: Path) -> Proof:
@@ -27,15 +29,15 @@ def proof_of(topic: "headrace.Topic", table: Path) -> Proof:
 
 def lies(topic: "headrace.Topic", table: Path) -> list[tuple[str, str | None]]:
     """Tell each lie about a copy of the table; return it with what the proof said of it."""
-    told: list[tuple[str, Callable[[Path], None], Callable[[Proof], str | None]]] = [
-        ("a row is deleted from the table", _delete, _says(Kind.MISSING, 1)),
-        (f"{_COPIED} rows are put in once more", _repeat, _says(Kind.TWICE, _COPIED)),
+    told: list[tuple[str, Callable[[Path], int], Kind]] = [
+        ("a row is deleted from the table", _delete, Kind.MISSING),
+        ("a data file is copied in, and the table names both", _copy_in, Kind.TWICE),
     ]
     found = []
-    for lie, act, judge in told:
+    for lie, act, kind in told:
         with _copied(table) as copy:
-            act(copy)
-            found.append((lie, judge(proof_of(topic, copy))))
+            rows = act(copy)
+            found.append((lie, _said(proof_of(topic, copy), kind, rows)))
     with _copied(table) as copy:
         files = map(Path, files_of(deltalake.DeltaTable(str(copy))))
         flipped = _flip(max(files, key=lambda one: one.stat().st_size))
@@ -67,13 +69,24 @@ def _copied(path: Path) -> Iterator[Path]:
         shutil.rmtree(copy)
 
 
-def _delete(table: Path) -> None:
+def _delete(table: Path) -> int:
+    """Delete a row; return how many rows are wrong then."""
     deltalake.DeltaTable(str(table)).delete("source = 0 and number = 17")
+    return 1
 
 
-def _repeat(table: Path) -> None:
-    rows: pa.Table = deltalake.DeltaTable(str(table)).to_pyarrow_dataset().head(_COPIED)
-    deltalake.write_deltalake(str(table), rows, mode="append")
+def _copy_in(table: Path) -> int:
+    """Put a copy of a data file beside it, in a version of its own; return its rows."""
+    found = deltalake.DeltaTable(str(table))
+    file = Path(files_of(found)[0])
+    copy = file.with_name(f"{PREFIX}{secrets.token_hex(16)}.parquet")
+    shutil.copyfile(file, copy)
+    rows = int(pq.read_metadata(copy).num_rows)
+    added = AddAction(
+        copy.name, copy.stat().st_size, {}, 0, True, json.dumps({"numRecords": rows})
+    )
+    found.create_write_transaction([added], "append", found.schema())
+    return rows
 
 
 def _flip(file: Path) -> Path:
@@ -85,15 +98,13 @@ def _flip(file: Path) -> Path:
     return file
 
 
-def _says(kind: Kind, count: int) -> Callable[[Proof], str | None]:
-    def judge(proof: Proof) -> str | None:
-        if proof.counts[kind] != count or sum(proof.counts.values()) != count:
-            return None
-        first = proof.findings[0]
-        rows = f"rows {first.start} to {first.end - 1}"
-        return f"prove: {count} {kind}, partition {first.partition}, {rows}"
-
-    return judge
+def _said(proof: Proof, kind: Kind, count: int) -> str | None:
+    """Return what a proof said, if that is all that is wrong."""
+    if proof.counts[kind] != count or sum(proof.counts.values()) != count:
+        return None
+    first = proof.findings[0]
+    rows = f"rows {first.start:,} to {first.end - 1:,}" if count > 1 else f"row {first.start:,}"
+    return f"prove: {count:,} {kind}, partition {first.partition}, {rows}"
 
 
 def _named(topic: "headrace.Topic", table: Path, file: Path) -> str | None:

@@ -16,6 +16,7 @@ from headrace.sim.testimony import Silent, Testimony
 
 NAME: Final = "orders"
 TABLE: Final = "table"
+RATE_ROUNDS: Final = 5  # that a rate is told of
 START_SECONDS: Final = 120.0  # that Spark may take, on a machine with much to do
 SQL: Final = "select source, number, customer, amount, _hr_partition, _hr_offset from source"
 
@@ -36,6 +37,7 @@ class DriverTestimony(Testimony):
     version: int = 0  # of the table
     rows: int = 0
     lag: int = 0
+    heard: list[tuple[float, int]] = field(default_factory=list)  # when, and rows until then
 
     def hear(self, line: str) -> None:
         """Take in one line."""
@@ -47,6 +49,21 @@ class DriverTestimony(Testimony):
         if self.events[-1] == "round":
             self.version, self.lag = int(found["version"]), int(found["lag"])
             self.rows += int(found["rows"])
+            self.heard.append((time.monotonic(), self.rows))
+
+    @property
+    def rate(self) -> float:
+        """Rows that came into the table in a second, of late; 0 while nobody can say."""
+        if len(self.heard) < 2:
+            return 0.0
+        (began, before), *_, (ended, after) = self.heard[-RATE_ROUNDS:]
+        return (after - before) / (ended - began) if ended > began else 0.0
+
+    @property
+    def told(self) -> str:
+        """How far it is, in words."""
+        rate = f"{self.rate:,.0f} rows/s, " if self.rate else ""
+        return f"table version {self.version}: {self.rows:,} rows, {rate}{self.lag:,} behind"
 
     @property
     def rounds(self) -> int:

@@ -63,7 +63,7 @@ class Source:
             log = await headrace.connect_async(self.address, timeout=PATIENCE)
             producer = await log.producer(TOPIC, partition=self.number, ledger=self.ledger)
             while not self.is_ended and self.sent < ROWS_MAX:
-                rows = self._rows()
+                rows = rows_of(self.number, self.sent, self.sent + BATCH)
                 self.sent += BATCH  # even if that fails: some of them may be there
                 await producer.send(rows)
                 await asyncio.sleep(self.pause)
@@ -72,17 +72,19 @@ class Source:
         except HeadraceError as error:
             self.failure = error
 
-    def _rows(self) -> pa.RecordBatch:
-        numbers = range(self.sent, self.sent + BATCH)
-        return pa.record_batch(
-            [
-                pa.array([self.number] * BATCH, pa.int32()),
-                pa.array(numbers, pa.int64()),
-                pa.array([_CUSTOMERS[each % len(_CUSTOMERS)] for each in numbers]),
-                pa.array([each / 100 for each in numbers], pa.float64()),
-            ],
-            schema=SCHEMA,
-        )
+
+def rows_of(source: int, start: int, end: int) -> pa.RecordBatch:
+    """Make the rows of a producer from one number to before another."""
+    numbers = range(start, end)
+    return pa.record_batch(
+        [
+            pa.array([source] * len(numbers), pa.int32()),
+            pa.array(numbers, pa.int64()),
+            pa.array([_CUSTOMERS[each % len(_CUSTOMERS)] for each in numbers]),
+            pa.array([each / 100 for each in numbers], pa.float64()),
+        ],
+        schema=SCHEMA,
+    )
 
 
 class Sources:

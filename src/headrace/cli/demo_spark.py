@@ -11,9 +11,10 @@ from rich.status import Status
 import headrace
 from headrace.cli.demo_acts import Stage
 from headrace.cli.demo_check import COMPARED, compare
+from headrace.cli.demo_digest import COLUMNS, SHOWN, acknowledged_rows, digest_of
 from headrace.cli.demo_lies import lie_about_log, lies, proof_of
 from headrace.cli.demo_pipeline import TABLE, DemoDriver, DriverTestimony, write_definition
-from headrace.cli.demo_rows import TOPIC
+from headrace.cli.demo_rows import SCHEMA, TOPIC
 from headrace.cli.tale import Tale
 from headrace.spark.orphans import orphans_of
 from headrace.spark.prove import Kind
@@ -24,6 +25,7 @@ ROUNDS = 3  # of the table, in each part
 
 def perform(tale: Tale, directory: Path, seconds: float) -> None:
     """Tell the whole story: writers, node and drivers, each killed, and the proof."""
+    table = directory / TABLE
     with ExitStack() as exits:
         stage = Stage(tale, directory, PAUSE_S)
         file = write_definition(directory, stage.address)
@@ -36,11 +38,11 @@ def perform(tale: Tale, directory: Path, seconds: float) -> None:
         stage.write(seconds)
         stage.kill_node(seconds)
         _bring(tale, driver, driver.testimony.rounds + 1)
-        _kill_driver(tale, driver, directory / TABLE)
+        _kill_driver(tale, driver, table)
         drivers = _race(tale, exits, file, directory)
         stage.finish()
         _finish(tale, drivers)
-        _prove(tale, stage, directory / TABLE)
+        _prove(tale, stage, table)
     _tell_lie(tale, *lie_about_log(directory / "data"))
 
 
@@ -51,9 +53,7 @@ def _attend(
 
         def look(found: DriverTestimony) -> bool:
             if found.rounds:
-                status.update(
-                    f"table version {found.version}: {found.rows:,} rows, {found.lag:,} behind"
-                )
+                status.update(found.told)
             return is_so(found)
 
         driver.until(what, look)
@@ -65,8 +65,7 @@ def _bring(tale: Tale, driver: DemoDriver, rounds: int) -> None:
     found = driver.testimony
     tale.line(
         "pipeline",
-        f"into a Delta table: version {found.version}, {found.rows:,} rows, "
-        f"{found.lag:,} behind ({time.monotonic() - began:.1f} s)",
+        f"Delta {found.told} ({time.monotonic() - began:.1f} s)",
         "green",
     )
 
@@ -124,9 +123,29 @@ def _prove(tale: Tale, stage: Stage, table: Path) -> None:
         tale.line("prove", f"{numbers}{proof.in_table:,} in the table; {wrong}")
         is_equal = stage.acknowledged == proof.in_log == proof.in_table
         tale.check("the proof", f"grade {proof.grade}", proof.holds and is_equal)
+        _digest(tale, stage, topic, table)
         _count(tale, stage, table)
         for lie, said in lies(topic, table):
             _tell_lie(tale, lie, said)
+
+
+def _digest(tale: Tale, stage: Stage, topic: "headrace.Topic", table: Path) -> None:
+    """Make one digest of the rows of each: ledgers, log, table."""
+    names = [*SCHEMA.names, "_hr_partition", "_hr_offset"]
+    found = {
+        "ledgers": acknowledged_rows(stage.sources.claims()),
+        "log": topic.read(columns=COLUMNS).to_table(),
+        "table": deltalake.DeltaTable(str(table))
+        .to_pyarrow_table(columns=names)
+        .rename_columns(list(COLUMNS)),
+    }
+    digests = {who: digest_of(rows) for who, rows in found.items()}
+    for number, (who, digest) in enumerate(digests.items()):
+        label = "" if number else "digest"
+        tale.line(label, f"{digest[:SHOWN]}…  {found[who].num_rows:,} rows, of the {who}")
+    is_equal = len(set(digests.values())) == 1
+    text = "three equal digests" if is_equal else "the digests are not equal"
+    tale.check("the digests", f"{text}: SHA-256 of all rows, in order", is_equal)
 
 
 def _count(tale: Tale, stage: Stage, table: Path) -> None:
