@@ -25,7 +25,8 @@ endif
 help:
 	@echo 'make env    make .venv with everything pinned in requirements.lock'
 	@echo 'make test   run the whole suite'
-	@echo 'make demo   run the main job: write rows, kill -9 everybody, prove that log and table agree'
+	@echo 'make demo   run the main job: write rows, kill -9 everybody, prove that log and table agree;'
+	@echo '            with CHAOS=1 you are the one who kills'
 	@echo 'make check  formatting, lint, types, rooms'
 	@echo 'make lock   pin the newest versions that pyproject.toml allows'
 	@echo 'make clean  remove what these commands made'

@@ -6,6 +6,8 @@ import sys
 
 import pyarrow as pa
 import pytest
+from tests.cli.commands import headrace_here
+from tests.cli.terminal import Terminal
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
@@ -13,6 +15,7 @@ from headrace.cli import demo_lies
 from headrace.cli.demo_check import Claim, Told
 from headrace.cli.demo_digest import acknowledged_rows, digest_of
 from headrace.cli.demo_lies import lie_about_log, lies, proof_of
+from headrace.cli.exits import Exit
 
 
 def test_log_and_table_agree_whoever_is_killed_and_every_lie_is_named(tmp_path):
@@ -24,9 +27,31 @@ def test_log_and_table_agree_whoever_is_killed_and_every_lie_is_named(tmp_path):
     told = json.loads(ended.stdout)
     assert told["verdict"] == "held"
     assert told["acknowledged"] == told["found"] > 0
+    assert told["kills"] == 2
     assert len(told["checks"]) == 9
     assert all(told["checks"].values())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_has_the_keys_kills_and_the_proof_holds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHAOS", "1")
+    with Terminal("demo", "--spark", "--seed", "1") as terminal:
+        terminal.read_until("n kills the node, d the driver, b both", 180)
+        for key, seen in (("n", "listens after"), ("d", "starts"), ("q", "HELD: 2 kills")):
+            terminal.press(key)
+            terminal.read_until(seen, 180)
+        assert terminal.wait() == Exit.OK
+    assert "rows/s" in terminal.text
+    assert "three equal digests" in terminal.text
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["--spark"], ["--spark", "--json"], []])
+def test_there_are_no_keys_without_a_terminal_or_without_spark(words):
+    ended = headrace_here("demo", "--chaos", *words)
+    assert ended.code == Exit.USAGE
+    assert ("needs a terminal" if words else "is with Spark") in ended.err
 
 
 class TestDigest:

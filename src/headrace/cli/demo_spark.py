@@ -10,6 +10,7 @@ from rich.status import Status
 
 import headrace
 from headrace.cli.demo_acts import Stage
+from headrace.cli.demo_chaos import Game
 from headrace.cli.demo_check import COMPARED, compare
 from headrace.cli.demo_digest import COLUMNS, SHOWN, acknowledged_rows, digest_of
 from headrace.cli.demo_lies import lie_about_log, lies, proof_of
@@ -23,8 +24,11 @@ PAUSE_S = 0.1  # between a producer's batches: Spark needs the machine, too
 ROUNDS = 3  # of the table, in each part
 
 
-def perform(tale: Tale, directory: Path, seconds: float) -> None:
-    """Tell the whole story: writers, node and drivers, each killed, and the proof."""
+def perform(tale: Tale, directory: Path, seconds: float, *, chaos: bool) -> None:
+    """Tell the whole story: writers, node and drivers, each killed, and the proof.
+
+    With `chaos` a person has the keys that kill, and nobody else does.
+    """
     table = directory / TABLE
     with ExitStack() as exits:
         stage = Stage(tale, directory, PAUSE_S)
@@ -35,11 +39,14 @@ def perform(tale: Tale, directory: Path, seconds: float) -> None:
         _attend(tale, driver, "a session", lambda found: "warm" in found.events)
         driver.say("go")
         _bring(tale, driver, ROUNDS)
-        stage.write(seconds)
-        stage.kill_node(seconds)
-        _bring(tale, driver, driver.testimony.rounds + 1)
-        _kill_driver(tale, driver, table)
-        drivers = _race(tale, exits, file, directory)
+        if chaos:
+            drivers = [Game(tale, stage, file, table).play(exits, driver)]
+        else:
+            stage.write(seconds)
+            stage.kill_node(seconds)
+            _bring(tale, driver, driver.testimony.rounds + 1)
+            _kill_driver(tale, driver, table)
+            drivers = _race(tale, exits, file, directory)
         stage.finish()
         _finish(tale, drivers)
         _prove(tale, stage, table)
@@ -76,9 +83,7 @@ def _kill_driver(tale: Tale, driver: DemoDriver, table: Path) -> None:
     _attend(tale, driver, "its end", lambda found: "dying" in found.events)
     driver.wait()
     left = orphans_of(str(table), 0)
-    tale.line(
-        "kill -9", f"driver {driver.pid} is gone, between its files and their commit", "yellow"
-    )
+    tale.killed_driver(driver.pid, "between its files and their commit")
     tale.check(
         "a driver died between files and commit",
         f"{len(left)} files are there, and no version of the table names them",

@@ -37,7 +37,7 @@ class Demo(Shape, frozen=True, kw_only=True):
 
     verdict: str
     seed: int
-    kills: int
+    kills: int  # of the node and, with --spark, of drivers
     acknowledged: int
     found: int
     lost: int
@@ -60,6 +60,7 @@ class Tale:
     compared: Compared | None = None
     silence: str | None = None  # why it ended early
     checks: dict[str, bool] = field(default_factory=dict)  # of more than the rows in the log
+    driver_kills: int = 0
     seconds: float = 0.0
 
     @property
@@ -68,17 +69,21 @@ class Tale:
             return Verdict.NOT_SHOWN
         if self.compared.problems or not all(self.checks.values()):
             return Verdict.BROKEN
-        is_shown = self.rounds and all(each.acknowledged for each in self.rounds)
+        is_shown = self.kills and all(each.acknowledged for each in self.rounds)
         return Verdict.HELD if is_shown and self.silence is None else Verdict.NOT_SHOWN
 
-    def open(self, directory: Path, rounds: int, *, is_kept: bool, spark: bool) -> None:
+    @property
+    def kills(self) -> int:
+        """How often somebody was killed: the node, or a driver."""
+        return len(self.rounds) + self.driver_kills
+
+    def open(self, directory: Path, kills: str, *, is_kept: bool, spark: bool) -> None:
         kept = f"{directory} (kept)" if is_kept else f"{directory.name} (removed at the end)"
         title = "Log and table: write, kill -9, race, prove, lie"
         plain = "Write, kill -9, recover, compare"
         self.console.print(Text(title if spark else plain, style="bold"))
         self.console.print(
-            f"A real node on a real disk, {_count(rounds, 'kill')}, seed {self.seed}, "
-            f"files in {kept}",
+            f"A real node on a real disk, {kills}, seed {self.seed}, files in {kept}",
             style="dim",
         )
         self.console.print()
@@ -102,6 +107,10 @@ class Tale:
         self.line(
             "", f"{in_doubt:,} rows were on their way: sent or waiting, and not acknowledged"
         )
+
+    def killed_driver(self, pid: int, where: str) -> None:
+        self.driver_kills += 1
+        self.line("kill -9", f"driver {pid} is gone, {where}", "yellow")
 
     def recovered(self, pid: int, told: Round) -> None:
         self.rounds.append(told)
@@ -133,7 +142,7 @@ class Tale:
 
     def close(self, seconds: float) -> None:
         self.seconds = seconds
-        kills, rows = _count(len(self.rounds), "kill"), f"{self.acknowledged:,} rows"
+        kills, rows = count(self.kills, "kill"), f"{self.acknowledged:,} rows"
         found = self.compared
         endings = {
             Verdict.HELD: (f"HELD: {kills}, {rows} acknowledged, 0 lost, 0 twice", "green"),
@@ -158,7 +167,7 @@ class Tale:
         return Demo(
             verdict=self.verdict.value,
             seed=self.seed,
-            kills=len(self.rounds),
+            kills=self.kills,
             acknowledged=self.acknowledged,
             found=found.found,
             lost=found.lost,
@@ -181,5 +190,6 @@ class Tale:
         self.console.print(line.append(text, style=style))
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """Say how many there are of something."""
     return f"{number:,} {noun if number == 1 else noun + 's'}"

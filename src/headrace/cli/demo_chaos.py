@@ -1,0 +1,71 @@
+"""The part of the demo in which a person kills: `n` the node, `d` the driver, `b` both."""
+
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.status import Status
+
+from headrace.cli.demo_acts import Stage
+from headrace.cli.demo_keys import END, Keys
+from headrace.cli.demo_pipeline import DemoDriver
+from headrace.cli.tale import Tale
+from headrace.sim.testimony import Silent
+from headrace.spark.orphans import orphans_of
+
+LOOK_SECONDS = 0.1
+_LEGEND = "n kills the node, d the driver, b both; q ends it and proves what is there"
+_SHORT = "keys n d b q:"  # beside what changes, in one line of a small terminal
+
+
+class Game:
+    """A node, a driver, and whoever takes their place."""
+
+    def __init__(self, tale: Tale, stage: Stage, file: Path, table: Path) -> None:
+        self._tale, self._stage, self._file, self._table = tale, stage, file, table
+        self._node_began = time.monotonic()
+        self._is_told = True  # the driver was told to go
+
+    def play(self, exits: ExitStack, driver: DemoDriver) -> DemoDriver:
+        """Let a person kill until `q`; return the driver that is there then."""
+        self._tale.line("keys", _LEGEND, "bold")
+        with Keys() as keys, Status("", console=self._tale.console) as status:
+            while (key := keys.pressed()) not in ("q", END):
+                if key in ("n", "b"):
+                    self._kill_node()
+                if key in ("d", "b"):
+                    driver = exits.enter_context(self._kill_driver(driver))
+                self._attend(driver)
+                told = driver.testimony.told if driver.testimony.rounds else "a driver starts"
+                status.update(f"{_SHORT} {told}")
+        if not self._is_told:
+            driver.until("a session", lambda found: "warm" in found.events)
+            driver.say("go")
+        return driver
+
+    def _attend(self, driver: DemoDriver) -> None:
+        """Hear both, for a moment; a new driver begins once it can."""
+        driver.listen(LOOK_SECONDS)
+        self._stage.node.listen(LOOK_SECONDS / 10)
+        if not driver.is_alive or not self._stage.node.is_alive:
+            who = "node" if driver.is_alive else "driver"
+            raise Silent(f"the {who} ended by itself, without a key")
+        if not self._is_told and "warm" in driver.testimony.events:
+            driver.say("go")
+            self._is_told = True
+
+    def _kill_node(self) -> None:
+        self._stage.kill_node(time.monotonic() - self._node_began)
+        self._node_began = time.monotonic()
+
+    def _kill_driver(self, driver: DemoDriver) -> DemoDriver:
+        pid = driver.pid
+        driver.kill()
+        left = len(orphans_of(str(self._table), 0))
+        self._tale.killed_driver(pid, "wherever it was")
+        following = DemoDriver(self._file)
+        self._is_told = False
+        self._tale.line(
+            "", f"{left} files are in no version of the table; driver {following.pid} starts"
+        )
+        return following
