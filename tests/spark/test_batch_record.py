@@ -9,7 +9,8 @@ from deltalake import DeltaTable
 from headrace.spark.batch_record import Query, TableDisagrees, begin, look
 from headrace.spark.compaction import compact
 from headrace.spark.orphans import orphans_of
-from headrace.spark.record import DataFile, RecordLost
+from headrace.spark.record import DataFile
+from headrace.spark.table_errors import RecordLost
 from headrace.spark.worker.files import write_file
 
 COLUMNS = pa.schema([("id", pa.int64())])

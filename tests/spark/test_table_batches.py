@@ -20,7 +20,7 @@ import headrace
 from headrace.errors import BadName, BadRequest
 from headrace.spark import table_batches, table_writer
 from headrace.spark.orphans import orphans_of
-from headrace.spark.record import TableForeign
+from headrace.spark.table_errors import TableForeign
 
 ANEW = "begin anew with a new table and a new checkpointLocation"
 

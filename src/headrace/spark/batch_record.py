@@ -27,13 +27,12 @@ from headrace.spark.record import (
     QUERY,
     DataFile,
     Record,
-    RecordLost,
     Source,
-    TableForeign,
     create,
     own_table,
     read_record,
 )
+from headrace.spark.table_errors import RecordLost, TableForeign
 
 _BATCHES: Final = 0  # the partition
 _ANEW: Final = "begin anew with a new table and a new checkpointLocation"
