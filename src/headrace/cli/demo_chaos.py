@@ -38,9 +38,10 @@ class Game:
                 self._attend(driver)
                 told = driver.testimony.told if driver.testimony.rounds else "a driver starts"
                 status.update(f"{_SHORT} {told}")
-        if not self._is_told:
-            driver.until("a session", lambda found: "warm" in found.events)
-            driver.say("go")
+            if not self._is_told:
+                status.update("waiting for a session")
+                driver.until("a session", lambda found: "warm" in found.events)
+                driver.say("go")
         return driver
 
     def _attend(self, driver: DemoDriver) -> None:

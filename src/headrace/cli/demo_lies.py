@@ -103,8 +103,8 @@ def _said(proof: Proof, kind: Kind, count: int) -> str | None:
     if proof.counts[kind] != count or sum(proof.counts.values()) != count:
         return None
     first = proof.findings[0]
-    rows = f"rows {first.start:,} to {first.end - 1:,}" if count > 1 else f"row {first.start:,}"
-    return f"prove: {count:,} {kind}, partition {first.partition}, {rows}"
+    since = f"from row {first.start:,} on" if count > 1 else f"row {first.start:,}"
+    return f"prove: {count:,} {kind}, partition {first.partition}, {since}"
 
 
 def _named(topic: "headrace.Topic", table: Path, file: Path) -> str | None:

@@ -63,7 +63,8 @@ class DriverTestimony(Testimony):
     def told(self) -> str:
         """How far it is, in words."""
         rate = f"{self.rate:,.0f} rows/s, " if self.rate else ""
-        return f"table version {self.version}: {self.rows:,} rows, {rate}{self.lag:,} behind"
+        rows = f"{self.rows:,} rows brought, {rate}{self.lag:,} behind"
+        return f"table version {self.version}: {rows}"
 
     @property
     def rounds(self) -> int:
