@@ -98,9 +98,8 @@ class Tale:
 
     def wrote(self, rows: int, seconds: float) -> None:
         rate = rows / seconds if seconds > 0 else 0
-        self.line(
-            "", f"{rows:,} rows acknowledged in {seconds:.1f} s: {rate:,.0f} rows/s", "green"
-        )
+        text = f"{rows:,} rows acknowledged in the last {seconds:.1f} s: {rate:,.0f} rows/s"
+        self.line("", text, "green")
 
     def killed(self, pid: int, in_doubt: int) -> None:
         self.line("kill -9", f"node {pid} is gone, with no chance to write anything", "yellow")
