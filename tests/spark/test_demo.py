@@ -1,6 +1,8 @@
 """`headrace demo --spark`, as its users run it."""
 
 import json
+import os
+import pty
 import subprocess
 import sys
 
@@ -14,6 +16,7 @@ from tests.spark.test_pipeline import a_definition, run
 from headrace.cli import demo_lies
 from headrace.cli.demo_check import Claim, Told
 from headrace.cli.demo_digest import acknowledged_rows, digest_of
+from headrace.cli.demo_keys import Keys
 from headrace.cli.demo_lies import lie_about_log, lies, proof_of
 from headrace.cli.exits import Exit
 
@@ -52,6 +55,17 @@ def test_there_are_no_keys_without_a_terminal_or_without_spark(words):
     ended = headrace_here("demo", "--chaos", *words)
     assert ended.code == Exit.USAGE
     assert ("needs a terminal" if words else "is with Spark") in ended.err
+
+
+def test_a_key_that_is_pressed_early_counts(monkeypatch):
+    person, terminal = pty.openpty()
+    with os.fdopen(terminal) as opened:
+        monkeypatch.setattr(sys, "stdin", opened)
+        os.write(person, b"N")
+        os.read(person, 1)  # its echo: the key has come to the terminal
+        with Keys() as keys:
+            assert (keys.pressed(), keys.pressed()) == ("n", "")
+    os.close(person)
 
 
 class TestDigest:

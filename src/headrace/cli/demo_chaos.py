@@ -28,8 +28,8 @@ class Game:
 
     def play(self, exits: ExitStack, driver: DemoDriver) -> DemoDriver:
         """Let a person kill until `q`; return the driver that is there then."""
-        self._tale.line("keys", _LEGEND, "bold")
         with Keys() as keys, Status("", console=self._tale.console) as status:
+            self._tale.line("keys", _LEGEND, "bold")
             while (key := keys.pressed()) not in ("q", END):
                 if key in ("n", "b"):
                     self._kill_node()

@@ -16,7 +16,7 @@ class Keys:
     def __enter__(self) -> Self:
         self._terminal = sys.stdin.fileno()
         self._before = termios.tcgetattr(self._terminal)
-        tty.setcbreak(self._terminal)
+        tty.setcbreak(self._terminal, termios.TCSADRAIN)  # a key pressed before it counts
         return self
 
     def __exit__(self, *_: object) -> None:
