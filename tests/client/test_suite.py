@@ -470,6 +470,23 @@ async def test_closing_the_log_flushes_its_producers(door):
         assert ids(await table(await it(topic.read()))) == [0, 1, 2]
 
 
+async def test_a_producer_that_cannot_be_closed_keeps_no_other_from_its_rows(tmp_path):
+    async def refuse():
+        raise ZeroDivisionError
+
+    log = await headrace.open_async(tmp_path / "data")
+    await log.create_topic("orders", ORDERS)
+    producers = [await log.producer("orders", linger="1h") for _ in range(3)]
+    for number, producer in enumerate(producers):
+        await producer.send(rows(number, 1))
+        producer._writer.close = refuse  # after the flush
+    with pytest.raises(ZeroDivisionError):
+        await log.close()
+    async with await headrace.open_async(tmp_path / "data") as again:
+        found = await (await (await again.topic("orders")).read()).to_table()
+        assert sorted(ids(found)) == [0, 1, 2]
+
+
 async def test_a_transaction_is_readable_whole_and_counts_once(door):
     async with door.log() as log:
         topic = await it(log.create_topic("orders", ORDERS, partitions=2))

@@ -373,20 +373,22 @@ def test_an_interrupt_that_wakes_nobody_ends_a_wait_as_well():
 
 @pytest.mark.parametrize("ended", ["producer", "log"])
 def test_what_a_producer_took_is_there_though_it_is_closed_beside(tmp_path, ended):
-    taken = []
+    taken, is_busy = [], threading.Event()
 
     def send(producer):
         with suppress(BadRequest):  # it is closed
             while True:
                 producer.send({"id": len(taken), "name": "x"})
                 taken.append(1)
+                if len(taken) == 500:  # ten batches: some are sent, some wait
+                    is_busy.set()
 
     log = headrace.open(tmp_path / "data")
     log.create_topic("orders", SCHEMA)
     producer = log.producer("orders", linger="1ms", batch_rows=50)
     sender = threading.Thread(target=send, args=(producer,))
     sender.start()
-    time.sleep(0.2)
+    assert is_busy.wait(30)
     (producer if ended == "producer" else log).close()
     sender.join(30)
     assert not sender.is_alive()

@@ -1,6 +1,7 @@
 """A node from a directory and a config alone: made, stopped, refused, lost and found."""
 
 import asyncio
+import errno
 import shutil
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from headrace.errors import (
 )
 from headrace.node.bootstrap import start
 from headrace.node.settings import Cluster
+from headrace.storage.file import FileDirectory
 from headrace.wire import catalog, reading
 
 
@@ -287,6 +289,15 @@ class TestIdentity:
 def test_a_file_where_the_directory_should_be_is_refused(tmp_path):
     (tmp_path / "data").write_text("not a directory")
     with pytest.raises(StorageFailed, match="open failed"):
+        asyncio.run(start(str(tmp_path / "data"), a_config()))
+
+
+def test_a_directory_that_cannot_be_listed_fails_its_step_by_name(tmp_path, monkeypatch):
+    def refuse(self):
+        raise OSError(errno.EIO, "input or output error", self.path)
+
+    monkeypatch.setattr(FileDirectory, "names", refuse)
+    with pytest.raises(StorageFailed, match="lock failed: input or output error"):
         asyncio.run(start(str(tmp_path / "data"), a_config()))
 
 

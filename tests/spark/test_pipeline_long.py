@@ -2,18 +2,18 @@
 
 import os
 import threading
+from functools import partial
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.spark.conftest import rows
+from tests.spark.lockstep import at_once
 from tests.spark.test_pipeline import a_definition, ids
 from tests.spark.test_prove import prove
 
 from headrace.spark.pipeline import OFFSET, PARTITION, opened
 from headrace.spark.table_errors import TableForeign
-
-SQL = f"select id, name, {PARTITION}, {OFFSET} from source"
 
 # 200 take minutes: HEADRACE_BATCHES=200 python -m pytest tests/spark/test_pipeline_long.py
 BATCHES = int(os.environ.get("HEADRACE_BATCHES", "20"))
@@ -74,11 +74,10 @@ def test_upkeep_and_foreign_rows_between_many_batches_change_nothing(spark, tmp_
     assert found["in_log"] == found["in_table"] == BATCHES * 10
 
 
-@pytest.mark.parametrize("sql", ["", SQL])
-def test_of_two_drivers_in_lock_step_one_commits_each_batch(spark, tmp_path, topic, sql):
-    definition = a_definition(tmp_path, sql=sql)
+def test_of_two_drivers_in_lock_step_one_commits_each_batch(spark, tmp_path, topic):
+    definition = a_definition(tmp_path)
     barrier = threading.Barrier(2, timeout=120)
-    results, lost, flaws = [[], []], [0, 0], []
+    results, lost = [[], []], [0, 0]
     rounds = threading.Barrier(2, action=lambda: append_next(topic), timeout=120)
     given = iter(range(ROUNDS))
 
@@ -91,25 +90,14 @@ def test_of_two_drivers_in_lock_step_one_commits_each_batch(spark, tmp_path, top
             barrier.wait()
 
     def drive(number):
-        try:
-            with opened(spark, definition) as pipeline:
-                pipeline.on_step = on_step
-                for _ in range(ROUNDS):
-                    rounds.wait()
-                    results[number].append(pipeline.round() is not None)
-                lost[number] = pipeline.lost
-        except BaseException as error:
-            flaws.append(error)
-            barrier.abort()
-            rounds.abort()
-            raise
+        with opened(spark, definition) as pipeline:
+            pipeline.on_step = on_step
+            for _ in range(ROUNDS):
+                rounds.wait()
+                results[number].append(pipeline.round() is not None)
+            lost[number] = pipeline.lost
 
-    threads = [threading.Thread(target=drive, args=(number,)) for number in (0, 1)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(300)
-    assert flaws == []
+    at_once([partial(drive, number) for number in (0, 1)], barrier, rounds)
     assert [one + other for one, other in zip(*results, strict=True)] == [1] * ROUNDS
     assert sum(lost) == ROUNDS
     assert ids(tmp_path) == list(range(ROUNDS * 10))

@@ -1,11 +1,13 @@
 """Pipelines that share a Spark session do not see each other, nor what others do in it."""
 
 import threading
+from functools import partial
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql.classic.dataframe import DataFrame
 from tests.spark.conftest import SCHEMA, rows
+from tests.spark.lockstep import at_once
 from tests.spark.test_pipeline import SQL, a_definition, ids, run
 
 from headrace.spark.pipeline import OFFSET, PARTITION, opened
@@ -56,29 +58,19 @@ def test_two_pipelines_with_sql_in_two_threads_bring_each_its_own_rows(
     definitions.append(a_bill(tmp_path, batch_rows=10))
     topic.append(rows(0, 10 * ROUNDS), partition=0)
     bills.append(rows(1_010, 1_000 + 10 * ROUNDS), partition=0)
-    together, flaws = threading.Barrier(2, timeout=120), []
+    together = threading.Barrier(2, timeout=120)
 
     def on_step(step):
         if step == "before files":
             together.wait()
 
     def drive(definition):
-        try:
-            with opened(spark, definition) as pipeline:
-                pipeline.on_step = on_step
-                for _ in range(ROUNDS):
-                    assert pipeline.round().written == 10
-        except BaseException as error:
-            flaws.append(error)
-            together.abort()
-            raise
+        with opened(spark, definition) as pipeline:
+            pipeline.on_step = on_step
+            for _ in range(ROUNDS):
+                assert pipeline.round().written == 10
 
-    threads = [threading.Thread(target=drive, args=(each,)) for each in definitions]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(300)
-    assert flaws == []
+    at_once([partial(drive, each) for each in definitions], together)
     assert ids(tmp_path) == list(range(10 * ROUNDS))
     found = DeltaTable(str(tmp_path / "bills")).to_pyarrow_table()["id"].to_pylist()
     assert sorted(found) == list(range(1_000, 1_000 + 10 * ROUNDS))

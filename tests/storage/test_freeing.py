@@ -216,7 +216,9 @@ def test_a_fork_closes_nothing_that_has_the_number_of_a_freed_file(root, monkeyp
         real(descriptor)
         if threading.current_thread().name == "freeing":
             closed.set()
-            time.sleep(0.2)
+            time.sleep(
+                0.2
+            )  # as if it waited for its turn; a fork waits for it, so no event can
 
     monkeypatch.setattr(os, "close", close_and_dawdle)
     FREEING.settle()

@@ -50,10 +50,10 @@ def path_of(value: object, what: str) -> str:
     if not found:
         raise BadRequest(f"{what}: it is empty", hint='Write "." for the current directory')
     try:
-        has_zero = b"\0" in fsencode(found)
+        is_path = b"\0" not in fsencode(found)
     except UnicodeEncodeError:
-        has_zero = True
-    if has_zero:
+        is_path = False
+    if not is_path:
         raise BadRequest(
             f"{what}: {_shown(value)} is no path",
             hint="It has a zero byte, or half of a character",

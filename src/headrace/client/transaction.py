@@ -146,8 +146,8 @@ class AsyncTransaction:
             self._check()
             if self._unfinished:
                 raise BadRequest(
-                    "an append to the transaction did not come to its end, and a part of its "
-                    "rows would be published",
+                    "an append to the transaction did not come to its end: a part of its rows "
+                    "may be in it",
                     hint="Discard it, and begin again; the same version is still free",
                 )
             await self._publish(is_complete=True)

@@ -5,7 +5,7 @@ suggestion; other names are Spark's own, and pass.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -158,28 +158,26 @@ class _Taken:
         return int(value)
 
     def size(self, name: str) -> int | None:
+        return self._above_zero(name, parse_size, "a size above 0, such as 64MiB")
+
+    def duration(self, name: str) -> str | None:
+        def microseconds(text: str) -> int:
+            return parse_duration(text).us
+
+        self._above_zero(name, microseconds, "a time above 0, such as 30s")
+        return self.text(name)
+
+    def _above_zero(self, name: str, parse: Callable[[str], int], wanted: str) -> int | None:
         value = self.text(name)
         if value is None:
             return None
         try:
-            found = parse_size(value)
+            found = parse(value)
         except BadConfig as error:
             raise BadConfig(name, Exception.__str__(error), hint=error.hint) from None
         if found <= 0:
-            raise BadConfig(name, f"is {value!r}", hint="Give a size above 0, such as 64MiB")
+            raise BadConfig(name, f"is {value!r}", hint=f"Give {wanted}")
         return found
-
-    def duration(self, name: str) -> str | None:
-        value = self.text(name)
-        if value is None:
-            return None
-        try:
-            found = parse_duration(value)
-        except BadConfig as error:
-            raise BadConfig(name, Exception.__str__(error), hint=error.hint) from None
-        if found.us <= 0:
-            raise BadConfig(name, f"is {value!r}", hint="Give a time above 0, such as 30s")
-        return value
 
     def switch(self, name: str, *, default: bool) -> bool:
         value = self.text(name)
