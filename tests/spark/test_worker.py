@@ -1,5 +1,6 @@
 """What runs on executors, against a real node, without Spark."""
 
+import gc
 import subprocess
 import sys
 import time
@@ -16,8 +17,10 @@ from headrace.errors import BadRequest, ConnectionLost, Recreated, Unauthorized
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.spark.launch import packed
 from headrace.spark.worker import read as read_module
+from headrace.spark.worker.files import writer
 from headrace.spark.worker.link import Link, LogReplaced
 from headrace.spark.worker.read import ROWS, Span, Where, gathered, read
+from headrace.spark.worker.settle import settle
 from headrace.spark.worker.write import Deed, Target, stage_all
 from headrace.wire.reading import Bounds, Fetch, GetBounds
 
@@ -249,6 +252,39 @@ def test_a_task_that_runs_twice_makes_other_stages(node, remote):
     assert sum(each.row_count for each in one) == 100
     assert {each.stage_id for each in one}.isdisjoint(each.stage_id for each in two)
     assert topic.read().row_count == 0
+
+
+@pytest.fixture
+def unsettled():
+    """A process that has run no task yet."""
+    gc.unfreeze()
+    settle.cache_clear()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("work", ["reads", "stages", "writes"])
+def test_collections_after_a_task_leave_out_what_came_with_imports(
+    node, remote, tmp_path, unsettled, work
+):
+    topic = remote.create_topic("orders", SCHEMA)
+    batch = pa.RecordBatch.from_pylist(rows(0, 10), topic.schema)
+    topic.append(batch)
+
+    def run():
+        if work == "reads":
+            list(read(a_span(remote, topic, 0, 0, 10, node.address)))
+        elif work == "stages":
+            stage_all(a_target(topic, node.address), Deed("job", 1), [batch], 0)
+        else:
+            list(writer(str(tmp_path), topic.schema.serialize().to_pybytes())(iter([batch])))
+
+    run()
+    left_out = gc.get_freeze_count()
+    assert left_out > 10_000
+    more = [[] for _ in range(1_000)]
+    run()
+    assert gc.get_freeze_count() < left_out + len(more)
 
 
 def test_executors_need_nothing_but_pyarrow(tmp_path):

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import StorageFailed
 from headrace.spark.worker.plain import plain_rows
+from headrace.spark.worker.settle import settle
 
 FILE_SIZE: Final = 128 * 1024 * 1024  # of rows in Arrow, about, in one file
 PREFIX: Final = "part-"
@@ -68,6 +69,7 @@ def _files(
             held, size = [], 0
     if held:
         yield _file(root, schema, held)
+    settle()
 
 
 def _named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

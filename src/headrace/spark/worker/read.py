@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace.errors import BadFrame, BadRequest, HeadraceError
 from headrace.model.place import Place, Shape, cut, read_entry
 from headrace.spark.worker.link import Link
+from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import pieces_of
 from headrace.wire.reading import CursorStored, Fetch, Fetched, Piece, StoreCursor
 
@@ -64,6 +65,7 @@ def read(span: Span) -> Iterator[pa.RecordBatch]:
     shape = Shape.of(schemas[span.version], exact.names)
     for batch in gathered(_entries(span, schemas, shape)):
         yield conformed(batch, exact)
+    settle()
 
 
 def conformed(batch: pa.RecordBatch, exact: pa.Schema) -> pa.RecordBatch:

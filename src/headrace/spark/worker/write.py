@@ -18,6 +18,7 @@ from headrace.model.schema import conform
 from headrace.model.split import bodies_of, by_key, gathered
 from headrace.spark.worker.link import Link
 from headrace.spark.worker.read import Where
+from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import checksum_of
 from headrace.wire.writers import STAGE_ID_SIZE, SUPERSEDED, writer_of
 from headrace.wire.writing import Receipt, Stage, Staged
@@ -74,6 +75,7 @@ def stage_all(
                 if error.code != SUPERSEDED:
                     raise
                 return ()  # the answer to Publish tells what is there
+    settle()
     return tuple(each.receipt for each in stages.values() if each.receipt is not None)
 
 
