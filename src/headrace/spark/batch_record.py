@@ -16,11 +16,10 @@ repeats its newest batch only, and plays the same entry then. Anything else ends
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from headrace.errors import BadRequest
 from headrace.spark.record import (
@@ -32,6 +31,7 @@ from headrace.spark.record import (
     own_table,
     read_record,
 )
+from headrace.spark.restored import restore_of
 from headrace.spark.table_errors import RecordLost, TableForeign
 
 _BATCHES: Final = 0  # the partition
@@ -96,8 +96,7 @@ class Batches:
     def commit(self, files: Sequence[DataFile], batch: int, entry: int) -> bool:
         """Add a batch: its rows, and that it is there. False: somebody was faster."""
         assert batch == self.next
-        source, version = self.record.source, self.record.table.version() + 1
-        beside = {source.of("entry"): entry, source.of("version"): version}
+        beside = {self.record.source.of("entry"): entry}
         return self.record.commit(files, {_BATCHES: 0}, {_BATCHES: batch + 1}, beside)
 
 
@@ -119,10 +118,9 @@ def look(path: str, query: Query, batch: int) -> Batches:
     record = read_record(table, path, query)
     entry = table.transaction_version(query.of("entry"))
     if record.number:
-        version = table.transaction_version(query.of("version"))
-        if _BATCHES not in record.ends or entry is None or version is None:
+        if _BATCHES not in record.ends or entry is None or record.version is None:
             raise _lost(path, query)
-        _refuse_restored(table, path, version)
+        _refuse_restored(record)
     return Batches(path, record, entry)
 
 
@@ -151,30 +149,13 @@ def _refuse_other(table: DeltaTable, path: str, query: Query, batch: int) -> Non
     )
 
 
-def _refuse_restored(table: DeltaTable, path: str, version: int) -> None:
-    """Stop if somebody has put back an older state of the table: it still names each batch."""
-    since = table.version() - version
-    commits: list[dict[str, Any]] = table.history(since) if since > 0 else []
-    restores = [one["version"] for one in commits if one.get("operation") == "RESTORE"]
-    if not restores:
-        return
-    first = min(restores)
-    if any(_has_all_of(table, path, each) for each in {version, first - 1}):
-        return  # and somebody has undone that
-    raise TableDisagrees(
-        f"the table at {path} was restored to an older version by its version {first}, and "
-        f"has not all rows of the batches that it names",
-        hint=f"Two ways out: restore its version {first - 1}, and go on, or {_ANEW}",
-    )
-
-
-def _has_all_of(table: DeltaTable, path: str, version: int) -> bool:
-    """Tell whether the table has every file that it had at an earlier version."""
-    try:
-        before = DeltaTable(path, version=version)
-    except DeltaError:  # nobody knows any more
-        return False
-    return set(before.file_uris()) <= set(table.file_uris())
+def _refuse_restored(record: Record) -> None:
+    found = restore_of(record)
+    if found is not None:
+        raise TableDisagrees(
+            f"{found}, and has not all rows of the batches that it names",
+            hint=found.ways_out(_ANEW),
+        )
 
 
 def _none(batches: Batches) -> str:

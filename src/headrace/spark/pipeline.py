@@ -36,6 +36,7 @@ from headrace.spark.plan import next_ends
 from headrace.spark.record import DataFile, Record, Source, create, is_made, look
 from headrace.spark.reporter import Reporter
 from headrace.spark.reports import group_of
+from headrace.spark.restored import refuse_restored
 from headrace.spark.table_errors import TableAhead
 from headrace.spark.table_files import write_files
 
@@ -162,6 +163,7 @@ class Pipeline:
         if not file_size:
             return 0
         record = look(self.definition.table, self.source)
+        refuse_restored(record)
         found = compact(record, file_size, files_min) or 0
         self.compacted += found
         return found
@@ -214,6 +216,7 @@ class Pipeline:
         schema = self.schema()
         if is_made(self.definition.table):
             record = look(self.definition.table, self.source)
+            refuse_restored(record)
             new_columns(record.table, schema)
             self._choose(record)
         return schema
@@ -224,7 +227,7 @@ class Pipeline:
     def _look(self) -> Record | None:
         """Return what the table says, which fits the rows then. None: another changes it."""
         self.seen = self.schema()
-        record = create(self.definition.table, self.source, self.seen)
+        record = self._made(self.seen)
         new = new_columns(record.table, self.seen)
         return self._widen(record, new) if new.names else record
 
@@ -232,7 +235,13 @@ class Pipeline:
         """Add columns. None: another was faster, maybe with the same."""
         if not record.widen(new):
             return None
-        return create(self.definition.table, self.source, new)
+        return self._made(new)
+
+    def _made(self, columns: pa.Schema) -> Record:
+        """Make the table, or look at the one that is there, whose rows are as it says."""
+        record = create(self.definition.table, self.source, columns)
+        refuse_restored(record)
+        return record
 
     def _choose(self, record: Record) -> tuple[dict[int, int], dict[int, int]]:
         """Return where the next range begins and ends."""

@@ -2,6 +2,7 @@
 
     txn headrace:<pipeline>                                  rises with each commit
     txn headrace:<pipeline>:<topic>:<life>:count             partitions that were recorded
+    txn headrace:<pipeline>:<topic>:<life>:version           of the table, as its rows changed
     txn headrace:<pipeline>:<topic>:<life>:<partition>       where its next row is
     txn headrace:<pipeline>:<topic>:<life>:<partition>+      where its first row was
     txn …:<partition>:skips                                  ranges that resets have skipped
@@ -9,8 +10,9 @@
 
 A life is the revision at which the topic was made, and the id of its log: <created>@<cluster>.
 
-The table is made with the first two at 0. Each commit of the pipeline has all of them, so that
-two drivers that commit at once always conflict. They outlive compaction, checkpoints and the
+The table is made with the first two at 0. Each commit of the pipeline has all of them but the
+version, which one that changes no rows leaves as it is, so that two drivers that commit at once
+always conflict. They outlive compaction, checkpoints and the
 clean-up of the table's log. A table is read and committed to through one handle: a fresh one
 would accept numbers that the table has already.
 """
@@ -126,11 +128,16 @@ class Record:
     count: int  # partitions that were recorded
     firsts: dict[int, int]  # where the table begins in each of them
     skips: dict[int, list[tuple[int, int]]]  # start and end of what resets left out
+    version: int | None  # of the table, after our newest change of rows; None: it does not say
 
     @property
     def path(self) -> str:
         """The table's directory."""
         return local_path(self.table.table_uri).rstrip("/")
+
+    def entry(self, version: int) -> Path:
+        """Return where the table's log has a version. It may be cleaned up."""
+        return Path(self.path, _LOG, f"{version:020}.json")
 
     def ranges(self, partition: int) -> list[tuple[int, int]]:
         """Return which rows of a partition the table has: from its first on, without skips."""
@@ -233,6 +240,8 @@ class Record:
             AddAction(one.path, one.size, {}, now, is_change, one.stats) for one in files
         ]
         actions += [RemoveAction(one.path, is_change, now, one.size, {}) for one in removed]
+        if is_change:  # the commit gets this version, or fails: it is never tried again
+            numbers = {**numbers, self.source.of("version"): self.table.version() + 1}
         said = [Transaction(name, number, now) for name, number in numbers.items()]
         properties = CommitProperties(
             app_transactions=said,
@@ -304,12 +313,11 @@ class Record:
 
     def _sync(self, before: int) -> None:
         """Make the new entries of the table's log durable."""
-        log = Path(self.path, _LOG)
         for version in range(max(before, -1) + 1, self.table.version() + 1):
             # One that is gone was cleaned up: a checkpoint has what it said.
-            with suppress(FileNotFoundError), open(log / f"{version:020}.json", "rb") as file:
+            with suppress(FileNotFoundError), open(self.entry(version), "rb") as file:
                 os.fsync(file.fileno())
-        sync_directory(log)
+        sync_directory(Path(self.path, _LOG))
 
 
 def local_path(uri: str) -> str:
@@ -382,7 +390,8 @@ def read_record(table: DeltaTable, path: str, source: Source) -> Record:
     ends = {each: end for each, end in found.items() if end is not None}
     firsts = {each: table.transaction_version(source.of(f"{each}+")) or 0 for each in ends}
     skips = {each: _skips(table, source, each) for each in ends}
-    return Record(source, table, number, ends, count, firsts, skips)
+    version = table.transaction_version(source.of("version"))
+    return Record(source, table, number, ends, count, firsts, skips, version)
 
 
 def _refuse_other(path: str, source: Source, told: str) -> None:

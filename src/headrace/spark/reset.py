@@ -7,7 +7,8 @@ became of the rows in between:
     truncate    the pipeline's rows leave the table in the same commit; it begins anew, and what
                 the log has before its new place is recorded as skipped
 
-To go back over a table that keeps its rows would bring them twice, and is refused.
+To go back over a table that keeps its rows would bring them twice, and is refused. A table that
+was restored to an older version has not the rows that it records: only a truncation helps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ import headrace
 from headrace.errors import BadRequest
 from headrace.spark.prove import OFFSET, PARTITION
 from headrace.spark.record import DataFile, Place, Record, Removed, local_path
+from headrace.spark.restored import refuse_restored, restore_of
 from headrace.spark.worker.files import writer
 
 Places = Mapping[int, int]
@@ -44,7 +46,8 @@ class Plan:
 
     @property
     def changes(self) -> bool:
-        return bool(self.removed) or self.before != self.after.ends
+        is_emptied = bool(self.removed or self.again or self.gone)
+        return is_emptied or self.before != self.after.ends
 
 
 def planned(
@@ -60,6 +63,7 @@ def planned(
             )
     if truncate:
         return _truncated(record, before, places, {n: each.first for n, each in bounds.items()})
+    refuse_restored(record)
     record.refuse_vanished(bounds)
     return _forward(record, before, places)
 
@@ -141,12 +145,15 @@ def _own(record: Record) -> pc.Expression | None:
     schema = pa.schema(record.table.schema().to_arrow())
     if not {PARTITION, OFFSET} <= set(schema.names):
         return None
+    placed = pc.field(PARTITION).is_valid() & pc.field(OFFSET).is_valid()
+    if restore_of(record) is not None:
+        return placed  # it may have rows from before a reset, which it does not record
     found = pc.scalar(False)
     for number in record.ends:
         for start, end in record.ranges(number):
             inside = (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
             found |= (pc.field(PARTITION) == number) & inside
-    return found & pc.field(PARTITION).is_valid() & pc.field(OFFSET).is_valid()
+    return found & placed
 
 
 def _rows(record: Record, path: str) -> Any:  # noqa: ANN401 - a dataset, untyped there

@@ -24,6 +24,10 @@ class TableAhead(BadRequest):
     )
 
 
+class TableRestored(BadRequest):
+    """Somebody has put back an older state of the table, which records a newer one."""
+
+
 class CommitRefused(BadRequest):
     """The table takes no commit of ours, though nobody was faster."""
 

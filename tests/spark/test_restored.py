@@ -1,0 +1,274 @@
+"""A table that was restored to an older version is told, until that is undone. No Spark."""
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from headrace.errors import CorruptFile
+from headrace.spark.compaction import compact
+from headrace.spark.record import DataFile, Place, Removed, Source, create, look
+from headrace.spark.restored import refuse_restored, restore_of
+from headrace.spark.table_errors import TableRestored
+from headrace.spark.worker.files import write_file
+
+SCHEMA = pa.schema([("id", pa.int64())])
+SOURCE = Source("p", "shop/orders", 1, "log")
+ANEW = "bring its rows again: headrace pipeline reset FILE --truncate"
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table with four rows, one in each of its versions 1 to 4."""
+    path = str(tmp_path / "table")
+    create(path, SOURCE, SCHEMA)
+    for _ in range(4):
+        bring(path)
+    return path
+
+
+def a_file(path, number):
+    return DataFile(*write_file(Path(path), SCHEMA, [pa.table({"id": [number]})]))
+
+
+def bring(path):
+    """Do what a round does, with one row."""
+    record = look(path, SOURCE)
+    refuse_restored(record)
+    end = record.ends.get(0, 0)
+    assert record.commit([a_file(path, end)], {0: end}, {0: end + 1})
+
+
+def bring_as_before(path):
+    """Do what a round of an earlier Headrace does: it records no version."""
+    record = look(path, SOURCE)
+    end = record.ends.get(0, 0)
+    numbers = record._numbers({0: 0}, {0: end + 1})
+    assert record._commit([a_file(path, end)], [], numbers, is_change=False)
+
+
+def append_foreign(path, *numbers):
+    write_deltalake(path, pa.table({"id": list(numbers)}, schema=SCHEMA), mode="append")
+
+
+def vacuum(path):
+    DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+def ids(path):
+    return sorted(DeltaTable(path).to_pyarrow_table()["id"].to_pylist())
+
+
+def refused(path):
+    with pytest.raises(TableRestored) as caught:
+        refuse_restored(look(path, SOURCE))
+    return caught.value
+
+
+def entry_of(path, version):
+    return Path(path, "_delta_log", f"{version:020}.json")
+
+
+def restore_as_spark(path, version, /, **parameters):
+    """Add the entry that Spark's RESTORE TABLE writes."""
+    now, then = (DeltaTable(path, version=each) for each in (None, version))
+    adds, was = ({Path(uri).name for uri in each.file_uris()} for each in (then, now))
+    told = {"operation": "RESTORE", "operationParameters": parameters}
+    told |= {"timestamp": 1, "engineInfo": "Apache-Spark/4.0.0 Delta-Lake/4.0.0"}
+    actions = [{"commitInfo": told}]
+    for name in sorted(adds - was):
+        size = Path(path, name).stat().st_size
+        add = {"path": name, "partitionValues": {}, "size": size, "modificationTime": 1}
+        actions.append({"add": {**add, "dataChange": True}})
+    actions += [{"remove": {"path": name, "dataChange": True}} for name in sorted(was - adds)]
+    text = "".join(json.dumps(action) + "\n" for action in actions)
+    entry_of(path, now.version() + 1).write_text(text)
+
+
+class TestTold:
+    """What takes rows away that the table records is told, with the way back."""
+
+    def test_a_restored_table_is_refused_with_both_ways_out_until_that_is_undone(self, table):
+        DeltaTable(table).restore(2)
+        assert str(refused(table)) == (
+            f"the table at {table} was restored to an older version by its version 5, and its "
+            "rows are not those that it records. Two ways out: restore its version 4, and go "
+            f"on, or {ANEW}"
+        )
+        DeltaTable(table).restore(4)
+        bring(table)
+        assert ids(table) == [0, 1, 2, 3, 4]
+
+    def test_what_others_do_afterwards_does_not_hide_it(self, table):
+        DeltaTable(table).restore(2)
+        append_foreign(table, 100, 101)
+        DeltaTable(table).optimize.compact()
+        DeltaTable(table).create_checkpoint()
+        assert "by its version 5," in str(refused(table))
+        assert "restore its version 4, and" in refused(table).hint
+
+    def test_a_restore_to_another_older_version_does_not_undo_it(self, table):
+        for version in (2, 3, 1):
+            DeltaTable(table).restore(version)
+        assert "by its version 5," in str(refused(table))
+        DeltaTable(table).restore(4)
+        DeltaTable(table).restore(2)
+        assert "by its version 9," in str(refused(table))
+
+    def test_one_by_its_time_is_told_as_one_by_its_version(self, table):
+        commits = DeltaTable(table).history()
+        times = {each["version"]: each["timestamp"] / 1_000 for each in commits}
+        time.sleep(0.01)  # times are in milliseconds: the next one is another
+        DeltaTable(table).restore(datetime.fromtimestamp(times[2], UTC))
+        assert "by its version 5," in str(refused(table))
+        DeltaTable(table).restore(datetime.fromtimestamp(times[4], UTC))
+        bring(table)
+
+    def test_one_by_spark_is_told_as_one_by_deltalake(self, table):
+        restore_as_spark(table, 2, version="2", timestamp=None)
+        assert ids(table) == [0, 1]
+        assert "by its version 5," in str(refused(table))
+        restore_as_spark(table, 4, version=None, timestamp="2024-01-01 00:00:00.0")
+        bring(table)
+        assert ids(table) == [0, 1, 2, 3, 4]
+
+    def test_rows_that_left_by_a_reset_do_not_come_back_unnoticed(self, table):
+        record = look(table, SOURCE)
+        files = pa.table(record.table.get_add_actions(flatten=True)).to_pylist()
+        removed = [Removed(each["path"], each["size_bytes"]) for each in files]
+        assert record.restart([], removed, Place({0: 0}, {0: 0}, {}))
+        DeltaTable(table).restore(4)
+        assert "restore its version 5, and go on" in refused(table).hint
+        DeltaTable(table).restore(5)
+        bring(table)
+        assert ids(table) == [0]
+
+    def test_the_version_is_right_though_others_commit_after_the_look(self, table):
+        DeltaTable(table).restore(2)
+        record = look(table, SOURCE)
+        append_foreign(table, 100)
+        assert restore_of(record).version == 5
+
+
+class TestNoLoss:
+    """A restore to a state with all rows, and what is none, stop nobody."""
+
+    @pytest.mark.parametrize("version", [4, 5, 6, 7])
+    def test_any_version_since_the_newest_row_may_be_restored(self, table, version):
+        append_foreign(table, 100)  # version 5
+        assert compact(look(table, SOURCE), 1 << 20, files_min=2) == 4
+        DeltaTable(table).optimize.compact()
+        assert DeltaTable(table).version() == 7
+        refuse_restored(look(table, SOURCE))
+        restore_as_spark(table, version, version=str(version), timestamp=None)
+        bring(table)
+        assert ids(table) == [0, 1, 2, 3, 4, *([100] if version > 4 else [])]
+
+    def test_one_that_was_undone_stays_so_whatever_becomes_of_the_files(self, table):
+        DeltaTable(table).restore(2)
+        DeltaTable(table).restore(4)
+        DeltaTable(table).optimize.compact()
+        vacuum(table)
+        bring(table)
+        assert ids(table) == [0, 1, 2, 3, 4]
+
+    def test_a_version_before_a_commit_without_rows_has_them_all(self, table):
+        assert look(table, SOURCE).commit([], {0: 4}, {0: 9})
+        DeltaTable(table).restore(4)
+        refuse_restored(look(table, SOURCE))
+        DeltaTable(table).restore(3)
+        assert "by its version 7," in str(refused(table))
+
+    def test_a_table_of_an_earlier_headrace_goes_on_and_is_guarded_from_then_on(self, tmp_path):
+        path = str(tmp_path / "table")
+        create(path, SOURCE, SCHEMA)
+        for _ in range(3):
+            bring_as_before(path)
+        DeltaTable(path).restore(2)
+        assert look(path, SOURCE).version is None
+        bring(path)
+        assert look(path, SOURCE).version == DeltaTable(path).version() == 5
+        DeltaTable(path).restore(4)
+        assert "by its version 6," in str(refused(path))
+
+
+class TestVersion:
+    """The version that is recorded is the one that the commit got."""
+
+    def test_who_lost_a_race_records_the_version_of_his_next_try(self, table):
+        slow = look(table, SOURCE)
+        append_foreign(table, 100)
+        assert not slow.commit([a_file(table, 4)], {0: 4}, {0: 5})
+        assert look(table, SOURCE).version == 4
+        bring(table)
+        assert look(table, SOURCE).version == DeltaTable(table).version() == 6
+
+    def test_a_restore_between_look_and_commit_wins(self, table):
+        slow = look(table, SOURCE)
+        DeltaTable(table).restore(2)
+        assert not slow.commit([a_file(table, 4)], {0: 4}, {0: 5})
+        assert "restore its version 4," in refused(table).hint
+
+    def test_it_outlives_compaction_new_columns_checkpoints_and_clean_up(self, table):
+        assert compact(look(table, SOURCE), 1 << 20, files_min=2) == 4
+        assert look(table, SOURCE).widen(pa.schema([("more", pa.int64())]))
+        found = DeltaTable(table)
+        found.optimize.compact()
+        found.create_checkpoint()
+        found.cleanup_metadata()
+        assert look(table, SOURCE).version == 4
+        DeltaTable(table).restore(3)
+        assert "by its version 7," in str(refused(table))
+
+    def test_no_entry_before_it_is_read_and_each_one_behind_it_is(self, table):
+        DeltaTable(table).restore(2)
+        DeltaTable(table).restore(4)
+        bring(table)  # version 7
+        append_foreign(table, 100)
+        append_foreign(table, 101)
+        DeltaTable(table).create_checkpoint()
+        for version in range(8):
+            entry_of(table, version).write_text("rot\n")
+        refuse_restored(look(table, SOURCE))
+        entry_of(table, 8).write_text("rot\n")
+        with pytest.raises(CorruptFile, match="an entry of the table's log is torn"):
+            refuse_restored(look(table, SOURCE))
+
+
+class TestCleaned:
+    """What is gone cannot be restored, and is not offered."""
+
+    def test_a_version_whose_files_are_vacuumed_is_not_offered(self, table):
+        DeltaTable(table).restore(2)
+        vacuum(table)
+        said = f"What its version 4 had is not all there any more, so {ANEW}"
+        assert refused(table).hint == said
+
+    def test_a_version_that_the_log_has_no_more_is_not_offered(self, table):
+        DeltaTable(table).restore(2)
+        DeltaTable(table).create_checkpoint()
+        for version in range(5):
+            entry_of(table, version).unlink()
+        assert "What its version 4 had is not all there any more" in refused(table).hint
+
+    def test_an_undone_restore_is_seen_as_such_though_the_log_begins_with_it(self, table):
+        DeltaTable(table).restore(2)
+        DeltaTable(table).restore(4)
+        DeltaTable(table).create_checkpoint()
+        for version in range(5):
+            entry_of(table, version).unlink()
+        bring(table)
+        assert ids(table) == [0, 1, 2, 3, 4]
+
+    def test_a_restore_that_the_log_has_no_more_stops_nobody(self, table):
+        DeltaTable(table).restore(2)
+        append_foreign(table, 100)
+        DeltaTable(table).create_checkpoint()
+        for version in range(6):
+            entry_of(table, version).unlink()
+        bring(table)
+        assert look(table, SOURCE).version == 7
