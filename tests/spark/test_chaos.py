@@ -57,6 +57,7 @@ def test_every_row_is_there_once_whoever_is_killed(tmp_path):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     told = json.loads(ended.stdout)
     assert told["verdict"] == "held"
+    assert "run 1: 4 kills, " in ended.stderr  # one line for each run: many take an hour
     assert told["landed"] == told["recovered"] == told["promised"]
     assert [one["point"] for one in told["strikes"]] == [point_named(one) for one in points]
     assert all(one["evidence"] and one["pid"] for one in told["strikes"])

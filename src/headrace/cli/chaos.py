@@ -141,7 +141,7 @@ def chaos_spark(
         _mutants(seed, as_json=as_json, is_plain=not (points or cluster or keep))
         return
     aims = [points] * runs if points else plan(runs, Random(seed), cluster=cluster)
-    report = _performed(aims, seed, keep, cluster=cluster, quiet=as_json, budget=budget)
+    report = _performed(aims, seed, keep, cluster=cluster, budget=budget)
     if as_json:
         print_json(_shape(report))
     else:
@@ -171,7 +171,6 @@ def _performed(
     keep: Path | None,
     *,
     cluster: bool = False,
-    quiet: bool = False,
     budget: float | None = None,
     plant: str = "",
 ) -> "Report":
@@ -192,11 +191,10 @@ def _performed(
 
         def tell(text: str) -> None:
             status.update(text)
-            if not quiet:
-                for run in report.runs[len(told) :]:
-                    if run.seconds:
-                        told.append(_line(run))
-                        out.print(told[-1], markup=False)
+            for run in report.runs[len(told) :]:
+                if run.seconds:
+                    told.append(_line(run))
+                    out.print(told[-1], markup=False)
 
         chaos = Chaos(directory, report, tell, budget=budget, plant=plant)
         chaos.perform(aims, keep=keep is not None)
@@ -309,7 +307,7 @@ def _mutants(seed: int, *, as_json: bool, is_plain: bool) -> None:
             hint="Leave out --point, --cluster and --keep",
         )
 
-    catches = {name: _caught(plant, seed, quiet=as_json) for name, plant in PLANTS.items()}
+    catches = {name: _caught(plant, seed) for name, plant in PLANTS.items()}
     missed = [name for name, said in catches.items() if not said]
     if as_json:
         print_json(
@@ -327,8 +325,8 @@ def _mutants(seed: int, *, as_json: bool, is_plain: bool) -> None:
         raise typer.Exit(Exit.FAILURE)
 
 
-def _caught(plant: "Plant", seed: int, *, quiet: bool) -> str:
+def _caught(plant: "Plant", seed: int) -> str:
     """Return what was said of a planted bug; nothing if it was not seen."""
-    report = _performed([list(plant.points)], seed, None, quiet=quiet, plant=plant.name)
+    report = _performed([list(plant.points)], seed, None, plant=plant.name)
     (run,) = report.runs
     return run.checked.problems[0] if run.is_broken and run.checked is not None else ""
