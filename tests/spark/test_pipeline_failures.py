@@ -108,7 +108,7 @@ def test_a_commit_that_cannot_be_written_is_told_and_its_rows_come_later(
     assert isinstance(error, StorageFailed)
     table = tmp_path / "table"
     assert str(error).startswith(f"{table}: a commit failed: {os.strerror(errno.EFBIG)}")
-    assert "run the pipeline again: it goes on where the table says" in str(error)
+    assert "or the query, again: it goes on where the table says" in str(error)
     assert len(orphans_of(str(table), 0)) == 1
     assert [each.row_count for each in run(spark, definition)] == [5]
     assert ids(tmp_path) == list(range(5))
@@ -216,7 +216,7 @@ def test_a_worker_that_dies_is_told_in_a_sentence(spark, tmp_path, topic):
         run(spark, a_definition(tmp_path, transform="clean.py"))
     assert str(caught.value).startswith("Spark says: Job aborted due to stage failure")
     assert str(caught.value).endswith(
-        "Nothing was committed: mend it, and run the pipeline again"
+        "Nothing was committed: mend it, and start the pipeline, or the query, again"
     )
     assert "\n" not in str(caught.value)
 
@@ -257,7 +257,9 @@ def test_a_jvm_that_is_killed_is_told_by_name(tmp_path, topic, step):
     assert said, ended.stderr
     assert said[0] == "SparkGone"
     assert said[1].startswith("Spark's JVM is gone: ")
-    assert said[1].endswith("Nothing was committed: mend it, and run the pipeline again")
+    assert said[1].endswith(
+        "Nothing was committed: mend it, and start the pipeline, or the query, again"
+    )
     assert said[2] == "there is a cause"
 
 

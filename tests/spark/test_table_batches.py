@@ -1,5 +1,6 @@
 """`foreachBatch(headrace.spark.table_writer(…))`: batches of a query in a table, each once."""
 
+import json
 import shutil
 import signal
 import subprocess
@@ -352,6 +353,21 @@ def test_a_proof_claims_nothing_of_such_a_table(spark, tmp_path, topic):
     )
     assert done.returncode == 7
     assert done.stderr.startswith("not provable: query ")
+
+
+def test_a_ledger_is_compared_with_the_log_though_nothing_is_claimed_of_the_table(
+    spark, tmp_path, log, topic
+):
+    ledger = tmp_path / "ledger"
+    with log.producer(topic, ledger=ledger, partition=0) as producer:
+        producer.send(rows(0, 10))
+    copy(spark, tmp_path)
+    code, found = prove(tmp_path, "--ledger", str(ledger))
+    assert (code, found["acknowledged"], found["lost"]) == (7, 10, 0)
+    line = json.loads(ledger.read_text()) | {"start": 10, "end": 17}
+    ledger.write_text(ledger.read_text() + json.dumps(line) + "\n")
+    code, found = prove(tmp_path, "--ledger", str(ledger))
+    assert (code, found["grade"], found["lost"]) == (6, "not provable", 7)
 
 
 def test_what_cannot_be_is_told_at_once(spark, tmp_path):

@@ -118,36 +118,33 @@ def prove(
     with opened(data, address, timeout) as log:
         found = log.topic(topic)
         source = Source.reading(_pipeline(table, pipeline), found)
-        _end_if_of_query(table, source, as_json=as_json)
-        record = look(str(table.absolute()), source)
-        proof = _compared(found, record, recompute, own_only=own_only)
         lines = list(lines_of(ledger or [], found))
-        missed = _Missed(lost(lines, found), waiting(lines, found, record))
+        query, proof = _of_query(table, source)
+        not_brought = 0
+        if proof is None:
+            record = look(str(table.absolute()), source)
+            proof = _compared(found, record, recompute, own_only=own_only)
+            not_brought = waiting(lines, found, record)
+        missed = _Missed(lost(lines, found), not_brought)
     acknowledged = sum(end - start for _, start, end in lines) if ledger else None
     answer = _answer(proof, found.name, table, acknowledged, missed)
     if as_json:
         print_json(answer)
     else:
-        _tell(answer)
+        _tell(answer, query)
     raise typer.Exit(_exit(proof, missed))
 
 
-def _end_if_of_query(table: Path, source: "Source", *, as_json: bool) -> None:
-    """End for a table that a streaming query fills: no row of it says where it comes from."""
+def _of_query(table: Path, source: "Source") -> "tuple[str, Proof | None]":
+    """Return the streaming query that fills a table, of which nothing can be shown then."""
     from headrace.spark.prove import Grade, Proof
     from headrace.spark.record import QUERY, own_table
 
     found = own_table(str(table.absolute()), source)
-    told = found.metadata().configuration[source.mark]
+    told: str = found.metadata().configuration[source.mark]
     if not told.startswith(QUERY):
-        return
-    proof = Proof(Grade.NOT_PROVABLE, found.version())
-    if as_json:
-        print_json(_answer(proof, source.topic, table, None, _Missed(0, 0)))
-    else:
-        why = "fills the table, whose rows do not say where they come from"
-        say(f"not provable: {told} {why}")
-    raise typer.Exit(Exit.NOT_SHOWN)
+        return "", None
+    return told, Proof(Grade.NOT_PROVABLE, found.version())
 
 
 def _compared(
@@ -255,7 +252,9 @@ def _answer(
     )
 
 
-def _why(answer: ProofAnswer) -> str:
+def _why(answer: ProofAnswer, query: str) -> str:
+    if query:
+        return f"{query} fills the table, whose rows do not say where they come from"
     if answer.not_compared:
         return f"{answer.not_compared:,} rows were trimmed from the log"
     if answer.columns:
@@ -263,11 +262,11 @@ def _why(answer: ProofAnswer) -> str:
     return "the table's rows do not say where they come from (no lineage); try --recompute"
 
 
-def _tell(answer: ProofAnswer) -> None:
+def _tell(answer: ProofAnswer, query: str) -> None:
     if answer.grade == "not provable":
         _tell_findings(answer)
         _tell_left_out(answer)
-        say(f"not provable: {_why(answer)}")
+        say(f"not provable: {_why(answer, query)}")
         return
     _tell_rows(answer)
     _tell_left_out(answer)

@@ -9,8 +9,8 @@ from headrace.errors import StorageFailed
 
 _PAINT: Final = re.compile(r"\x1b\[[\d;]*m")
 _AGAIN: Final = (
-    "Free some space, or mend what is wrong there, and run the pipeline again: "
-    "it goes on where the table says"
+    "Free some space, or mend what is wrong there, and start the pipeline, or the query, "
+    "again: it goes on where the table says"
 )
 
 

@@ -19,7 +19,7 @@ from headrace.spark.definition import Definition
 # Our own error in what a worker said: its module, its name, its sentence.
 _OURS: Final = re.compile(r"(?<![\w.])headrace(?:\.\w+)*\.([A-Z]\w+): (.+)$", re.MULTILINE)
 _ABORTED: Final = re.compile(r"Job aborted .*$", re.MULTILINE)
-_AGAIN: Final = "Nothing was committed: mend it, and run the pipeline again"
+_AGAIN: Final = "Nothing was committed: mend it, and start the pipeline, or the query, again"
 _WORKER: Final = "An exception was thrown from the Python worker"
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*$")
 

@@ -27,8 +27,8 @@ OURS: Final = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{32}}\.parquet")
 # What a task returns for each file, as Spark's DDL.
 WRITTEN: Final = "path string, size bigint, row_count bigint, stats string"
 _AGAIN: Final = (
-    "Nothing was committed. Free some space, or mend what is wrong there, and run the pipeline "
-    "again: it goes on with the same rows"
+    "Nothing was committed. Free some space, or mend what is wrong there, and start the "
+    "pipeline, or the query, again: it goes on with the same rows"
 )
 _SCHEMA: Final = pa.schema(
     [
