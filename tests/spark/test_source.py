@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -223,3 +225,21 @@ def test_offsets_are_stored_as_documented(spark, tmp_path, topic):
         "partitions": {"0": 0, "1": 5},
     }
     assert packed().endswith(".zip")
+
+
+ENDING = """
+from pyspark.sql.types import StructType
+from headrace.spark.source import StreamReader
+reader = StreamReader({}, StructType([]))
+try:
+    raise %s
+finally:
+    reader.stop()
+"""
+
+
+@pytest.mark.parametrize(("error", "is_told"), [("EOFError", False), ("OSError", True)])
+def test_the_process_of_a_query_ends_without_a_trace_when_spark_hangs_up(error, is_told):
+    command = [sys.executable, "-c", ENDING % error]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ("Traceback" in done.stderr) == is_told
