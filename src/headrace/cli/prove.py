@@ -128,10 +128,7 @@ def prove(
         missed = _Missed(lost(lines, found), not_brought)
     acknowledged = sum(end - start for _, start, end in lines) if ledger else None
     answer = _answer(proof, found.name, table, acknowledged, missed)
-    if as_json:
-        print_json(answer)
-    else:
-        _tell(answer, query)
+    _tell(answer, query, as_json=as_json)
     raise typer.Exit(_exit(proof, missed))
 
 
@@ -262,7 +259,10 @@ def _why(answer: ProofAnswer, query: str) -> str:
     return "the table's rows do not say where they come from (no lineage); try --recompute"
 
 
-def _tell(answer: ProofAnswer, query: str) -> None:
+def _tell(answer: ProofAnswer, query: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
     if answer.grade == "not provable":
         _tell_findings(answer)
         _tell_left_out(answer)
