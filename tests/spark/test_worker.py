@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import time
+import weakref
 from dataclasses import replace
 
 import pyarrow as pa
@@ -285,6 +286,18 @@ def test_collections_after_a_task_leave_out_what_came_with_imports(
     more = [[] for _ in range(1_000)]
     run()
     assert gc.get_freeze_count() < left_out + len(more)
+
+
+def test_garbage_of_the_first_task_is_not_kept(unsettled):
+    class Ring:
+        pass
+
+    ring = Ring()
+    ring.own, left = ring, weakref.ref(ring)
+    del ring
+    settle()
+    gc.collect()
+    assert left() is None
 
 
 def test_executors_need_nothing_but_pyarrow(tmp_path):

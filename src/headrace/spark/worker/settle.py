@@ -11,4 +11,5 @@ from functools import cache
 @cache
 def settle() -> None:
     """Leave what is there now out of collections, once in a process."""
+    gc.collect()  # what is garbage now would stay for good
     gc.freeze()
