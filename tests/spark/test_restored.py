@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+import headrace
 from headrace.errors import CorruptFile
 from headrace.spark.compaction import compact
 from headrace.spark.record import DataFile, Place, Removed, Source, create, look
+from headrace.spark.reset import carry_out, planned
 from headrace.spark.restored import refuse_restored, restore_of
 from headrace.spark.table_errors import TableRestored
 from headrace.spark.worker.files import write_file
@@ -272,3 +274,21 @@ class TestCleaned:
             entry_of(table, version).unlink()
         bring(table)
         assert look(table, SOURCE).version == 7
+
+
+class TestReset:
+    """A truncation always helps."""
+
+    def test_it_helps_where_the_table_has_no_row_and_records_none(self, table):
+        record, bounds = look(table, SOURCE), {0: headrace.Bounds(0, 0, 4, 0, 0, ())}
+        assert carry_out(record, planned(record, bounds, {0: 0}, truncate=True))
+        append_foreign(table, 100)
+        assert look(table, SOURCE).commit([], {0: 0}, {0: 0})
+        DeltaTable(table).restore(0)
+        refused(table)
+        record = look(table, SOURCE)
+        plan = planned(record, bounds, {0: 0}, truncate=True)
+        assert (plan.changes, plan.removed, plan.again, plan.gone) == (True, (), 0, 0)
+        assert carry_out(record, plan)
+        bring(table)
+        assert ids(table) == [0]

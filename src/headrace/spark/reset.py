@@ -43,10 +43,11 @@ class Plan:
     skipped: int = 0  # rows of the log that were not brought, and will not be
     removed: tuple[Removed, ...] = ()
     mixed: tuple[str, ...] = ()  # removed files with rows of others, which are written anew
+    is_restored: bool = False  # the table: its rows are not those that it records
 
     @property
     def changes(self) -> bool:
-        is_emptied = bool(self.removed or self.again or self.gone)
+        is_emptied = bool(self.removed or self.again or self.gone or self.is_restored)
         return is_emptied or self.before != self.after.ends
 
 
@@ -70,7 +71,7 @@ def planned(
 
 def carry_out(record: Record, plan: Plan) -> bool:
     """Do it, all or nothing. False: somebody committed to the table since it was planned."""
-    files = list(_rest(record, plan.mixed))
+    files = list(_rest(record, plan))
     return record.restart(files, plan.removed, plan.after)
 
 
@@ -105,7 +106,8 @@ def _sum(places: Places, before: Places) -> int:
 
 def _truncated(record: Record, before: Places, places: Places, firsts: Places) -> Plan:
     removed, mixed, deleted, kept = [], [], 0, 0
-    for path, size, own, others in _files(record):
+    is_restored = restore_of(record) is not None
+    for path, size, own, others in _files(record, _own(record, is_restored=is_restored)):
         deleted, kept = deleted + own, kept + others
         if own or not others:
             removed.append(Removed(path, size))
@@ -127,12 +129,12 @@ def _truncated(record: Record, before: Places, places: Places, firsts: Places) -
         skipped=_sum(places, before),
         removed=tuple(removed),
         mixed=tuple(mixed),
+        is_restored=is_restored,
     )
 
 
-def _files(record: Record) -> Iterator[tuple[str, int, int, int]]:
+def _files(record: Record, own: pc.Expression | None) -> Iterator[tuple[str, int, int, int]]:
     """Give each file of the table: its path, its size, rows of ours, rows of others."""
-    own = _own(record)
     for each in pa.table(record.table.get_add_actions(flatten=True)).to_pylist():
         rows = _rows(record, each["path"])
         row_count = rows.count_rows()
@@ -140,13 +142,13 @@ def _files(record: Record) -> Iterator[tuple[str, int, int, int]]:
         yield each["path"], each["size_bytes"], own_count, row_count - own_count
 
 
-def _own(record: Record) -> pc.Expression | None:
+def _own(record: Record, *, is_restored: bool) -> pc.Expression | None:
     """Return which rows are the pipeline's; None where no row says, and all are taken so."""
     schema = pa.schema(record.table.schema().to_arrow())
     if not {PARTITION, OFFSET} <= set(schema.names):
         return None
     placed = pc.field(PARTITION).is_valid() & pc.field(OFFSET).is_valid()
-    if restore_of(record) is not None:
+    if is_restored:
         return placed  # it may have rows from before a reset, which it does not record
     found = pc.scalar(False)
     for number in record.ends:
@@ -162,13 +164,13 @@ def _rows(record: Record, path: str) -> Any:  # noqa: ANN401 - a dataset, untype
     return ds.dataset([str(root / path)], schema=schema, format="parquet")
 
 
-def _rest(record: Record, mixed: Sequence[str]) -> Iterator[DataFile]:
+def _rest(record: Record, plan: Plan) -> Iterator[DataFile]:
     """Write what others have in files that go, and give the new files."""
-    own = _own(record)
+    own = _own(record, is_restored=plan.is_restored)
     root = local_path(record.table.table_uri)
     schema = pa.schema(record.table.schema().to_arrow())
     write = writer(root, schema.serialize().to_pybytes())
-    for path in mixed:
+    for path in plan.mixed:
         assert own is not None
         others = ~own | pc.field(PARTITION).is_null() | pc.field(OFFSET).is_null()
         for written in write(_rows(record, path).to_batches(filter=others)):
