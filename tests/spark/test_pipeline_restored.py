@@ -103,6 +103,15 @@ def test_a_round_loses_to_a_restore_and_the_next_one_says_so(
     assert ids(tmp_path) == list(range(50))
 
 
+def test_a_driver_that_waits_for_rows_reads_what_others_commit_once(spark, tmp_path, filled):
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+        append_foreign(tmp_path / "table", 1_000)
+        assert pipeline.round() is None
+        DeltaTable(filled.table_uri).create_checkpoint()
+        (tmp_path / "table" / "_delta_log" / f"{3:020}.json").write_text("rot\n")
+        assert pipeline.round() is None
+
+
 def test_a_reset_that_was_taken_back_brings_no_row_twice(spark, tmp_path, filled):
     told("reset", a_file(tmp_path), "--truncate", "--yes")
     DeltaTable(filled.table_uri).restore(2)  # has rows that the table does not record

@@ -10,11 +10,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import headrace
-from headrace.errors import CorruptFile
+from headrace.errors import CorruptFile, ReadFailed
 from headrace.spark.compaction import compact
 from headrace.spark.record import DataFile, Place, Removed, Source, create, look
 from headrace.spark.reset import carry_out, planned
-from headrace.spark.restored import refuse_restored, restore_of
+from headrace.spark.restored import Watch, refuse_restored, restore_of
 from headrace.spark.table_errors import TableRestored
 from headrace.spark.worker.files import write_file
 
@@ -87,8 +87,31 @@ def restore_as_spark(path, version, /, **parameters):
         add = {"path": name, "partitionValues": {}, "size": size, "modificationTime": 1}
         actions.append({"add": {**add, "dataChange": True}})
     actions += [{"remove": {"path": name, "dataChange": True}} for name in sorted(was - adds)]
+    add_entry(path, actions)
+
+
+def add_entry(path, actions):
+    """Commit as another program does."""
     text = "".join(json.dumps(action) + "\n" for action in actions)
-    entry_of(path, now.version() + 1).write_text(text)
+    entry_of(path, DeltaTable(path).version() + 1).write_text(text)
+
+
+def clean_up(path, end):
+    """Do what a clean-up of the table's log does: entries before the newest state go."""
+    DeltaTable(path).create_checkpoint()
+    for version in range(end):
+        entry_of(path, version).unlink()
+
+
+def measure_again(path):
+    """Name each file again with other statistics, as Spark does when it computes them anew."""
+    files = pa.table(DeltaTable(path).get_add_actions(flatten=True)).to_pylist()
+    adds = [
+        {"path": each["path"], "partitionValues": {}, "size": each["size_bytes"]}
+        | {"modificationTime": 1, "dataChange": False, "stats": '{"numRecords":1}'}
+        for each in files
+    ]
+    add_entry(path, [{"add": add} for add in adds])
 
 
 class TestTold:
@@ -185,6 +208,13 @@ class TestNoLoss:
         DeltaTable(table).restore(3)
         assert "by its version 7," in str(refused(table))
 
+    def test_files_that_are_named_again_with_other_statistics_are_the_same(self, table):
+        append_foreign(table, 100)
+        measure_again(table)
+        restore_as_spark(table, 4, version="4", timestamp=None)
+        bring(table)
+        assert ids(table) == [0, 1, 2, 3, 4]
+
     def test_a_table_of_an_earlier_headrace_goes_on_and_is_guarded_from_then_on(self, tmp_path):
         path = str(tmp_path / "table")
         create(path, SOURCE, SCHEMA)
@@ -252,28 +282,137 @@ class TestCleaned:
 
     def test_a_version_that_the_log_has_no_more_is_not_offered(self, table):
         DeltaTable(table).restore(2)
-        DeltaTable(table).create_checkpoint()
-        for version in range(5):
-            entry_of(table, version).unlink()
+        clean_up(table, 5)
         assert "What its version 4 had is not all there any more" in refused(table).hint
 
     def test_an_undone_restore_is_seen_as_such_though_the_log_begins_with_it(self, table):
         DeltaTable(table).restore(2)
         DeltaTable(table).restore(4)
-        DeltaTable(table).create_checkpoint()
-        for version in range(5):
-            entry_of(table, version).unlink()
+        clean_up(table, 5)
         bring(table)
         assert ids(table) == [0, 1, 2, 3, 4]
+
+    @pytest.mark.parametrize("before", ["a foreign append", "another restore"])
+    def test_a_restore_of_a_version_that_the_log_has_no_more_stops_nobody(self, table, before):
+        if before == "a foreign append":
+            append_foreign(table, 100)
+        else:
+            DeltaTable(table).restore(2)
+        DeltaTable(table).restore(4)
+        clean_up(table, 6)
+        bring(table)
+        assert ids(table) == [0, 1, 2, 3, 4]
+
+    def test_one_of_an_older_version_is_told_though_the_log_begins_with_it(self, table):
+        append_foreign(table, 100)
+        DeltaTable(table).restore(3)
+        clean_up(table, 6)
+        assert "by its version 6," in str(refused(table))
+
+    @pytest.mark.parametrize("left", ["its entry alone", "its checksum alone"])
+    def test_a_version_that_cannot_be_loaded_is_not_offered(self, table, left):
+        append_foreign(table, 100)
+        DeltaTable(table).restore(2)
+        clean_up(table, 5 if left == "its entry alone" else 6)
+        entry_of(table, 5).with_suffix(".crc").write_text("{}")
+        assert "What its version 5 had is not all there any more" in refused(table).hint
+
+    def test_a_version_behind_a_checkpoint_is_offered_though_older_entries_are_gone(
+        self, table
+    ):
+        clean_up(table, 4)
+        bring(table)
+        DeltaTable(table).restore(4)
+        assert "restore its version 5, and go on" in refused(table).hint
+        DeltaTable(table).restore(5)
+        bring(table)
+        assert ids(table) == [0, 1, 2, 3, 4, 5]
 
     def test_a_restore_that_the_log_has_no_more_stops_nobody(self, table):
         DeltaTable(table).restore(2)
         append_foreign(table, 100)
-        DeltaTable(table).create_checkpoint()
-        for version in range(6):
-            entry_of(table, version).unlink()
+        clean_up(table, 6)
         bring(table)
         assert look(table, SOURCE).version == 7
+
+
+class TestEntries:
+    """Entries are of any program, and are read as deltalake reads them."""
+
+    @pytest.mark.parametrize(
+        "line", ["", "  ", '{"commitInfo": "by hand"}', '{"commitInfo": [1]}', '{"add": null}']
+    )
+    def test_what_deltalake_reads_stops_nobody(self, table, line):
+        append_foreign(table, 100)
+        entry = entry_of(table, 5)
+        entry.write_text(f"{entry.read_text()}\n{line}\n")
+        bring(table)
+        assert ids(table) == [0, 1, 2, 3, 4, 100]
+
+    @pytest.mark.parametrize("line", ["[]", "null", '{"add": {}}', '{"remove": {"path": 5}}'])
+    def test_what_is_no_action_is_told_as_damage(self, table, line):
+        append_foreign(table, 100)
+        DeltaTable(table).create_checkpoint()
+        entry_of(table, 5).write_text(f"{line}\n")
+        with pytest.raises(
+            CorruptFile, match="the table's log cannot be read: version 5 has a "
+        ):
+            refuse_restored(look(table, SOURCE))
+
+    def test_one_that_cannot_be_read_now_is_not_judged(self, table):
+        append_foreign(table, 100)
+        DeltaTable(table).create_checkpoint()
+        entry_of(table, 5).unlink()
+        entry_of(table, 5).mkdir()
+        with pytest.raises(ReadFailed, match=r"0005\.json: cannot be read now: Is a directory"):
+            refuse_restored(look(table, SOURCE))
+
+
+class TestWatch:
+    """Who looks again and again reads each entry once."""
+
+    def test_a_later_look_reads_what_is_new_and_finds_the_same(self, table):
+        watch = Watch()
+        append_foreign(table, 100)
+        DeltaTable(table).restore(4)
+        assert watch.restore_of(look(table, SOURCE)) is None
+        DeltaTable(table).create_checkpoint()
+        entry_of(table, 5).write_text("rot\n")
+        append_foreign(table, 101)
+        DeltaTable(table).restore(6)
+        assert watch.restore_of(look(table, SOURCE)) is None
+
+    def test_a_restore_is_told_at_each_look_until_it_is_undone(self, table):
+        watch = Watch()
+        assert watch.restore_of(look(table, SOURCE)) is None
+        DeltaTable(table).restore(2)
+        for _ in range(2):
+            assert watch.restore_of(look(table, SOURCE)) == restore_of(look(table, SOURCE))
+            append_foreign(table, 100)
+        assert watch.restore_of(look(table, SOURCE)).version == 5
+        DeltaTable(table).restore(4)
+        assert watch.restore_of(look(table, SOURCE)) is None
+
+    def test_it_begins_anew_with_new_rows_and_with_another_table(self, table, tmp_path):
+        watch = Watch()
+        append_foreign(table, 100)
+        assert watch.restore_of(look(table, SOURCE)) is None
+        bring(table)
+        DeltaTable(table).restore(5)  # whole before the new row, and not now
+        assert watch.restore_of(look(table, SOURCE)).version == 7
+        other = str(tmp_path / "other")
+        create(other, SOURCE, SCHEMA)
+        for _ in range(6):
+            bring(other)
+        append_foreign(other, 100)
+        assert watch.restore_of(look(other, SOURCE)) is None
+
+    def test_it_begins_anew_with_a_table_that_was_put_back_from_a_copy(self, table):
+        watch = Watch()
+        DeltaTable(table).restore(2)
+        assert watch.restore_of(look(table, SOURCE)).version == 5
+        entry_of(table, 5).unlink()
+        assert watch.restore_of(look(table, SOURCE)) is None
 
 
 class TestReset:

@@ -65,7 +65,7 @@ def _flawed_entry(table: Path) -> CorruptFile | None:
             return CorruptFile(text, path=str(gone), hint="Put it back from a copy")
     for entry in entries:
         try:
-            for line in entry.read_bytes().splitlines():
+            for line in filter(bytes.strip, entry.read_bytes().splitlines()):
                 json.loads(line)
         except (OSError, ValueError) as error:
             newest = (

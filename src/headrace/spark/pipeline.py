@@ -36,7 +36,7 @@ from headrace.spark.plan import next_ends
 from headrace.spark.record import DataFile, Record, Source, create, is_made, look
 from headrace.spark.reporter import Reporter
 from headrace.spark.reports import group_of
-from headrace.spark.restored import refuse_restored
+from headrace.spark.restored import Watch, refuse_restored
 from headrace.spark.table_errors import TableAhead
 from headrace.spark.table_files import write_files
 
@@ -85,6 +85,7 @@ class Pipeline:
     seen: pa.Schema | None = None  # what the table was made to fit: the columns of the round
     told: Mapping[int, int] | None = None  # where the pipeline's group is, as far as we know
     unlooked: int = FILES_MIN  # files since a look for small ones; at first, who knows
+    watch: Watch = field(default_factory=Watch)  # for who restores the table
     compacted: int = 0  # small files in whose place others came
     flaw: str = ""  # why the log does not know how this driver is doing
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
@@ -240,7 +241,7 @@ class Pipeline:
     def _made(self, columns: pa.Schema) -> Record:
         """Make the table, or look at the one that is there, whose rows are as it says."""
         record = create(self.definition.table, self.source, columns)
-        refuse_restored(record)
+        refuse_restored(record, self.watch)
         return record
 
     def _choose(self, record: Record) -> tuple[dict[int, int], dict[int, int]]:
