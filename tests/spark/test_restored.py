@@ -147,7 +147,8 @@ class TestTold:
     def test_one_by_its_time_is_told_as_one_by_its_version(self, table):
         commits = DeltaTable(table).history()
         times = {each["version"]: each["timestamp"] / 1_000 for each in commits}
-        time.sleep(0.01)  # times are in milliseconds: the next one is another
+        # A time names the last version of its millisecond, which must not be the restore.
+        time.sleep(0.01)
         DeltaTable(table).restore(datetime.fromtimestamp(times[2], UTC))
         assert "by its version 5," in str(refused(table))
         DeltaTable(table).restore(datetime.fromtimestamp(times[4], UTC))

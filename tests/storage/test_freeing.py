@@ -216,9 +216,8 @@ def test_a_fork_closes_nothing_that_has_the_number_of_a_freed_file(root, monkeyp
         real(descriptor)
         if threading.current_thread().name == "freeing":
             closed.set()
-            time.sleep(
-                0.2
-            )  # as if it waited for its turn; a fork waits for it, so no event can
+            # As if it waited for its turn. No event can end that: the fork waits for it.
+            time.sleep(0.2)
 
     monkeypatch.setattr(os, "close", close_and_dawdle)
     FREEING.settle()

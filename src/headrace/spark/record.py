@@ -12,9 +12,9 @@ A life is the revision at which the topic was made, and the id of its log: <crea
 
 The table is made with the first two at 0. Each commit of the pipeline has all of them but the
 version, which one that changes no rows leaves as it is, so that two drivers that commit at once
-always conflict. They outlive compaction, checkpoints and the
-clean-up of the table's log. A table is read and committed to through one handle: a fresh one
-would accept numbers that the table has already.
+always conflict. They outlive compaction, checkpoints and the clean-up of the table's log. A
+table is read and committed to through one handle: a fresh one would accept numbers that the
+table has already.
 """
 
 import os
