@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -330,7 +331,8 @@ class TestMemory:
         rows_max, width = 64 * 1024, 240
         row_group = rows_max * (width + 8 + 4 + 8 + 8 + 4)
         with on_files(tmp_path / "shard") as root:
-            options = {"sizes": SEGMENT_SIZES, "slots": 4096, "file_size": 32 << 20}
+            sizes = replace(SEGMENT_SIZES, size_target=64 << 20)
+            options = {"sizes": sizes, "slots": 4096, "file_size": 32 << 20}
             shard = a_shard(root, **options)
             count = 16 * 1024
             name = pa.array(["x" * width] * count)

@@ -43,7 +43,7 @@ def carried(log: Log, at: int = P0) -> list[tuple[int, int, int]]:
 
 
 def test_the_sizes_are_those_of_the_design():
-    assert SegmentSizes(8 * 2**20, 64 * 2**20, 16) == SEGMENT_SIZES
+    assert SegmentSizes(8 * 2**20, 256 * 2**20, 16) == SEGMENT_SIZES
 
 
 def test_a_run_of_the_least_size_becomes_a_segment():

@@ -2,7 +2,8 @@
 
 import errno
 import gc
-from itertools import chain, pairwise
+from decimal import Decimal
+from itertools import accumulate, chain, pairwise
 
 import pyarrow as pa
 import pytest
@@ -177,6 +178,48 @@ class TestFile:
         for name in ("_partition", "text", "tags.list.element", "counts.key_value.key"):
             assert columns[name].has_dictionary_page
 
+    @pytest.mark.parametrize(
+        ("kind", "make"),
+        [
+            (pa.int64(), lambda n: n),
+            (pa.float64(), float),
+            (pa.string(), lambda n: f"value {n}"),
+            (pa.binary(), lambda n: b"value %d" % n),
+            (pa.decimal128(20, 2), Decimal),
+            (pa.date32(), lambda n: n),
+            (pa.timestamp("us", "UTC"), lambda n: n),
+        ],
+    )
+    def test_a_column_has_a_dictionary_if_its_values_repeat(self, kind, make):
+        schema = pa.schema([("unlike", kind), ("alike", kind), ("absent", kind)])
+        count = 3_000
+        columns = [
+            pa.array([make(n) for n in range(count)], kind),
+            pa.array([make(n * 7 % 100) for n in range(count)], kind),
+            pa.nulls(count, kind),
+        ]
+        batch = pa.RecordBatch.from_arrays(
+            [*a_batch(count).columns[:3], *columns], schema=segment_schema(schema)
+        )
+        disk = MemoryDisk()
+        info, digests = a_segment(disk.root, batch, schema=schema)
+        group = a_footer(disk, info.name).row_group(0)
+        found = {group.column(n).path_in_schema: group.column(n) for n in range(3, 6)}
+        assert not found["unlike"].has_dictionary_page
+        assert found["alike"].has_dictionary_page
+        read_back(disk.root.open(info.name), info, schema, digests)
+
+    def test_values_that_come_again_far_apart_still_have_a_dictionary(self):
+        schema = pa.schema([("sensor", pa.int64())])
+        count = 60_000
+        batch = pa.RecordBatch.from_arrays(
+            [*a_batch(count).columns[:3], pa.array([n * 7919 % 1_000 for n in range(count)])],
+            schema=segment_schema(schema),
+        )
+        disk = MemoryDisk()
+        info, _ = a_segment(disk.root, batch, schema=schema)
+        assert a_footer(disk, info.name).row_group(0).column(3).has_dictionary_page
+
 
 class TestRowGroups:
     def test_they_end_at_the_limit_of_rows(self):
@@ -201,7 +244,7 @@ class TestRowGroups:
         info, digests = a_segment(disk.root, batch, schema=schema)
         footer = a_footer(disk, info.name)
         # One fewer than fit as bytes alone: offsets, times and lengths are bytes too.
-        assert [footer.row_group(n).num_rows for n in range(2)] == [63, 4]
+        assert [footer.row_group(n).num_rows for n in range(2)] == [15, 4]
         assert footer.num_row_groups == 2
         read_back(disk.root.open(info.name), info, schema, digests)
 
@@ -225,12 +268,27 @@ class TestRowGroups:
         for group, found in zip(groups, values, strict=True):
             assert 1 <= len(found) <= rows_max
             assert len(found) == 1 or sum(piece.nbytes for piece in group) <= size
+        begins = dict(zip(accumulate(map(len, lots), initial=0), batches, strict=False))
+        position = 0
         for group, after in pairwise(groups):
-            more = [*group, after[0].slice(0, 1)]
+            position += sum(piece.num_rows for piece in group)
+            # Where no batch begins, one was cut: not a row sooner than it had to be.
+            more = [*group, begins.get(position, after[0].slice(0, 1))]
             assert (
                 sum(piece.num_rows for piece in more) > rows_max
                 or sum(piece.nbytes for piece in more) > size
             )
+
+    def test_a_batch_is_cut_only_if_it_is_over_the_limits_alone(self):
+        batches = [pa.record_batch({"x": [0] * count}) for count in (7, 7, 3, 25, 4)]
+        groups = row_groups(batches, rows_max=10, size_max=10_000)
+        assert [[piece.num_rows for piece in group] for group in groups] == [
+            [7],
+            [7, 3],
+            [10],
+            [10],
+            [5, 4],
+        ]
 
 
 class TestRefusedRows:

@@ -22,14 +22,14 @@ import pyarrow.parquet as pq
 
 from headrace.bench.bare import MIB, growing
 from headrace.bench.frame import Case, Round, Side, rate, scaled
-from headrace.bench.rows import SCHEMA, Rows
+from headrace.bench.rows import ROW_SIZE, SCHEMA, Rows
 from headrace.bench.stores import STORES, storing
 from headrace.model.ids import Offset, Revision
 from headrace.model.namespace import Namespace
 from headrace.partition.read import Key
 from headrace.partition.rows import Place, placed
 from headrace.partition.segment import segment_schema
-from headrace.partition.segment_writer import ROW_GROUP_ROWS_MAX, writer_settings
+from headrace.partition.segment_writer import ROW_GROUP_SIZE_MAX, writer_settings
 from headrace.partition.store import StoreOptions
 from headrace.sim.pump import Pump
 from headrace.sim.shard import SoloShard, appending, opening
@@ -38,7 +38,7 @@ from headrace.storage.file import FileDirectory
 BATCH_SIZE = MIB
 FIRST_COUNT = 512
 SEALED_COUNT = 4096
-_FILE_COUNT = 64  # batches in one file of the Parquet reference, as in one segment
+_FILE_COUNT = 256  # batches in one file of the Parquet reference, as in one segment
 _FIRST_FLOOR = 0.6
 _SEALED_FLOOR = 0.5
 KEY = Key(Namespace(0), Revision(1))
@@ -135,15 +135,14 @@ def _writing_parquet(path: Path, rows: Rows, count: int) -> Iterator[Round]:
 
     def work() -> None:
         for first in range(0, count, _FILE_COUNT):
+            batches = [
+                placed(rows[number], Place(0, _first(rows, number), number))
+                for number in range(first, min(first + _FILE_COUNT, count))
+            ]
             with open(path / f"{first}.parquet", "wb") as file:
-                writer = pq.ParquetWriter(file, schema, **writer_settings(schema))
-                table = pa.Table.from_batches(
-                    [
-                        placed(rows[number], Place(0, _first(rows, number), number))
-                        for number in range(first, min(first + _FILE_COUNT, count))
-                    ]
-                )
-                writer.write_table(table, row_group_size=ROW_GROUP_ROWS_MAX)
+                writer = pq.ParquetWriter(file, schema, **writer_settings(batches[0]))
+                table = pa.Table.from_batches(batches)
+                writer.write_table(table, row_group_size=ROW_GROUP_SIZE_MAX // ROW_SIZE)
                 writer.close()
                 file.flush()
                 os.fsync(file.fileno())

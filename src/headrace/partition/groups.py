@@ -1,7 +1,7 @@
 """Row groups that were decoded for a reader who has not taken all of their rows yet.
 
-An answer to a fetch has a few MiB, a row group up to 64 MiB of them: without this, one that is
-read in eight answers would be decoded eight times. A group is kept only for a reader who was
+An answer to a fetch has a few MiB, a row group up to 16 MiB of them: without this, one that is
+read in four answers would be decoded four times. A group is kept only for a reader who was
 stopped in the middle of it, by an answer that is full, and is let go when he has come back, or
 has not for a while.
 """
@@ -13,8 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
-# Of one shard, in Arrow buffers: two of the largest groups. More readers than that, each in the
-# middle of one at a time, decode theirs again.
+# Of one shard, in Arrow buffers: eight of the largest groups. More readers than that, each in
+# the middle of one at a time, decode theirs again.
 SIZE_MAX: Final = 128 * 1024 * 1024
 WAIT_SECONDS: Final = 5.0  # for a reader who may never come back
 

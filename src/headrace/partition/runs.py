@@ -20,7 +20,7 @@ class SegmentSizes:
     """Constants of a cluster. Replicas that differed in them would differ in their segments."""
 
     size_min: int = 8 * 1024 * 1024  # smaller runs are carried: small files are a burden
-    size_target: int = 64 * 1024 * 1024  # a longer run becomes several files
+    size_target: int = 256 * 1024 * 1024  # a longer run becomes several: two fill a Seal
     waited_max: int = 16  # Seals that a small run is carried through
     first_min: int = 1024 * 1024  # for a partition's first segment
 

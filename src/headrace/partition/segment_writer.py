@@ -4,13 +4,16 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.errors import BadSchema, DiskFull, HeadraceError, SealFailed, StorageFailed
 from headrace.model.digest import RowDigest
+from headrace.model.schema import SYSTEM_FIELDS
 from headrace.partition.segment import (
     OFFSET,
     ROW_DIGEST_KEY,
@@ -27,12 +30,19 @@ from headrace.storage.full import is_full
 from headrace.storage.seam import Storage
 from headrace.storage.stream import WriteStream
 
-# A reader holds one row group in memory; whichever limit comes first ends it.
+# A reader holds one row group in memory; whichever limit comes first ends it. Groups of 16 MiB
+# are read through a node a quarter faster than those of 64, and scanned as fast.
 ROW_GROUP_ROWS_MAX: Final = 64 * 1024
-ROW_GROUP_SIZE_MAX: Final = 64 * 1024 * 1024  # of Arrow buffers, before encoding
+ROW_GROUP_SIZE_MAX: Final = 16 * 1024 * 1024  # of Arrow buffers, before encoding
 
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 1  # level 3 halves the speed and saves next to nothing
+# A dictionary of values that do not repeat takes longer to make and to read than the values.
+# Of 10,000 numbers that come by chance, 1,024 have one of twenty twice; and Parquet gives a
+# dictionary up at 1 MiB, so that long values need fewer.
+SAMPLE_SIZE: Final = 256 * 1024
+SAMPLE_COUNT_MIN, SAMPLE_COUNT_MAX = 16, 1024
+UNREPEATED_SHARE: Final = 0.98
 # Offsets count up and timestamps nearly so: their differences are a few bits each.
 DELTA_ENCODED: Final = {OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"}
 
@@ -61,42 +71,59 @@ def write_segment(
     return Digests(rows, sink.digest(), sink.byte_count)
 
 
-def writer_settings(schema: pa.Schema) -> dict[str, Any]:
-    """Return what every segment is written with."""
+def writer_settings(first: pa.RecordBatch) -> dict[str, Any]:
+    """Return what a segment is written with that has `first` as its first row group."""
+    plain = DELTA_ENCODED.keys() | _unrepeated(first)
     return {
         "compression": COMPRESSION,
         "compression_level": COMPRESSION_LEVEL,
-        "use_dictionary": [path for path in _leaves(schema) if path not in DELTA_ENCODED],
+        "use_dictionary": [path for path in _leaves(first.schema) if path not in plain],
         "column_encoding": DELTA_ENCODED,
         "write_page_checksum": True,
     }
 
 
+def _unrepeated(rows: pa.RecordBatch) -> set[str]:
+    """Return the user's columns whose values hardly repeat; none that has inner columns."""
+    users = list(zip(rows.schema, rows.columns, strict=True))[len(SYSTEM_FIELDS) :]
+    return {
+        field.name
+        for field, column in users
+        if not pa.types.is_nested(field.type) and not _repeats(column)
+    }
+
+
+def _repeats(column: pa.Array) -> bool:
+    """Say whether values come again, by a sample from all over the column."""
+    wanted = SAMPLE_SIZE // max(1, column.nbytes // len(column))
+    step = max(1, len(column) // min(max(wanted, SAMPLE_COUNT_MIN), SAMPLE_COUNT_MAX))
+    sample = column.take(pa.arange(0, len(column), step))
+    return bool(pc.count_distinct(sample).as_py() < len(sample) * UNREPEATED_SHARE)
+
+
 def row_groups(
     batches: Iterable[pa.RecordBatch], rows_max: int, size_max: int
 ) -> Iterator[list[pa.RecordBatch]]:
-    """Cut and gather `batches` into groups within both limits.
+    """Gather `batches` into groups within both limits; cut only one that is over them alone.
 
     A row that is over `size_max` alone has a group to itself.
     """
     group: list[pa.RecordBatch] = []
     rows = size = 0
     for whole in batches:
-        batch = whole
-        while batch.num_rows:
-            piece, piece_size = batch, batch.nbytes
-            if piece.num_rows > rows_max - rows or piece_size > size_max - size:
-                count = _fitting(batch, rows_max - rows, size_max - size)
-                piece = batch.slice(0, count if group else max(count, 1))
-                piece_size = piece.nbytes
-            if piece.num_rows:
-                group.append(piece)
-                rows += piece.num_rows
-                size += piece_size
-            batch = batch.slice(piece.num_rows)
-            if batch.num_rows:
-                yield group
-                group, rows, size = [], 0, 0
+        batch, batch_size = whole, whole.nbytes
+        if group and (rows + batch.num_rows > rows_max or size + batch_size > size_max):
+            yield group
+            group, rows, size = [], 0, 0
+        while batch.num_rows > rows_max or (batch_size > size_max and batch.num_rows > 1):
+            count = max(1, _fitting(batch, rows_max, size_max))
+            yield [batch.slice(0, count)]
+            batch = batch.slice(count)
+            batch_size = batch.nbytes
+        if batch.num_rows:
+            group.append(batch)
+            rows += batch.num_rows
+            size += batch_size
     if group:
         yield group
 
@@ -118,10 +145,13 @@ def _write(
     batches: Iterable[pa.RecordBatch],
 ) -> bytes:
     """Write the file and return the digest of its rows."""
-    writer = pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, **writer_settings(schema))
+    groups = _checked(sink.storage.path, info, schema, batches)
+    first = next(groups)
+    file = pa.PythonFile(sink, mode="w")
+    writer = pq.ParquetWriter(file, schema, **writer_settings(first))
     digest = RowDigest(schema)
     try:
-        for batch in _checked(sink.storage.path, info, schema, batches):
+        for batch in chain([first], groups):
             digest.update(batch)
             writer.write_batch(batch, row_group_size=batch.num_rows)
         rows = digest.digest()
