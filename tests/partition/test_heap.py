@@ -10,7 +10,7 @@ import pytest
 from tests.partition.shards import Place, on_files
 
 from headrace.partition import child
-from headrace.partition.child import _next_job, send
+from headrace.partition.child import _Files, _next_job, send
 from headrace.partition.heap import KEPT
 from headrace.partition.sealer import Children
 
@@ -71,7 +71,7 @@ def test_a_child_that_waits_for_a_job_gives_memory_back_once(ends, given_back, m
     source, sink = ends
     monkeypatch.setattr(child, "IDLE_SECONDS", 0.05)
     heard = []
-    waiting = threading.Thread(target=lambda: heard.append(_next_job(source)))
+    waiting = threading.Thread(target=lambda: heard.append(_next_job(source, _Files())))
     waiting.start()
     assert given_back.acquire(timeout=30)
     assert not given_back.acquire(timeout=0.3)
@@ -83,9 +83,9 @@ def test_a_child_that_waits_for_a_job_gives_memory_back_once(ends, given_back, m
 def test_a_child_that_has_a_job_keeps_its_memory(ends, given_back):
     source, sink = ends
     send(sink, b"a job")
-    assert _next_job(source) == b"a job"
+    assert _next_job(source, _Files()) == b"a job"
     sink.close()
-    assert _next_job(source) is None
+    assert _next_job(source, _Files()) is None
     assert not given_back.acquire(blocking=False)
 
 

@@ -10,7 +10,7 @@ from headrace.model import batch as batches
 from headrace.model.ids import Offset, Op, View
 from headrace.model.schema import encode_schema
 from headrace.partition.operations import APPEND, STAGE, encode_stage
-from headrace.partition.rows import Place, Schemas, placed, rows_of
+from headrace.partition.rows import Place, Schemas, placed, placed_together, rows_of
 from headrace.sim.solo import SOLO
 
 
@@ -88,3 +88,16 @@ def test_a_body_that_is_no_batch_of_its_schema_is_a_corrupt_entry(entry):
 def test_a_schema_that_is_none_is_named():
     with pytest.raises(CorruptFile, match="a schema in the log"):
         Schemas.decode({1: b"no schema"}, "journal")
+
+
+@pytest.mark.parametrize("counts", [(4,), (3, 1, 5), (1,) * 40])
+def test_rows_of_entries_together_are_those_of_each_one_after_the_other(counts):
+    lots, each, first = [], [], 100
+    for number, count in enumerate(counts):
+        lots.append(some_rows(first, count))
+        each.append(placed(lots[-1], Place(7, Offset(first), 1_000 + number)))
+        first += count
+    times = [1_000 + number for number in range(len(counts))]
+    found = placed_together(lots, Place(7, Offset(100), times[0]), times)
+    assert found.schema.equals(each[0].schema, check_metadata=True)
+    assert found.equals(pa.concat_batches(each))

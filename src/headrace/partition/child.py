@@ -11,6 +11,7 @@ import select
 import struct
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
 import msgspec
@@ -31,6 +32,10 @@ from headrace.storage.file import FileDirectory
 
 SIZE = struct.Struct("<I")
 NICENESS = 5  # those who append come first
+# Jobs of one Seal come one right after the other and read the same files: those stay open until
+# there is a pause, or too many. The parent deletes none of them before the Seal is done.
+PAUSE_SECONDS = 0.05
+OPEN_COUNT_MAX = 256
 
 
 def main() -> int:
@@ -39,14 +44,16 @@ def main() -> int:
     os.nice(NICENESS)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     files = _Files()
-    while (message := _next_job(source)) is not None:
+    syncing = ThreadPoolExecutor(1)
+    while (message := _next_job(source, files)) is not None:
         try:
             job = JOB_DECODER.decode(message)
             with FileDirectory.open_root(job.directory, create=False) as directory:
-                outcome = seal_file(job, directory, files.read)
+                outcome = seal_file(
+                    job, directory, files.read, lambda work: syncing.submit(work).result
+                )
         except (OSError, msgspec.DecodeError) as error:
             outcome = Failed(DISK, str(error))
-        files.close()
         try:
             send(sink, encode(outcome))
         except BrokenPipeError:  # the parent died before the thread above noticed
@@ -54,12 +61,14 @@ def main() -> int:
     return 0
 
 
-def _next_job(source: BinaryIO) -> bytes | None:
-    """Wait for a job; give memory back if none comes for a while. None: the input ended."""
+def _next_job(source: BinaryIO, files: "_Files") -> bytes | None:
+    """Wait for a job; hold less the longer none comes. None: the input ended."""
     watch = select.poll()
     watch.register(source, select.POLLIN)
-    if not watch.poll(IDLE_SECONDS * 1_000):
-        give_back()
+    if not watch.poll(PAUSE_SECONDS * 1_000):
+        files.close()
+        if not watch.poll(IDLE_SECONDS * 1_000):
+            give_back()
     return receive(source)
 
 
@@ -88,7 +97,7 @@ def receive(source: BinaryIO) -> bytes | None:
 
 
 class _Files:
-    """The files that a job reads, each opened once."""
+    """The files that jobs read, each opened once."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
@@ -108,6 +117,8 @@ class _Files:
 
     def _descriptor(self, path: str) -> int:
         if path not in self._open:
+            if len(self._open) >= OPEN_COUNT_MAX:
+                self.close()
             # Nobody writes to a pipe that stands in place of a file: it would be waited for.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
             self._open[path] = os.open(path, flags)

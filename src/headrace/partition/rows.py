@@ -5,11 +5,13 @@ version in force at their offset, or a later one, with `_partition`, `_offset` a
 before the user's columns.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import BadBatch, BadSchema, CorruptEntry, CorruptFile
 from headrace.journal.entry import Entry
@@ -18,6 +20,8 @@ from headrace.model.ids import Offset
 from headrace.model.schema import SYSTEM_FIELDS, decode_schema, upgrade
 from headrace.partition.operations import STAGE, STAGE_HEADER_SIZE
 from headrace.partition.segment import segment_schema
+
+_PARTITION, _, _TIMESTAMP = SYSTEM_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +73,30 @@ def rows_of(entry: Entry, schemas: Schemas, version: int, path: str) -> pa.Recor
 
 def placed(rows: pa.RecordBatch, place: Place) -> pa.RecordBatch:
     """Put the system's columns before the user's."""
+    timestamps = pa.repeat(pa.scalar(place.timestamp, _TIMESTAMP.type), rows.num_rows)
+    return _placed(rows, place, timestamps)
+
+
+def placed_together(
+    batches: Sequence[pa.RecordBatch], first: Place, timestamps: Sequence[int]
+) -> pa.RecordBatch:
+    """Put the rows of entries that follow one another from `first` on into one batch.
+
+    Each has its own timestamp, and the system's columns are made once for all of them.
+    """
+    if len(batches) == 1:
+        return placed(batches[0], first)
+    ends = pa.array(accumulate(one.num_rows for one in batches), pa.int32())
+    each = pa.RunEndEncodedArray.from_arrays(ends, pa.array(timestamps, _TIMESTAMP.type))
+    return _placed(pa.concat_batches(batches), first, pc.run_end_decode(each))
+
+
+def _placed(rows: pa.RecordBatch, first: Place, timestamps: pa.Array) -> pa.RecordBatch:
     count = rows.num_rows
-    partition, _, timestamp = SYSTEM_FIELDS
     columns = [
-        pa.repeat(pa.scalar(place.partition_id, partition.type), count),
-        pa.arange(place.first, place.first + count),
-        pa.repeat(pa.scalar(place.timestamp, timestamp.type), count),
+        pa.repeat(pa.scalar(first.partition_id, _PARTITION.type), count),
+        pa.arange(first.first, first.first + count),
+        timestamps,
         *rows.columns,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=segment_schema(rows.schema))

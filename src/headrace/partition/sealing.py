@@ -6,6 +6,7 @@ disk after a crash, whatever the moment: a file with a temporary name, which any
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -15,10 +16,14 @@ from headrace.errors import Corrupt, DiskFull, HeadraceError, StorageFailed
 from headrace.journal.entry import Entry
 from headrace.model.ids import Offset, Op
 from headrace.partition.operations import Value
-from headrace.partition.rows import Place, Schemas, placed, rows_of
-from headrace.partition.segment import Digests, SegmentInfo
+from headrace.partition.rows import Place, Schemas, placed_together, rows_of
+from headrace.partition.segment import SYSTEM_ROW_SIZE, Digests, SegmentInfo
 from headrace.partition.segment_reader import read_back
-from headrace.partition.segment_writer import write_segment
+from headrace.partition.segment_writer import (
+    ROW_GROUP_ROWS_MAX,
+    ROW_GROUP_SIZE_MAX,
+    write_segment,
+)
 from headrace.storage.full import is_full
 from headrace.storage.seam import Directory
 
@@ -75,10 +80,25 @@ def encode(message: SealJob | Outcome) -> bytes:
     return _ENCODER.encode(message)
 
 
-def seal_file(job: SealJob, directory: Directory, read: Callable[[Part], Entry]) -> Outcome:
-    """Write, sync and read back one segment under its temporary name."""
+def at_once(work: Callable[[], None]) -> Callable[[], None]:
+    """Do the work now, and leave nothing to wait for."""
+    work()
+    return lambda: None
+
+
+def seal_file(
+    job: SealJob,
+    directory: Directory,
+    read: Callable[[Part], Entry],
+    begin: Callable[[Callable[[], None]], Callable[[], None]] = at_once,
+) -> Outcome:
+    """Write, sync and read back one segment under its temporary name.
+
+    `begin` begins a piece of work, maybe beside the caller's own, and returns what waits for
+    its end: the sync, which a child would only wait for.
+    """
     try:
-        return Done(_write(job, directory, read))
+        return Done(_write(job, directory, read, begin))
     except OSError as error:
         outcome = Failed(FULL if is_full(error) else DISK, str(error))
     except DiskFull as error:
@@ -96,7 +116,12 @@ def seal_file(job: SealJob, directory: Directory, read: Callable[[Part], Entry])
     return outcome
 
 
-def _write(job: SealJob, directory: Directory, read: Callable[[Part], Entry]) -> Digests:
+def _write(
+    job: SealJob,
+    directory: Directory,
+    read: Callable[[Part], Entry],
+    begin: Callable[[Callable[[], None]], Callable[[], None]],
+) -> Digests:
     schemas = Schemas.decode(job.schemas, job.temporary)
     version = job.info.schema_id
     # A new inode each time: a file whose sync failed once is not to be trusted again, and one
@@ -107,20 +132,69 @@ def _write(job: SealJob, directory: Directory, read: Callable[[Part], Entry]) ->
     try:
         batches = _batches(job, schemas, read)
         digests = write_segment(file, job.info, schemas.user(version), batches)
-        file.sync()
+        wait = begin(file.sync)
+        try:
+            _read_back(job, directory, schemas.user(version), digests)
+        finally:
+            wait()  # if the sync failed, that is what counts
     finally:
         file.close()
+    return digests
+
+
+def _read_back(job: SealJob, directory: Directory, schema: pa.Schema, digests: Digests) -> None:
     again = directory.open(job.temporary)
     try:
-        read_back(again, job.info, schemas.user(version), digests)
+        read_back(again, job.info, schema, digests)
     finally:
         again.close()
-    return digests
+
+
+@dataclass(slots=True)
+class _Together:
+    """Entries whose rows follow one another, as many as a row group takes."""
+
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    row_count: int = 0
+    size: int = 0
+
+    def takes(self, part: Part, rows: pa.RecordBatch) -> bool:
+        """Say whether this entry follows, and fits."""
+        return (
+            part.first == self.parts[0].first + self.row_count
+            and self.row_count + rows.num_rows <= ROW_GROUP_ROWS_MAX
+            and self.size + _size(rows) <= ROW_GROUP_SIZE_MAX
+        )
+
+    def add(self, part: Part, rows: pa.RecordBatch) -> None:
+        self.batches.append(rows)
+        self.parts.append(part)
+        self.row_count += rows.num_rows
+        self.size += _size(rows)
+
+    def placed(self, partition_id: int) -> pa.RecordBatch:
+        first = Place(partition_id, self.parts[0].first, self.parts[0].timestamp)
+        return placed_together(self.batches, first, [part.timestamp for part in self.parts])
+
+
+def _size(rows: pa.RecordBatch) -> int:
+    """Return how large rows are in a segment at most; what buffers share is counted twice."""
+    size: int = rows.get_total_buffer_size() + rows.num_rows * SYSTEM_ROW_SIZE
+    return size
 
 
 def _batches(
     job: SealJob, schemas: Schemas, read: Callable[[Part], Entry]
 ) -> Iterator[pa.RecordBatch]:
+    """Give the rows of the entries: making the system's columns for each one takes longer."""
+    together = _Together()
     for part in job.parts:
         rows = rows_of(read(part), schemas, job.info.schema_id, part.path)
-        yield placed(rows, Place(job.partition_id, part.first, part.timestamp))
+        # One that does not follow is told of by the writer, who looks at all offsets.
+        if together.parts and not together.takes(part, rows):
+            yield together.placed(job.partition_id)
+            together = _Together()
+        together.add(part, rows)
+    if together.parts:
+        yield together.placed(job.partition_id)

@@ -27,6 +27,7 @@ FORMAT: Final = 1
 
 OFFSET: Final = "_offset"
 TIMESTAMP: Final = "_timestamp"
+SYSTEM_ROW_SIZE: Final = sum(field.type.bit_width // 8 for field in SYSTEM_FIELDS)
 
 FORMAT_KEY: Final = "headrace.format"
 ROW_DIGEST_KEY: Final = "headrace.row_digest"

@@ -201,7 +201,7 @@ def open_segment(storage: Storage, info: SegmentInfo, digests: Digests) -> Segme
 def read_back(storage: Storage, info: SegmentInfo, schema: pa.Schema, written: Digests) -> None:
     """Check that the file reads as what was written; CorruptSegment on any difference.
 
-    Call it after the sync, with the caches dropped if the disk itself is to be asked.
+    The bytes are those that the kernel has: whether the disk has them is what a sync says.
     """
     file = open_segment(storage, info, written)
     expected = segment_schema(schema)
