@@ -27,7 +27,9 @@ from headrace.partition.carry_table import Item, Kept, Source, kept_name
 from headrace.partition.files import ShardFiles
 
 LIVE_SHARE: Final = 2  # at least one part in so many: what is dead in the file takes space
-SPARSE_SHARE: Final = 8  # with less than this of its entries live, the rest is worth a copy
+# With less than this of its entries live, the rest is worth a copy. More than that comes due at
+# the next Seals anyway, most of it, and would be copied shortly before.
+SPARSE_SHARE: Final = 64
 
 
 def keep(
