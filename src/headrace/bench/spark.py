@@ -4,9 +4,10 @@ The same rows, all columns, are in a topic and in zstd-Parquet files that Spark 
 with page checksums verified on both sides. A scan is a streaming query that takes all there is
 and gives it to nobody, in the time that Spark says its batches took. One column of history is a
 sum, eight times in a round; its table, and the frame of the files, are made before the clock
-runs, as a program keeps them. Of batches of 1,000 rows it is the median of their triggers. The
-sink appends rows from Spark's memory, synced by the node and sealed as usual; Parquet writes
-them with snappy, and syncs nothing.
+runs, as a program keeps them, and summed forty times, until Java has compiled most of it. Of
+batches of 1,000 rows it is the median of their triggers. The sink appends rows from Spark's
+memory, synced by the node and sealed as usual; Parquet writes them with snappy, and syncs
+nothing.
 """
 
 import secrets
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _COUNT: Final = 1024  # MiB
 _SINK_COUNT: Final = 512  # MiB: Spark keeps them in memory
 _SUMS: Final = 8  # of a column in a round: one takes a tenth of a second
+_WARMING_SUMS: Final = 40  # that do not count: Java compiles what runs often, bit by bit
 _BATCH_ROWS: Final = 1_000
 _BATCHES: Final = 20  # that count
 _WARMING: Final = 3  # that do not
@@ -176,20 +178,22 @@ class _Shared:
 
         with self._log(RECORDS_OF_1_KIB, size, SEALED) as address:
             rows = table(_spark(), TOPIC, address=address)
+            self._summed(rows, _WARMING_SUMS)
             yield lambda: self._summed(rows)
             release(rows)
 
     @contextmanager
     def one_column_of_files(self) -> Iterator[Round]:
         rows = _spark().read.option(*_CHECKED).parquet(self._files)
+        self._summed(rows, _WARMING_SUMS)
         yield lambda: self._summed(rows)
 
-    def _summed(self, rows: "DataFrame") -> float:
+    def _summed(self, rows: "DataFrame", count: int = _SUMS) -> float:
         def sums() -> None:
-            for _ in range(_SUMS):
+            for _ in range(count):
                 rows.agg({"amount": "sum"}).collect()
 
-        return rate(_SUMS * self._size / MIB, sums)
+        return rate(count * self._size / MIB, sums)
 
     @contextmanager
     def small_batches(self, count: int) -> Iterator[Round]:

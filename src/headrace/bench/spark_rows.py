@@ -18,7 +18,7 @@ PARTITIONS: Final = 2
 BATCH_SIZE: Final = 4 * MIB
 TOPIC: Final = "bench/rows"
 UNSEALED: Final = ("seal.size=64GiB", "seal.age=1d")  # all of it stays in the journal
-SEALED: Final = ("seal.age=1s",)  # segments as large as with the defaults, but soon
+SEALED: Final = ("seal.age=5s",)  # segments as large as with the defaults, but soon
 _TIMEOUT: Final = 300.0
 _EVENT_ROWS: Final = 8192
 _BODY_SIZE: Final = 200
