@@ -3,12 +3,14 @@
 from random import Random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.doctor.segments import SegmentTask, check_segment, rows_in
 from headrace.doctor.sight import Sight
 from headrace.model.ids import Offset, Op
 from headrace.model.schema import canonical, encode_schema
+from headrace.partition import segment_writer
 from headrace.partition.rows import Place, placed
 from headrace.partition.segment import SegmentInfo
 from headrace.partition.segment_writer import write_segment
@@ -18,11 +20,11 @@ SCHEMA = canonical(pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())
 GROUP = 65_536  # rows of a row group
 
 
-def a_segment(path, count):
+def a_segment(path, count, ids=None):
     """Write a segment of two row groups; return its task and its rows."""
     rows = pa.record_batch(
         [
-            pa.array(range(count), pa.int64()),
+            pa.array(range(count) if ids is None else ids, pa.int64()),
             pa.array([["a", str(n % 7)] if n % 3 else None for n in range(count)]),
         ],
         schema=SCHEMA,
@@ -75,6 +77,37 @@ def test_a_page_header_that_lies_is_not_believed(tmp_path):
         unproven += any("is not what its rows are written as" in one.flaw for one in state.bad)
     # Without being written again, these rows would have been taken for right.
     assert unproven > 0
+
+
+@pytest.mark.parametrize("is_alike_first", [False, True])
+def test_a_whole_row_group_is_proven_whatever_the_first_one_is_like(tmp_path, is_alike_first):
+    """Columns have dictionaries by the first row group; here the second is the other kind."""
+    unlike, alike = list(range(GROUP)), [n % 5 for n in range(GROUP)]
+    ids = [*alike, *unlike] if is_alike_first else [*unlike, *alike]
+    task, whole = a_segment(tmp_path, 2 * GROUP, ids)
+    path = tmp_path / task.name
+    data = bytearray(path.read_bytes())
+    chunk = pq.read_metadata(path).row_group(0).column(3)
+    assert chunk.has_dictionary_page == is_alike_first
+    data[chunk.data_page_offset + chunk.total_compressed_size // 2] ^= 1
+    path.write_bytes(data)
+    state = check_segment(task)
+    assert state.readable == ((GROUP, 2 * GROUP),)
+    (found,) = rows_in(Sight(str(tmp_path)).open(task.name), task, state)
+    assert found.equals(whole.slice(GROUP))
+
+
+def test_a_segment_with_dictionaries_everywhere_is_proven(tmp_path, monkeypatch):
+    monkeypatch.setattr(segment_writer, "unrepeated", lambda _: set())
+    task, whole = a_segment(tmp_path, GROUP + 500)
+    path = tmp_path / task.name
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+    state = check_segment(task)
+    assert state.readable == ((GROUP, GROUP + 500),)
+    (found,) = rows_in(Sight(str(tmp_path)).open(task.name), task, state)
+    assert found.equals(whole.slice(GROUP))
 
 
 @pytest.mark.parametrize("size", [0, 4, 11, 12, 100])

@@ -4,6 +4,7 @@ import errno
 import gc
 from decimal import Decimal
 from itertools import accumulate, chain, pairwise
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -191,34 +192,45 @@ class TestFile:
         ],
     )
     def test_a_column_has_a_dictionary_if_its_values_repeat(self, kind, make):
-        schema = pa.schema([("unlike", kind), ("alike", kind), ("absent", kind)])
+        schema = pa.schema([("unlike", kind), ("gaps", kind), ("alike", kind), ("no", kind)])
         count = 3_000
         columns = [
             pa.array([make(n) for n in range(count)], kind),
+            pa.array([make(n) if n % 5 else None for n in range(count)], kind),
             pa.array([make(n * 7 % 100) for n in range(count)], kind),
             pa.nulls(count, kind),
         ]
+        assert self.with_dictionaries(schema, columns) == {"alike", "no"}
+
+    @pytest.mark.parametrize("kind", [pa.bool_(), pa.int8(), pa.int16(), pa.float32()])
+    def test_every_other_type_is_written_too(self, kind):
+        columns = [pa.array([n % 2 for n in range(900)]).cast(kind)]
+        found = self.with_dictionaries(pa.schema([("x", kind)]), columns)
+        assert found == (set() if kind == pa.bool_() else {"x"})
+
+    def test_values_that_come_again_far_apart_still_have_a_dictionary(self):
+        """No value of 5,000 comes twice in the first 5,000 rows, nor in any 20."""
+        chance = Random(3)
+        laps = [chance.sample(range(5_000), 5_000) for _ in range(12)]
+        columns = [pa.array([*chain(*laps)])]
+        assert self.with_dictionaries(pa.schema([("sensor", pa.int64())]), columns)
+
+    def test_a_first_row_group_of_a_few_rows_decides_nothing(self):
+        columns = [pa.array(["a", "b", "c"])]
+        assert self.with_dictionaries(pa.schema([("host", pa.string())]), columns)
+
+    def with_dictionaries(self, schema, columns):
+        """Write a segment, and return which of the user's columns have a dictionary."""
+        count = len(columns[0])
         batch = pa.RecordBatch.from_arrays(
             [*a_batch(count).columns[:3], *columns], schema=segment_schema(schema)
         )
         disk = MemoryDisk()
         info, digests = a_segment(disk.root, batch, schema=schema)
-        group = a_footer(disk, info.name).row_group(0)
-        found = {group.column(n).path_in_schema: group.column(n) for n in range(3, 6)}
-        assert not found["unlike"].has_dictionary_page
-        assert found["alike"].has_dictionary_page
         read_back(disk.root.open(info.name), info, schema, digests)
-
-    def test_values_that_come_again_far_apart_still_have_a_dictionary(self):
-        schema = pa.schema([("sensor", pa.int64())])
-        count = 60_000
-        batch = pa.RecordBatch.from_arrays(
-            [*a_batch(count).columns[:3], pa.array([n * 7919 % 1_000 for n in range(count)])],
-            schema=segment_schema(schema),
-        )
-        disk = MemoryDisk()
-        info, _ = a_segment(disk.root, batch, schema=schema)
-        assert a_footer(disk, info.name).row_group(0).column(3).has_dictionary_page
+        group = a_footer(disk, info.name).row_group(0)
+        found = [group.column(n) for n in range(3, 3 + len(columns))]
+        return {each.path_in_schema for each in found if each.has_dictionary_page}
 
 
 class TestRowGroups:

@@ -29,7 +29,7 @@ from headrace.model.namespace import Namespace
 from headrace.partition.read import Key
 from headrace.partition.rows import Place, placed
 from headrace.partition.segment import segment_schema
-from headrace.partition.segment_writer import ROW_GROUP_SIZE_MAX, writer_settings
+from headrace.partition.segment_writer import ROW_GROUP_SIZE_MAX, unrepeated, writer_settings
 from headrace.partition.store import StoreOptions
 from headrace.sim.pump import Pump
 from headrace.sim.shard import SoloShard, appending, opening
@@ -139,8 +139,9 @@ def _writing_parquet(path: Path, rows: Rows, count: int) -> Iterator[Round]:
                 placed(rows[number], Place(0, _first(rows, number), number))
                 for number in range(first, min(first + _FILE_COUNT, count))
             ]
+            settings = writer_settings(schema, unrepeated(batches[0]))
             with open(path / f"{first}.parquet", "wb") as file:
-                writer = pq.ParquetWriter(file, schema, **writer_settings(batches[0]))
+                writer = pq.ParquetWriter(file, schema, **settings)
                 table = pa.Table.from_batches(batches)
                 writer.write_table(table, row_group_size=ROW_GROUP_SIZE_MAX // ROW_SIZE)
                 writer.close()

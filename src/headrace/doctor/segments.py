@@ -28,7 +28,7 @@ from headrace.partition.segment import (
     segment_schema,
 )
 from headrace.partition.segment_reader import open_segment
-from headrace.partition.segment_writer import writer_settings
+from headrace.partition.segment_writer import leaves, writer_settings
 from headrace.storage.seam import Storage
 from headrace.storage.stream import ReadStream, whole_digest
 
@@ -129,8 +129,8 @@ class Ruin:
         batch = self._decoded(number)
         if not is_dense(batch.column(OFFSET), self.bounds[number]):
             raise self._flaw(number, "its offsets do not count up", None)
-        again = _encoded(batch, self.schema)
         before = self.parquet.metadata.row_group(number)
+        again = _encoded(batch, self.schema, before)
         after = pq.read_metadata(pa.BufferReader(again)).row_group(0)
         for column in range(before.num_columns):
             start, size = extent(before.column(column))
@@ -196,9 +196,23 @@ def open_ruin(storage: Storage, info: SegmentInfo, rows: bytes, schema: pa.Schem
     return Ruin(storage, expected, parquet, list(accumulate(counts, initial=int(info.first))))
 
 
-def _encoded(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Buffer:
+def _encoded(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    before: Any,  # noqa: ANN401 - a pq.RowGroupMetaData
+) -> pa.Buffer:
+    """Write a row group again, with dictionaries where its footer says that it has some.
+
+    Which columns have one was chosen by the first row group, and by older releases otherwise.
+    A footer that lies about it is found out by the bytes.
+    """
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, **writer_settings(schema)) as writer:
+    plain = {
+        path
+        for number, path in enumerate(leaves(schema))
+        if not before.column(number).has_dictionary_page
+    }
+    with pq.ParquetWriter(sink, schema, **writer_settings(schema, plain)) as writer:
         writer.write_batch(batch, row_group_size=batch.num_rows)
     return sink.getvalue()
 

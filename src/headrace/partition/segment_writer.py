@@ -1,7 +1,7 @@
 """Writing a segment: batches of any size become row groups, hashed on their way to the disk."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
@@ -41,7 +41,8 @@ COMPRESSION_LEVEL: Final = 1  # level 3 halves the speed and saves next to nothi
 # Of 10,000 numbers that come by chance, 1,024 have one of twenty twice; and Parquet gives a
 # dictionary up at 1 MiB, so that long values need fewer.
 SAMPLE_SIZE: Final = 256 * 1024
-SAMPLE_COUNT_MIN, SAMPLE_COUNT_MAX = 16, 1024
+SAMPLE_COUNT: Final = 1024  # of values, if they are short: less than twice as many are taken
+SAMPLE_COUNT_MIN: Final = 16  # fewer say nothing of those behind them
 UNREPEATED_SHARE: Final = 0.98
 # Offsets count up and timestamps nearly so: their differences are a few bits each.
 DELTA_ENCODED: Final = {OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"}
@@ -57,13 +58,16 @@ def write_segment(
 
     `schema` names the user's columns; `batches` have the system's in front. After any error
     the file is garbage. SealFailed: the rows are not what `info` says, or Parquet cannot hold
-    them; DiskFull and StorageFailed: the disk. What `batches` raises by name comes through.
+    them; DiskFull and StorageFailed: the disk. What `batches` raises by name comes through, and
+    a lack of memory.
     """
     assert storage.size() == 0
     sink = WriteStream(storage)
     try:
         rows = _write(sink, info, segment_schema(schema), batches)
         sink.flush()
+    except pa.ArrowMemoryError:
+        raise  # of this moment, and no fault of the rows
     except (pa.ArrowException, OSError, BadSchema) as error:
         raise _named(storage.path, sink, error) from error
     finally:
@@ -71,21 +75,25 @@ def write_segment(
     return Digests(rows, sink.digest(), sink.byte_count)
 
 
-def writer_settings(first: pa.RecordBatch) -> dict[str, Any]:
-    """Return what a segment is written with that has `first` as its first row group."""
-    plain = DELTA_ENCODED.keys() | _unrepeated(first)
+def writer_settings(schema: pa.Schema, plain: Collection[str] = ()) -> dict[str, Any]:
+    """Return what a segment is written with; the leaves in `plain` have no dictionary."""
     return {
         "compression": COMPRESSION,
         "compression_level": COMPRESSION_LEVEL,
-        "use_dictionary": [path for path in _leaves(first.schema) if path not in plain],
+        "use_dictionary": [
+            path for path in leaves(schema) if path not in DELTA_ENCODED and path not in plain
+        ],
         "column_encoding": DELTA_ENCODED,
         "write_page_checksum": True,
     }
 
 
-def _unrepeated(rows: pa.RecordBatch) -> set[str]:
-    """Return the user's columns whose values hardly repeat; none that has inner columns."""
-    users = list(zip(rows.schema, rows.columns, strict=True))[len(SYSTEM_FIELDS) :]
+def unrepeated(first: pa.RecordBatch) -> set[str]:
+    """Return the user's columns whose values hardly repeat, by the first row group.
+
+    None that has inner columns.
+    """
+    users = list(zip(first.schema, first.columns, strict=True))[len(SYSTEM_FIELDS) :]
     return {
         field.name
         for field, column in users
@@ -96,8 +104,10 @@ def _unrepeated(rows: pa.RecordBatch) -> set[str]:
 def _repeats(column: pa.Array) -> bool:
     """Say whether values come again, by a sample from all over the column."""
     wanted = SAMPLE_SIZE // max(1, column.nbytes // len(column))
-    step = max(1, len(column) // min(max(wanted, SAMPLE_COUNT_MIN), SAMPLE_COUNT_MAX))
-    sample = column.take(pa.arange(0, len(column), step))
+    step = max(1, len(column) // min(max(wanted, SAMPLE_COUNT_MIN), SAMPLE_COUNT))
+    sample = column.take(pa.arange(0, len(column), step)).drop_null()
+    if len(sample) < SAMPLE_COUNT_MIN:
+        return True
     return bool(pc.count_distinct(sample).as_py() < len(sample) * UNREPEATED_SHARE)
 
 
@@ -148,7 +158,7 @@ def _write(
     groups = _checked(sink.storage.path, info, schema, batches)
     first = next(groups)
     file = pa.PythonFile(sink, mode="w")
-    writer = pq.ParquetWriter(file, schema, **writer_settings(first))
+    writer = pq.ParquetWriter(file, schema, **writer_settings(schema, unrepeated(first)))
     digest = RowDigest(schema)
     try:
         for batch in chain([first], groups):
@@ -195,7 +205,7 @@ def _alike(
 
 
 @lru_cache(maxsize=64)  # a child writes many segments of few schemas
-def _leaves(schema: pa.Schema) -> list[str]:
+def leaves(schema: pa.Schema) -> list[str]:
     """Return the Parquet paths of all columns, such as `items.list.element.price`.
 
     Arrow names the columns of an encoding by these; only a written file tells them.

@@ -226,7 +226,7 @@ def _runs_only(self: PartitionsState) -> Iterator[Op]:
             yield from (piece.op for piece in run.pieces)
 
 
-def _segment_unsynced(job: Any, directory: Directory, read: Any) -> Any:
+def _segment_unsynced(job: Any, directory: Directory, read: Any, _: Any) -> Any:
     schemas = Schemas.decode(job.schemas, job.temporary)
     user = schemas.user(job.info.schema_id)
     file = directory.create(job.temporary)
