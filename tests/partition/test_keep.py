@@ -17,6 +17,7 @@ from tests.partition.shards import (
 from headrace.errors import CorruptEntry, DiskFull
 from headrace.journal.file import FileHeader, decode_block
 from headrace.journal.spare import Spares
+from headrace.partition import keep
 from headrace.partition import keeper as keeper_module
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.scrub import scrub
@@ -402,3 +403,12 @@ def test_children_read_kept_files(tmp_path):
         assert again.segments
         assert again.ids() == list(range(3_200))
         again.store.close()
+
+
+def test_what_is_left_of_a_kept_file_is_worth_a_copy_below_a_64th():
+    shard = a_kept_shard()
+    (carry,) = shard.store.keeper.files.carry.values()
+    count = len(carry.ops)
+    assert carry.sources
+    assert not keep.is_sparse(carry, -(-count // 64))
+    assert keep.is_sparse(carry, -(-count // 64) - 1)

@@ -1,20 +1,26 @@
-"""Writing one segment: what a sync that goes on beside the reading back decides."""
+"""Writing one segment: a sync beside the reading back, and entries that are taken together."""
 
 import errno
 import os
 
+import pyarrow as pa
 import pytest
-from tests.partition.shards import Place
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.partition.shards import Place as PlaceToSeal
 
 from headrace.errors import CorruptSegment
-from headrace.partition import sealing
+from headrace.model.ids import Offset
+from headrace.model.schema import upgrade
+from headrace.partition import sealing, segment_writer
+from headrace.partition.rows import Place, Schemas, placed_together
 from headrace.partition.sealing import DISK, FULL, UNSEALABLE, Done, Failed, seal_file
 from headrace.storage.memory import MemoryDisk
 
 
 @pytest.fixture
 def place():
-    return Place(MemoryDisk().root)
+    return PlaceToSeal(MemoryDisk().root)
 
 
 def sealed(place, begin):
@@ -80,4 +86,67 @@ def test_rot_is_told_only_when_the_sync_has_ended(place, monkeypatch):
     assert isinstance(outcome, Failed)
     assert outcome.kind == UNSEALABLE
     assert beside.steps == ["begun", "waited"]
+    assert place.leftovers() == []
+
+
+class TestEntriesTogether:
+    """Jobs of Place have 14 entries of 10 rows each."""
+
+    def lots(self, place):
+        job = place.jobs[0]
+        schemas = Schemas.decode(job.schemas, "journal")
+        return [batch.num_rows for batch in sealing._batches(job, schemas, place._read)]
+
+    def test_all_that_a_row_group_takes_are_one_batch(self, place):
+        assert self.lots(place) == [140]
+
+    def test_no_more_rows_than_a_row_group_takes(self, place, monkeypatch):
+        monkeypatch.setattr(sealing, "ROW_GROUP_ROWS_MAX", 45)
+        assert self.lots(place) == [40, 40, 40, 20]
+
+    def test_no_more_bytes_than_a_row_group_takes(self, place, monkeypatch):
+        job = place.jobs[0]
+        schemas = Schemas.decode(job.schemas, "journal")
+        whole = next(iter(sealing._batches(job, schemas, place._read)))
+        monkeypatch.setattr(sealing, "ROW_GROUP_SIZE_MAX", whole.nbytes // 2)
+        lots = list(sealing._batches(job, schemas, place._read))
+        assert len(lots) == 3
+        assert all(lot.nbytes <= whole.nbytes // 2 for lot in lots)
+        assert pa.concat_batches(lots).equals(whole)
+
+
+@given(st.lists(st.tuples(st.integers(1, 300), st.booleans()), min_size=1, max_size=9))
+def test_rows_together_are_no_larger_than_was_said_of_each(lots):
+    """With columns that a newer schema added, whose nulls share one buffer, and with nulls."""
+    old = pa.schema([("id", pa.int64())])
+    inner = pa.struct([(f"x{n}", pa.int64()) for n in range(9)])
+    new = pa.schema([*old, ("more", inner), ("text", pa.string()), ("flag", pa.bool_())])
+    batches = [
+        upgrade(pa.record_batch([[None if has_null else 7] * count], schema=old), new)
+        for count, has_null in lots
+    ]
+    found = placed_together(batches, Place(0, Offset(0), 1), [1] * len(batches))
+    assert found.nbytes <= sum(map(sealing.size_of, batches))
+
+
+def test_values_that_no_row_refers_to_are_let_go():
+    offsets = pa.array([0, 0], pa.int32())
+    child = pa.array(bytes(3 * 1024 * 1024), pa.uint8()).cast(pa.int8())
+    rows = pa.record_batch({"x": pa.ListArray.from_arrays(offsets, child)})
+    assert rows.get_total_buffer_size() > 3 * 1024 * 1024
+    found = sealing._trimmed(rows)
+    assert found.equals(rows)
+    assert found.get_total_buffer_size() < 100
+    plain = pa.record_batch({"x": pa.array(range(1_000))})
+    assert sealing._trimmed(plain) is plain
+
+
+def test_a_lack_of_memory_is_tried_again(place, monkeypatch):
+    def without_memory(*_):
+        raise pa.ArrowMemoryError("malloc of size 62914560 failed")
+
+    monkeypatch.setattr(segment_writer.RowDigest, "update", without_memory)
+    outcome = seal_file(place.jobs[0], place.segments, place._read)
+    assert isinstance(outcome, Failed)
+    assert outcome.kind == DISK
     assert place.leftovers() == []

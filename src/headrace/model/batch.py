@@ -57,7 +57,7 @@ def encode(
     known = known or layout(batch.schema)
     is_slice = _may_be_slice(batch, known, batch.nbytes if size is None else size)
     try:
-        return (_compacted(batch) if is_slice else batch).serialize()
+        return (compacted(batch) if is_slice else batch).serialize()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise BadBatch(f"the batch cannot be encoded: {_first_line(error)}") from error
 
@@ -161,7 +161,7 @@ def _end_count(kind: pa.DataType) -> int:
     return int(_LEAF_BUFFERS.get(kind.id) == _WITH_OFFSETS)
 
 
-def _compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
+def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Copy the rows into buffers of their own. `serialize` alone leaves padding of others."""
     columns = [pa.concat_arrays([column]) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

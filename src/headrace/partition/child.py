@@ -6,12 +6,15 @@ It is started anew, holds no lock and no descriptor of its parent, touches nothi
 that a job names, and ends when its input closes: a fault in C++ cannot take the node down.
 """
 
+import errno
 import os
 import select
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import BinaryIO
 
 import msgspec
@@ -33,9 +36,10 @@ from headrace.storage.file import FileDirectory
 SIZE = struct.Struct("<I")
 NICENESS = 5  # those who append come first
 # Jobs of one Seal come one right after the other and read the same files: those stay open until
-# there is a pause, or too many. The parent deletes none of them before the Seal is done.
+# there is a pause, a failure, or too many. A name that has another file meanwhile is noticed by
+# the entries' checksums.
 PAUSE_SECONDS = 0.05
-OPEN_COUNT_MAX = 256
+OPEN_COUNT_MAX = 256  # a quarter of the descriptors that a process usually may have
 
 
 def main() -> int:
@@ -49,16 +53,24 @@ def main() -> int:
         try:
             job = JOB_DECODER.decode(message)
             with FileDirectory.open_root(job.directory, create=False) as directory:
-                outcome = seal_file(
-                    job, directory, files.read, lambda work: syncing.submit(work).result
-                )
+                outcome = seal_file(job, directory, files.read, partial(_begin, syncing))
         except (OSError, msgspec.DecodeError) as error:
             outcome = Failed(DISK, str(error))
+        if isinstance(outcome, Failed):
+            files.close()  # the next try looks at what the names say then
         try:
             send(sink, encode(outcome))
         except BrokenPipeError:  # the parent died before the thread above noticed
             os._exit(0)
     return 0
+
+
+def _begin(thread: ThreadPoolExecutor, work: Callable[[], None]) -> Callable[[], None]:
+    """Begin `work` in another thread; return what waits for it and raises what it raised."""
+    try:
+        return thread.submit(work).result
+    except RuntimeError as error:  # no thread could be started
+        raise OSError(errno.EAGAIN, str(error)) from error
 
 
 def _next_job(source: BinaryIO, files: "_Files") -> bytes | None:

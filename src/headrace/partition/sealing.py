@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headrace.errors import Corrupt, DiskFull, HeadraceError, StorageFailed
 from headrace.journal.entry import Entry
+from headrace.model.batch import compacted
 from headrace.model.ids import Offset, Op
 from headrace.partition.operations import Value
 from headrace.partition.rows import Place, Schemas, placed_together, rows_of
@@ -65,11 +66,13 @@ class Failed(Value, frozen=True, tag=True):
 
 
 FULL: Final = "full"  # no space: try again later
-DISK: Final = "disk"  # the disk failed: try again with a new file
+DISK: Final = "disk"  # the disk failed, or memory: try again with a new file
 DAMAGED: Final = "damaged"  # an entry cannot be read
 UNSEALABLE: Final = "unsealable"  # no segment can be made of these rows by this release
 
 Outcome = Done | Failed
+
+UNREFERRED_SIZE_MAX: Final = 1024 * 1024  # of an entry, held along with its rows
 
 _ENCODER = msgspec.msgpack.Encoder()
 JOB_DECODER: Final = msgspec.msgpack.Decoder(SealJob)
@@ -164,33 +167,46 @@ class _Together:
         return (
             part.first == self.parts[0].first + self.row_count
             and self.row_count + rows.num_rows <= ROW_GROUP_ROWS_MAX
-            and self.size + _size(rows) <= ROW_GROUP_SIZE_MAX
+            and self.size + size_of(rows) <= ROW_GROUP_SIZE_MAX
         )
 
     def add(self, part: Part, rows: pa.RecordBatch) -> None:
         self.batches.append(rows)
         self.parts.append(part)
         self.row_count += rows.num_rows
-        self.size += _size(rows)
+        self.size += size_of(rows)
 
     def placed(self, partition_id: int) -> pa.RecordBatch:
         first = Place(partition_id, self.parts[0].first, self.parts[0].timestamp)
         return placed_together(self.batches, first, [part.timestamp for part in self.parts])
 
 
-def _size(rows: pa.RecordBatch) -> int:
-    """Return how large rows are in a segment at most; what buffers share is counted twice."""
-    size: int = rows.get_total_buffer_size() + rows.num_rows * SYSTEM_ROW_SIZE
+def size_of(rows: pa.RecordBatch) -> int:
+    """Return how large rows are at most once they are together with others.
+
+    A null of another entry brings validity bits to all of them.
+    """
+    bits = rows.num_rows * rows.num_columns
+    size: int = rows.nbytes + rows.num_rows * SYSTEM_ROW_SIZE + bits // 8 + rows.num_columns
     return size
+
+
+def _trimmed(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Let go of values that no row refers to: a few bytes may inflate to many of them."""
+    is_large = rows.get_total_buffer_size() > 2 * rows.nbytes + UNREFERRED_SIZE_MAX
+    return compacted(rows) if is_large else rows
 
 
 def _batches(
     job: SealJob, schemas: Schemas, read: Callable[[Part], Entry]
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of the entries: making the system's columns for each one takes longer."""
+    """Give the rows of the job, of as many entries at a time as a row group takes.
+
+    To make the system's columns for each entry takes longer than to decode a small one.
+    """
     together = _Together()
     for part in job.parts:
-        rows = rows_of(read(part), schemas, job.info.schema_id, part.path)
+        rows = _trimmed(rows_of(read(part), schemas, job.info.schema_id, part.path))
         # One that does not follow is told of by the writer, who looks at all offsets.
         if together.parts and not together.takes(part, rows):
             yield together.placed(job.partition_id)
