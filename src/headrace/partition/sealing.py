@@ -162,19 +162,19 @@ class _Together:
     row_count: int = 0
     size: int = 0
 
-    def takes(self, part: Part, rows: pa.RecordBatch) -> bool:
+    def takes(self, part: Part, rows: pa.RecordBatch, size: int) -> bool:
         """Say whether this entry follows, and fits."""
         return (
             part.first == self.parts[0].first + self.row_count
             and self.row_count + rows.num_rows <= ROW_GROUP_ROWS_MAX
-            and self.size + size_of(rows) <= ROW_GROUP_SIZE_MAX
+            and self.size + size <= ROW_GROUP_SIZE_MAX
         )
 
-    def add(self, part: Part, rows: pa.RecordBatch) -> None:
+    def add(self, part: Part, rows: pa.RecordBatch, size: int) -> None:
         self.batches.append(rows)
         self.parts.append(part)
         self.row_count += rows.num_rows
-        self.size += size_of(rows)
+        self.size += size
 
     def placed(self, partition_id: int) -> pa.RecordBatch:
         first = Place(partition_id, self.parts[0].first, self.parts[0].timestamp)
@@ -193,8 +193,10 @@ def size_of(rows: pa.RecordBatch) -> int:
 
 def _trimmed(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Let go of values that no row refers to: a few bytes may inflate to many of them."""
-    is_large = rows.get_total_buffer_size() > 2 * rows.nbytes + UNREFERRED_SIZE_MAX
-    return compacted(rows) if is_large else rows
+    held = rows.get_total_buffer_size()
+    if held <= UNREFERRED_SIZE_MAX or held <= 2 * rows.nbytes + UNREFERRED_SIZE_MAX:
+        return rows
+    return compacted(rows)
 
 
 def _batches(
@@ -208,9 +210,10 @@ def _batches(
     for part in job.parts:
         rows = _trimmed(rows_of(read(part), schemas, job.info.schema_id, part.path))
         # One that does not follow is told of by the writer, who looks at all offsets.
-        if together.parts and not together.takes(part, rows):
+        size = size_of(rows)
+        if together.parts and not together.takes(part, rows, size):
             yield together.placed(job.partition_id)
             together = _Together()
-        together.add(part, rows)
+        together.add(part, rows, size)
     if together.parts:
         yield together.placed(job.partition_id)
