@@ -139,6 +139,11 @@ def test_values_that_no_row_refers_to_are_let_go():
     assert found.get_total_buffer_size() < 100
     plain = pa.record_batch({"x": pa.array(range(1_000))})
     assert sealing._trimmed(plain) is plain
+    # What is not worth a copy alone counts, so that many of them are no more than a row group.
+    child = pa.array(bytes(1000 * 1024), pa.uint8()).cast(pa.int8())
+    rows = pa.record_batch({"x": pa.ListArray.from_arrays(offsets, child)})
+    assert sealing._trimmed(rows) is rows
+    assert sealing.size_of(rows) > 1000 * 1024
 
 
 def test_a_lack_of_memory_is_tried_again(place, monkeypatch):

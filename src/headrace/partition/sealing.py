@@ -182,12 +182,14 @@ class _Together:
 
 
 def size_of(rows: pa.RecordBatch) -> int:
-    """Return how large rows are at most once they are together with others.
+    """Return how large rows are at most, now or once they are together with others.
 
-    A null of another entry brings validity bits to all of them.
+    They may hold more than they refer to, or share buffers that are copied for each then; and
+    a null of another entry brings validity bits to all.
     """
+    size: int = max(rows.nbytes, rows.get_total_buffer_size())
     bits = rows.num_rows * rows.num_columns
-    size: int = rows.nbytes + rows.num_rows * SYSTEM_ROW_SIZE + bits // 8 + rows.num_columns
+    size += rows.num_rows * SYSTEM_ROW_SIZE + bits // 8 + rows.num_columns
     return size
 
 
