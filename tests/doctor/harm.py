@@ -25,6 +25,7 @@ from headrace.journal.walk import FileReader
 from headrace.partition.carry import CarryFile, load_carry, op_of
 from headrace.partition.operations import APPEND
 from headrace.partition.segment import parse_name
+from headrace.partition.segment_writer import writer_settings
 from headrace.sim.damage import flipped
 from headrace.storage.file import FileDirectory
 
@@ -222,7 +223,7 @@ def segment_page(log: Path) -> Expected:
     """Flip a bit in a page of the first row group of the oldest segment."""
     path, partition, _, _ = segments(log)[0]
     flip(path, 400_000)
-    lost = ((ORDERS, partition, 0, 65_536),)
+    lost = ((ORDERS, partition, 0, 60_000),)  # six entries are a row group
     return Expected("damage", "segment-rows", relative(log, path), lost=lost, deep=True)
 
 
@@ -271,19 +272,34 @@ def newest_segment_gone(log: Path) -> Expected:
 
 def newest_segment_page(log: Path) -> Expected:
     """Flip a bit in the last row group of that segment: entries overlap the good rows."""
-    path, partition, _, end = _newest_segment(log)
+    path, partition, first, end = _newest_segment(log)
+    _cut_within_entries(path)
     metadata = pq.read_metadata(path)
     number = metadata.num_row_groups - 1
     group = metadata.row_group(number)
     start = end - group.num_rows
     assert start % 10_000  # within an entry
     flip(path, group.column(4).data_page_offset + 5_000)
+    # Of another size than the log says: nothing is served, and the rest is proven by a salvage.
     return Expected(
-        *("damage", "segment-rows", relative(log, path)),
-        lost=((ORDERS, partition, start, end),),
+        *("damage", "segment-bad", relative(log, path), path.stat().st_size),
+        lost=((ORDERS, partition, first, end),),
         missing=(),
-        deep=True,
     )
+
+
+def _cut_within_entries(path: Path) -> None:
+    """Write a segment again with row groups as full as can be, as older releases did."""
+    file = pq.ParquetFile(path)
+    said = {key.decode(): text.decode() for key, text in file.metadata.metadata.items()}
+    whole = file.read().combine_chunks().replace_schema_metadata(None).to_batches()[0]
+    settings = writer_settings(whole.schema)
+    with pq.ParquetWriter(path, whole.schema, **settings) as writer:
+        for start in range(0, whole.num_rows, 65_536):
+            writer.write_batch(whole.slice(start, 65_536), row_group_size=65_536)
+        writer.add_key_value_metadata(
+            {key: text for key, text in said.items() if key.startswith("headrace.")}
+        )
 
 
 def _newest_segment(log: Path) -> tuple[Path, int, int, int]:
