@@ -211,8 +211,8 @@ def _batches(
     together = _Together()
     for part in job.parts:
         rows = _trimmed(rows_of(read(part), schemas, job.info.schema_id, part.path))
-        # One that does not follow is told of by the writer, who looks at all offsets.
         size = size_of(rows)
+        # One that does not follow is told of by the writer, who looks at all offsets.
         if together.parts and not together.takes(part, rows, size):
             yield together.placed(job.partition_id)
             together = _Together()
