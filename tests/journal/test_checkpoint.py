@@ -102,7 +102,7 @@ class Logged:
         assert all(journal.read(Op(op)) for op in range(max(1, captured.op - 3), captured.op))
         return State(captured.state.replicated, b"sealed at %d" % captured.op)
 
-    def collect(self, snapshots, kept):
+    def collect(self, snapshots, kept, journal):
         self.log.append(("collect", tuple(kept)))
         assert all(isinstance(snapshots.load(op), Snapshot) for op in kept)
 
@@ -209,8 +209,8 @@ class TestKeeper:
 
 
 def failing_once(collect):
-    def fails(snapshots, kept):
-        collect(snapshots, kept)
+    def fails(snapshots, kept, journal):
+        collect(snapshots, kept, journal)
         raise StorageFailed("segments", "collect", OSError(errno.EIO, "no"))
 
     return fails

@@ -160,6 +160,75 @@ class TestRetire:
         assert journal_path(1) not in disk.power_cut().files()
 
 
+class TestReuse:
+    """A file of another room, in which nothing is needed any more."""
+
+    def a_second_name(self, **changes):
+        """A drained file under a name elsewhere; returns its disk, group, room and id."""
+        disk = MemoryDisk()
+        grown = a_group(disk, **changes)
+        grow(grown, 11)
+        group = grown.group
+        room = disk.root.child("elsewhere", make=True)
+        file_id = group.journal.files[0].header.file_id
+        group.journal.directory.link(journal_path(1).split("/")[1], "kept.wal", room)
+        return disk, group, room, file_id
+
+    def drain(self, group, file_id):
+        group.journal.drain(Op(10), {file_id})
+        assert group.journal.files[0].header.file_id != file_id
+
+    def test_it_becomes_a_spare_durably(self):
+        disk, group, room, file_id = self.a_second_name()
+        self.drain(group, file_id)
+        effects = effects_of(
+            disk, lambda: [group.journal.reuse(room, "kept.wal", file_id), room.sync()]
+        )
+        assert [effect.kind for effect in effects] == ["rename", "sync-dir", "sync-dir"]
+        assert f"journal/spare/{file_id:016x}.wal" in spare_names(disk.power_cut())
+        assert room.names() == []
+
+    def test_not_while_the_journal_has_it(self):
+        disk, group, room, file_id = self.a_second_name()
+        assert not group.journal.reuse(room, "kept.wal", file_id)
+        assert room.names() == ["kept.wal"]
+        assert f"journal/spare/{file_id:016x}.wal" not in spare_names(disk)
+
+    def test_not_in_another_life_which_may_be_live(self):
+        _, group, room, file_id = self.a_second_name()
+        assert not group.journal.reuse(room, "kept.wal", file_id + 1)
+        assert room.names() == ["kept.wal"]
+
+    def test_no_more_than_are_wanted(self):
+        disk, group, room, file_id = self.a_second_name(spare_count_max=1)
+        self.drain(group, file_id)
+        group.journal.prepare()
+        assert len(spare_names(disk)) == 1
+        assert not group.journal.reuse(room, "kept.wal", file_id)
+        assert room.names() == ["kept.wal"]
+
+    def test_none_of_another_size(self):
+        _, group, room, file_id = self.a_second_name()
+        self.drain(group, file_id)
+        room.open("kept.wal").truncate(2 * FILE_SIZE)
+        assert not group.journal.reuse(room, "kept.wal", file_id)
+
+    def test_where_it_cannot_be_moved_it_stays(self):
+        disk, group, room, file_id = self.a_second_name()
+        self.drain(group, file_id)
+        disk.hook = lambda effect: Fail(errno.ENOSPC) if effect.kind == "rename" else None
+        assert not group.journal.reuse(room, "kept.wal", file_id)
+        assert room.names() == ["kept.wal"]
+
+    def test_a_sync_that_fails_poisons_the_journal(self):
+        disk, group, room, file_id = self.a_second_name()
+        self.drain(group, file_id)
+        disk.hook = lambda effect: Fail(errno.EIO) if effect.kind == "sync-dir" else None
+        with pytest.raises(StorageFailed):
+            group.journal.reuse(room, "kept.wal", file_id)
+        assert group.journal.poisoned is not None
+
+
 class TestTidy:
     @pytest.mark.parametrize("kept", ["spare", "live", "both"])
     def test_after_a_crash_inside_a_drain_a_file_has_one_name(self, kept):

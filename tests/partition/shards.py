@@ -55,11 +55,12 @@ def new_id() -> int:
 
 def shard_options(**changes) -> StoreOptions:
     """Return small sizes. `slots`, `file_size` and the like are the group's."""
-    of_group = {name: changes.pop(name) for name in ("slots", "file_size") if name in changes}
+    names = ("slots", "file_size", "spare_count_max")
+    of_group = {name: changes.pop(name) for name in names if name in changes}
     group = Options(
         slots=of_group.get("slots", 256),
         file_size=of_group.get("file_size", _FILE_SIZE),
-        spare_count_max=2,
+        spare_count_max=of_group.get("spare_count_max", 2),
         new_id=new_id,
         clock=lambda: 0.0,
     )
@@ -219,6 +220,12 @@ class Stubborn:
 
     def close(self):
         return
+
+
+class ApartAndStubborn(Stubborn):
+    """One that lets its caller carry meanwhile, as child processes do."""
+
+    is_apart = True
 
 
 @contextmanager

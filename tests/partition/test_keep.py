@@ -1,6 +1,7 @@
 """Journal files that are mostly live are kept under a second name, and nothing is copied."""
 
 import errno
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from headrace.journal.file import FileHeader, decode_block
 from headrace.journal.spare import Spares
 from headrace.partition import keep
 from headrace.partition import keeper as keeper_module
+from headrace.partition.carry import CarryFile
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.scrub import scrub
 from headrace.partition.sealer import Children
@@ -30,6 +32,7 @@ from headrace.storage.memory import MemoryDisk
 NEVER = SegmentSizes(size_min=10**9, size_target=10**9, waited_max=10**9)
 FILE_SIZE = 32 * 1024  # 24 KiB of frames: about 33 appends of ten rows
 SMALL = {"sizes": NEVER, "file_size": FILE_SIZE}
+ROOM = {"slots": 2048, "spare_count_max": 9}
 TIMES = 80  # appends of a round: two files are full, and some are in a third
 
 
@@ -155,6 +158,108 @@ class TestRecycling:
         assert not names_of(spares(disk)) & names_of(kept(disk))
         again.append_many(100)
         assert again.ids() == list(range(2_900))
+
+    def let_go(self, shard):
+        """Have nothing of what is kept needed any more, by the previous snapshot, too."""
+        shard.one(purging(KEY))
+        shard.checkpoint()
+        shard.checkpoint()
+
+    def test_what_nobody_needs_any_more_is_appended_to_again(self):
+        disk = MemoryDisk()
+        shard = a_kept_shard(disk, rounds=3, **ROOM)
+        before = names_of(kept(disk))
+        self.let_go(shard)
+        assert kept(disk) == []
+        assert before <= names_of(spares(disk))
+        shard.append_many(4 * TIMES)
+        assert not before & names_of(spares(disk))
+        assert shard.ids() == list(range(2_400, 5_600))
+        assert a_shard(disk.power_cut(), **SMALL, **ROOM).ids() == list(range(2_400, 5_600))
+
+    def test_a_reader_who_has_it_open_looks_again(self, monkeypatch):
+        """A copy of before has the entry; the file is in another life while it is read."""
+        disk = MemoryDisk()
+        shard = a_shard(disk, **SMALL, **ROOM)
+        shard.open_partition(OTHER)
+        shard.append_many(10, key=OTHER)
+        shard.append_many(TIMES)
+        for _ in range(4):
+            shard.checkpoint()
+            shard.append()
+        assert shard.store.group.journal.slot(5) is None
+        before = names_of(kept(disk))
+        monkeypatch.setattr(keeper_module, "KEPT_COUNT_MAX", 1)
+        look, begun = CarryFile._kept, []
+
+        @contextmanager
+        def slow(self, source):
+            with look(self, source) as file:
+                if not begun:
+                    begun.append(source)
+                    shard.one(purging(KEY))
+                    for _ in range(8):
+                        shard.append()
+                        shard.checkpoint()
+                    shard.append_many(4 * TIMES)
+                    assert not before & (names_of(spares(disk)) | names_of(kept(disk)))
+                yield file
+
+        monkeypatch.setattr(CarryFile, "_kept", slow)
+        assert shard.ids(key=OTHER) == list(range(100))
+        assert begun
+
+    def test_a_name_that_leads_to_a_live_file_is_dropped(self):
+        """As a power cut may leave it: the file has begun a new life under its other name."""
+        disk = MemoryDisk()
+        shard = a_shard(disk, **SMALL, **ROOM)
+        shard.append_many(TIMES)
+        disk.root.child("journal").link(
+            f"{1:020}.wal", f"{new_id():016x}.wal", disk.root.child("carry")
+        )
+        disk = disk.kill()
+        again = a_shard(disk, **SMALL, **ROOM)
+        (second,) = names_of(kept(disk))
+        again.checkpoint()
+        again.checkpoint()
+        assert second not in names_of(kept(disk)) | names_of(spares(disk))
+        again.append_many(4 * TIMES)
+        assert again.ids() == list(range(4_000))
+
+    def test_every_crash_of_a_checkpoint_that_lets_go_leaves_every_row(self):
+        """Whatever the kernel wrote by itself: nothing, all, or names alone, one by one."""
+        reached = reused = 0
+        while True:
+            disk = MemoryDisk()
+            shard = a_kept_shard(disk, rounds=2, **ROOM)
+            shard.one(purging(KEY))
+            shard.append_many(TIMES)
+            shard.checkpoint()
+            last, reached = disk.effect_count + reached, reached + 1
+            disk.hook = lambda effect, last=last: Crash() if effect.number > last else None
+            try:
+                shard.checkpoint()
+                shard.append_many(TIMES)
+            except Crashed:
+                pass
+            else:
+                break
+            names = [Keep(one.index) for one in disk.pending() if one.kind.endswith("name")]
+            everything = [Keep(change.index) for change in disk.pending()]
+            for kept_changes in ([], everything, names, *([one] for one in names)):
+                after = disk.power_cut(kept_changes)
+                before = names_of(kept(after))
+                again = a_shard(after, **SMALL, **ROOM)
+                count = len(again.ids())
+                assert again.ids() == list(range(1_600, 1_600 + count))
+                assert count >= 10 * TIMES
+                for _ in range(3):
+                    again.append_many(TIMES)
+                    again.checkpoint()
+                reused += bool(before - names_of(kept(after)))
+                assert again.ids() == list(range(1_600, 1_600 + count + 30 * TIMES))
+        assert reached > 20
+        assert reused > 20
 
     def test_the_planted_bug_is_noticed(self, monkeypatch):
         retire = Spares.retire

@@ -60,8 +60,8 @@ class Keeper(Protocol):
         it names withdraws it first.
         """
 
-    def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op]) -> None:
-        """Unlink what none of the kept snapshots names. The newest comes first in `kept`."""
+    def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op], journal: Journal) -> None:
+        """Let go of what none of the kept snapshots names. The newest comes first in `kept`."""
 
 
 class NoFiles:
@@ -76,7 +76,7 @@ class NoFiles:
     def seal(self, captured: Captured, journal: Journal, snapshots: SnapshotFiles) -> State:
         return captured.state
 
-    def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op]) -> None:
+    def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op], journal: Journal) -> None:
         return
 
 
@@ -151,7 +151,7 @@ class Checkpoints:
         previous = current.previous_op
         self.snapshots.prune(previous)
         kept = [op for op in (current.checkpoint.op, previous) if op > 0]
-        self.keeper.collect(self.snapshots, kept)
+        self.keeper.collect(self.snapshots, kept, self.journal)
         if previous > 0:
             through = Op(min(previous, self.journal.durable) - 1)
             self.journal.drain(through, self.keeper.kept)

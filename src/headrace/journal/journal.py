@@ -158,6 +158,21 @@ class Journal:
             file = self.files.pop(0)
             self._retire(file, "drain", is_kept=file.header.file_id in kept)
 
+    def reuse(self, room: Directory, name: str, file_id: int) -> bool:
+        """Take a kept file that nobody needs any more for a next roll; False: it is as it was.
+
+        Called by the thread that appends, which syncs `room` before it does.
+        """
+        self.refuse_if_poisoned()
+        if any(file.header.file_id == file_id for file in self.files):
+            return False  # not drained yet: its second name is all that may go
+        try:
+            return self.spares.adopt(room, name, file_id)
+        except OSError as error:
+            raise self.poison(self.spares.directory.path, "spare", error) from error
+        except StorageFailed as failed:
+            raise self.poison(failed.path, failed.stage, failed.cause) from failed
+
     def begin_file(self, first: Op, parent: bytes, frame_size: int, stage: str) -> None:
         """Go on in a new file; the newest one, if it has the same name, has nothing in it."""
         file = self._enlist(first, parent, frame_size, stage)

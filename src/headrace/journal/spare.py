@@ -97,10 +97,28 @@ class Spares:
             journal.unlink(file.name)
         _sync(journal, "sync of a drained name")
 
+    def adopt(self, room: Directory, name: str, file_id: int) -> bool:
+        """Make a spare of a file of `room` in which nothing is needed any more, if wanted.
+
+        The caller syncs `room`, before anything is appended. False: nothing was done. It must
+        still be in the life `file_id`, and that life have no other name: whatever else has the
+        name may be live under another.
+        """
+        if self._file_id(name, room) != file_id or len(self.names()) >= self.count_max:
+            return False
+        try:
+            if self._size(name, room) != self.file_size:
+                return False
+            room.rename(name, f"{file_id:016x}.wal", into=self.directory)
+        except OSError:
+            return False
+        _sync(self.directory, "sync of a drained name")
+        return True
+
     def tidy(self, live_ids: set[int]) -> None:
         """Drop what a crash left: unfinished files, and spare names of files that are live."""
         for name in self.directory.names():
-            if is_leftover(name) or self._file_id(name) in live_ids:
+            if is_leftover(name) or self._file_id(name, self.directory) in live_ids:
                 self.directory.unlink(name)
         _sync(self.directory, "sync of the spares")
 
@@ -115,14 +133,11 @@ class Spares:
     def _fitting(self, size: int) -> str | None:
         for name in self.names():
             try:
-                storage = self.directory.open(name)
+                found = self._size(name, self.directory)
             except OSError:
                 continue  # whatever it is, it is no spare
-            try:
-                if storage.size() >= size and storage.size() % BLOCK_SIZE == 0:
-                    return name
-            finally:
-                storage.close()
+            if found >= size and found % BLOCK_SIZE == 0:
+                return name
         return None
 
     def _make(self, size: int) -> str:
@@ -144,9 +159,16 @@ class Spares:
         _sync(self.directory, "sync of a new spare")
         return name
 
-    def _file_id(self, name: str) -> int | None:
+    def _size(self, name: str, room: Directory) -> int:
+        storage = room.open(name)
         try:
-            storage = self.directory.open(name)
+            return storage.size()
+        finally:
+            storage.close()
+
+    def _file_id(self, name: str, room: Directory) -> int | None:
+        try:
+            storage = room.open(name)
         except OSError:
             return None
         try:

@@ -11,6 +11,7 @@ from typing import Final
 from headrace.errors import CorruptSegment, HeadraceError, ReadFailed, StorageFailed
 from headrace.journal.entry import Flaw
 from headrace.journal.file import BLOCK_SIZE, FileHeader, check_identity, decode_block
+from headrace.journal.journal import Journal
 from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.model.ids import Identity, Op
 from headrace.model.namespace import Namespace
@@ -169,9 +170,16 @@ class ShardFiles:
         self.named[op] = names
 
     def collect(
-        self, snapshots: SnapshotFiles, kept: Sequence[Op], state: PartitionsState
+        self,
+        snapshots: SnapshotFiles,
+        kept: Sequence[Op],
+        state: PartitionsState,
+        journal: Journal,
     ) -> None:
-        """Unlink what no kept snapshot names. If one of them cannot be read, nothing goes."""
+        """Let go of what no kept snapshot names; if one of them cannot be read, of nothing.
+
+        All is unlinked, but journal files that the journal can use again.
+        """
         named: set[str] = set()
         for op in kept:
             names = self._names_at(snapshots, op)
@@ -187,7 +195,7 @@ class ShardFiles:
         self._collect_segments(named | kept_back, state)
         sources = self._sources(named)
         self._collect_carries(named, kept[0])
-        self._collect_kept(sources, kept[0])
+        self._collect_kept(sources, kept[0], journal)
 
     def _names_at(self, snapshots: SnapshotFiles, op: Op) -> frozenset[str] | None:
         if op not in self.named:
@@ -326,17 +334,18 @@ class ShardFiles:
             known = looked
         return known.sources
 
-    def _collect_kept(self, needed: set[int], newest: Op) -> None:
+    def _collect_kept(self, needed: set[int], newest: Op, journal: Journal) -> None:
         gone = [
             file_id
             for file_id, op in sorted(self.kept.items())
             if file_id not in needed and op <= newest
         ]
         for file_id in gone:
-            if self._is_foreign_kept(kept_name(file_id)):
-                set_aside(self.carries, kept_name(file_id), self.quarantine)
+            name = kept_name(file_id)
+            if self._is_foreign_kept(name):
+                set_aside(self.carries, name, self.quarantine)
                 del self.kept[file_id]
-            elif self._unlink(self.carries, kept_name(file_id)):
+            elif journal.reuse(self.carries, name, file_id) or self._unlink(self.carries, name):
                 del self.kept[file_id]
         if gone:
             self.carries.sync()

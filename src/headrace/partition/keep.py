@@ -9,9 +9,16 @@ What is on disk after a crash, step by step:
     named    the snapshot names the carry file        both names, or the second alone
     drained  the first name is gone                   the second alone
 
-A file is linked only when it is full: nothing in it changes any more. From the link on it is
-never used for another life, whichever of its names are left: the drain asks for `kept`. Its
-second name goes when no carry file that a kept snapshot names needs it.
+A file is linked only when it is full: nothing in it changes any more. From the link on no drain
+gives it another life, whichever of its names are left: it asks for `kept`. Its second name goes
+when no carry file that a kept snapshot names needs it:
+
+    moved    into `journal/spare/`, if it has no      a kept file that nobody needs, a spare,
+             other name and is wanted there           or both: the two directories are synced
+                                                      before anything is written to it
+    unlinked otherwise                                there or not; collected later
+
+Whoever reads it meanwhile finds other bytes, as after an unlink he finds none, and looks again.
 """
 
 from collections.abc import Sequence

@@ -103,11 +103,11 @@ class ShardKeeper:
                 del self.machine.captures[op]
         return State(captured.state.replicated, local_part.encode(known))
 
-    def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op]) -> None:
-        """Unlink what no kept snapshot names, and what was found and is covered by them."""
+    def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op], journal: Journal) -> None:
+        """Let go of what no kept snapshot names, and what was found and is covered by them."""
         self._refuse_if_poisoned()
         try:
-            self.files.collect(snapshots, kept, self.machine.state)
+            self.files.collect(snapshots, kept, self.machine.state, journal)
         except OSError as error:
             self.poisoned = StorageFailed(self.files.segments.path, "collect", error)
             raise self.poisoned from error

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import SealFailed, StorageFailed
 from headrace.journal.entry import HEADER_SIZE, SEAL, Entry, Flaw, decode_header
+from headrace.journal.journal import Journal
 from headrace.journal.recovery import _Recovery
 from headrace.journal.spare import Spares
 from headrace.model.ids import Offset, Op
@@ -161,8 +162,10 @@ def _last_rows_forgotten(data: bytes, partition_bits: int) -> PartitionsState:
     return state
 
 
-def _previous_swept(self: ShardKeeper, snapshots: Any, kept: Sequence[Op]) -> None:
-    self.files.collect(snapshots, kept[:1], self.machine.state)
+def _previous_swept(
+    self: ShardKeeper, snapshots: Any, kept: Sequence[Op], journal: Journal
+) -> None:
+    self.files.collect(snapshots, kept[:1], self.machine.state, journal)
 
 
 def _carries_swept(self: ShardFiles, _: set[str], newest: Op) -> None:
