@@ -21,6 +21,7 @@ from headrace.journal.entry import (
     peek_op,
     root,
     seal,
+    size_of,
 )
 from headrace.model.ids import GroupId, Op, ReplicaId, View
 from headrace.sim.solo import SOLO
@@ -61,6 +62,12 @@ def test_every_field_comes_back(fields):
     assert bytes(found.body) == fields.pop("body")
     assert {name: header[name] for name in fields} == fields
     assert (header["cluster"], header["group"]) == (SOLO.cluster, SOLO.group)
+
+
+@given(st.binary(max_size=300))
+def test_the_size_is_told_by_the_header_alone(body):
+    entry = an_entry(body=body)
+    assert size_of(entry.sealed) == len(as_bytes(entry))
 
 
 @given(st.binary(max_size=600))

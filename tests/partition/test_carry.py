@@ -529,7 +529,7 @@ class TestWhatIsCarried:
 
     def test_an_item_of_another_size_is_corrupt(self):
         disk = MemoryDisk()
-        items = [replace(an_item(ENTRIES[3]), size=HEADER_SIZE + 1)]
+        items = [an_item(ENTRIES[3])._replace(size=HEADER_SIZE + 1)]
         with pytest.raises(CorruptEntry):
             write_carry(disk.root, SOLO, SEAL, items, ENTRIES.__getitem__)
         assert disk.files() == []

@@ -8,6 +8,7 @@ import pytest
 from tests.partition.shards import (
     KEY,
     WRITER,
+    ApartAndStubborn,
     Stubborn,
     a_shard,
     carry_path,
@@ -115,10 +116,6 @@ def test_a_retry_that_finds_the_disk_full_keeps_the_snapshot_of_the_first_try():
     with pytest.raises(DiskFull):
         shard.run()
     assert f"snapshots/{shard.pending[0]:020}.snap" in disk.files()
-
-
-class ApartAndStubborn(Stubborn):
-    is_apart = True
 
 
 @pytest.mark.parametrize("kind", [Stubborn, ApartAndStubborn])

@@ -8,6 +8,7 @@ from tests.partition.shards import (
     NEWER,
     OTHER,
     WRITER,
+    ApartAndStubborn,
     Stubborn,
     a_shard,
     carry_path,
@@ -392,10 +393,11 @@ class Half:
 
 
 class TestUnsealable:
-    def test_it_is_carried_reported_served_and_sealed_at_last(self):
+    @pytest.mark.parametrize("kind", [Stubborn, ApartAndStubborn])
+    def test_it_is_carried_reported_served_and_sealed_at_last(self, kind):
         disk = MemoryDisk()
         shard = a_shard(disk)
-        stubborn = shard.store.keeper.sealer = Stubborn({0})
+        stubborn = shard.store.keeper.sealer = kind({0})
         shard.append_many(14)
         for number in range(1, 9):
             assert shard.checkpoint() == shard.head

@@ -40,6 +40,8 @@ _REST = struct.Struct("<16s16s16s16sQQQQQQIIIIHH108s")
 _ZEROS = bytes(108)
 _OP = struct.Struct("<Q")
 _OP_AT = 80
+_BODY_SIZE = struct.Struct("<I")
+_BODY_SIZE_AT = 140
 CLUSTER_AT: Final = 48  # a header's cluster: how a scan finds headers among rubble
 assert _FIELDS.size == HEADER_SIZE
 assert _REST.size == HEADER_SIZE - CHECKSUM_SIZE
@@ -198,3 +200,8 @@ def decode(data: Buffer) -> Entry | Flaw:
 def peek_op(data: Buffer, position: int) -> int:
     """Return the op that a header at `position` would have, checked or not."""
     return int(_OP.unpack_from(data, position + _OP_AT)[0])
+
+
+def size_of(sealed: bytes) -> int:
+    """Return the size of an entry, header and body, by a header that was judged before."""
+    return HEADER_SIZE + int(_BODY_SIZE.unpack_from(sealed, _BODY_SIZE_AT)[0])

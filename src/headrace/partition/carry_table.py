@@ -44,8 +44,7 @@ class Source:
         return kept_name(self.file_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """What the index says of an entry: known before its body is read."""
 
     op: Op
@@ -53,8 +52,7 @@ class Item:
     checksum: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """An entry that stays where it is: in which of the sources, and where there."""
 
     item: Item

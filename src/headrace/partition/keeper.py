@@ -24,7 +24,7 @@ from typing import Final
 
 from headrace.errors import CorruptEntry, DiskFull, SealFailed, StorageFailed
 from headrace.journal.checkpoint import Captured
-from headrace.journal.entry import HEADER_SIZE, Entry, Header, decode_header
+from headrace.journal.entry import CHECKSUM_SIZE, Entry, size_of
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.journal import Journal
 from headrace.journal.machine import State
@@ -93,8 +93,9 @@ class ShardKeeper:
         self._refuse_if_poisoned()
         journal.refuse_if_poisoned()
         capture = self.machine.captures[captured.op]
-        self._write_segments(capture, journal, snapshots)
-        self._carry(_needed(capture), capture.op, journal, snapshots)
+        is_carried = self._write_segments(capture, journal, snapshots)
+        if not is_carried or _unplaced_ops(capture):
+            self._carry(_needed(capture), capture.op, journal, snapshots)
         known = self._local(capture)
         self.files.name(capture.op, known.names)
         # This one stays: its snapshot may fail, and then all is done again.
@@ -161,7 +162,8 @@ class ShardKeeper:
 
     def _write_segments(
         self, capture: Capture, journal: Journal, snapshots: SnapshotFiles
-    ) -> None:
+    ) -> bool:
+        """Write what is due; say whether what is not was carried meanwhile."""
         due = [
             segment
             for segments in capture.segments
@@ -181,7 +183,7 @@ class ShardKeeper:
             else:
                 segment.place = Unplaced(_pieces(segment), job)
         try:
-            outcomes = self._outcomes(jobs, capture, journal, snapshots)
+            outcomes, is_carried = self._outcomes(jobs, capture, journal, snapshots)
             self._publish(jobs, chosen, outcomes)
         except OSError as error:  # no child could be started, or spoken to
             raise SealFailed(self.files.segments.path, str(error)) from error
@@ -190,6 +192,7 @@ class ShardKeeper:
         for segment, outcome in zip(chosen, outcomes, strict=True):
             if isinstance(outcome, Failed):
                 self._answer(segment, outcome, journal)
+        return is_carried
 
     def _outcomes(
         self,
@@ -197,8 +200,11 @@ class ShardKeeper:
         capture: Capture,
         journal: Journal,
         snapshots: SnapshotFiles,
-    ) -> list[Outcome]:
-        """Have the jobs done; while others do them, carry what is in no segment anyway."""
+    ) -> tuple[list[Outcome], bool]:
+        """Have the jobs done; while others do them, carry what is in no segment anyway.
+
+        The second value says whether it was.
+        """
 
         def work() -> list[Outcome]:
             return self.sealer.seal(
@@ -207,11 +213,11 @@ class ShardKeeper:
 
         # What an earlier try carried is what the jobs may read, and it is not all live.
         if not (jobs and self.sealer.is_apart) or capture.op in self.files.carry:
-            return work()
+            return work(), False
         with ThreadPoolExecutor(1) as thread:
             doing = thread.submit(work)
             self._carry(capture.live, capture.op, journal, snapshots)
-            return doing.result()
+            return doing.result(), True
 
     def _clear(self, jobs: list[SealJob]) -> None:
         """Unlink what got no name: a child that dies cannot, and the next try has another."""
@@ -453,21 +459,23 @@ def _unplaced(one: UnplacedHere) -> Unplaced:
 
 
 def _item(slot: Slot) -> Item:
-    header = decode_header(slot.sealed)
-    assert isinstance(header, Header)
-    return Item(slot.op, HEADER_SIZE + header.body_size, header.checksum)
+    return Item(slot.op, size_of(slot.sealed), slot.sealed[:CHECKSUM_SIZE])
 
 
 def _needed(capture: Capture) -> Iterable[Op]:
     """Return the ops whose entries must be in some carry file, each once."""
-    unplaced = (
+    return {*capture.live, *_unplaced_ops(capture)}
+
+
+def _unplaced_ops(capture: Capture) -> set[Op]:
+    """Return the ops of segments that are no files here."""
+    return {
         piece.op
         for segments in capture.segments
         for segment in segments
         if isinstance(segment.place, Unplaced)
         for piece in segment.place.pieces
-    )
-    return {*capture.live, *unplaced}
+    }
 
 
 def _pieces(segment: Segment) -> tuple[Piece, ...]:
