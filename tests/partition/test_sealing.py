@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.partition.shards import Place as PlaceToSeal
 
 from headrace.errors import CorruptSegment
+from headrace.model import batch
 from headrace.model.ids import Offset
 from headrace.model.schema import upgrade
 from headrace.partition import sealing, segment_writer
@@ -127,6 +128,21 @@ def test_rows_together_are_no_larger_than_was_said_of_each(lots):
     ]
     found = placed_together(batches, Place(0, Offset(0), 1), [1] * len(batches))
     assert found.nbytes <= sum(map(sealing.size_of, batches))
+
+
+@given(st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=40))
+def test_what_is_said_of_a_message_is_the_same_without_the_sum_of_its_columns(values):
+    columns = {
+        "number": pa.array(values, pa.int64()),
+        "text": pa.array([None if n is None else "x" * n for n in values], pa.string()),
+        "list": pa.array(
+            [None if n is None else [n] * n for n in values], pa.list_(pa.int64())
+        ),
+        "flag": pa.array([None if n is None else n > 4 for n in values], pa.bool_()),
+    }
+    rows = pa.record_batch(columns)
+    found = batch.decode(batch.encode(rows), rows.schema, rows.num_rows)
+    assert sealing.size_of(found, is_upgraded=False) == sealing.size_of(found)
 
 
 def test_values_that_no_row_refers_to_are_let_go():

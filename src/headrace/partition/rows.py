@@ -7,6 +7,7 @@ before the user's columns.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -35,14 +36,23 @@ class Schemas:
     def decode(cls, encoded: Mapping[int, bytes], path: str) -> "Schemas":
         """Read schemas that are in the log: whoever put them there has checked them."""
         try:
-            found = {version: decode_schema(data) for version, data in encoded.items()}
-            return cls(found, {each: batch.layout(schema) for each, schema in found.items()})
+            found = {version: _decoded(data) for version, data in encoded.items()}
         except (BadSchema, BadBatch) as error:
             raise CorruptFile(f"a schema in the log: {error}", path=path) from error
+        return cls(
+            {version: schema for version, (schema, _) in found.items()},
+            {version: layout for version, (_, layout) in found.items()},
+        )
 
     def user(self, version: int) -> pa.Schema:
         """Return the user's columns in `version`."""
         return self.versions[version]
+
+
+@lru_cache(maxsize=64)  # a child writes many segments of few schemas
+def _decoded(data: bytes) -> tuple[pa.Schema, batch.Layout]:
+    schema = decode_schema(data)
+    return schema, batch.layout(schema)
 
 
 @dataclass(frozen=True, slots=True)
