@@ -226,8 +226,27 @@ class TestRecycling:
         again.append_many(4 * TIMES)
         assert again.ids() == list(range(4_000))
 
+    def test_what_is_in_quarantine_stays_as_it_is(self):
+        """It could not be read at a start, and can be now: one file with two names."""
+        disk = MemoryDisk()
+        shard = a_kept_shard(disk, rounds=2, **ROOM)
+        known = shard.store.keeper.files.kept
+        files = shard.store.group.journal.files
+        path = next(file.path for file in files if file.header.file_id in known)
+        disk = disk.kill()
+        disk.read_fault = lambda at, position, _: errno.EIO if at == path else None
+        again = a_shard(disk, **SMALL, **ROOM)
+        disk.read_fault = None
+        (aside,) = files_in(disk, "quarantine")
+        before = disk.content(aside)
+        self.let_go(again)
+        again.append_many(600)
+        assert disk.content(aside) == before
+        assert kept(disk) == []
+        assert again.ids() == list(range(1_600, 7_600))
+
     def test_every_crash_of_a_checkpoint_that_lets_go_leaves_every_row(self):
-        """Whatever the kernel wrote by itself: nothing, all, or names alone, one by one."""
+        """Whatever the kernel wrote: nothing, all, names, or one of those that move."""
         reached = reused = 0
         while True:
             disk = MemoryDisk()
@@ -239,14 +258,18 @@ class TestRecycling:
             disk.hook = lambda effect, last=last: Crash() if effect.number > last else None
             try:
                 shard.checkpoint()
-                shard.append_many(TIMES)
             except Crashed:
                 pass
             else:
                 break
             names = [Keep(one.index) for one in disk.pending() if one.kind.endswith("name")]
             everything = [Keep(change.index) for change in disk.pending()]
-            for kept_changes in ([], everything, names, *([one] for one in names)):
+            moved = [
+                [Keep(one.index)]
+                for one in disk.pending()
+                if one.kind.endswith("name") and one.path.startswith(("carry", "journal/spare"))
+            ]
+            for kept_changes in ([], everything, names, *moved):
                 after = disk.power_cut(kept_changes)
                 before = names_of(kept(after))
                 again = a_shard(after, **SMALL, **ROOM)
@@ -256,6 +279,8 @@ class TestRecycling:
                 for _ in range(3):
                     again.append_many(TIMES)
                     again.checkpoint()
+                known = again.store.keeper.files.kept
+                assert names_of(kept(after)) == {f"{each:016x}.wal" for each in known}
                 reused += bool(before - names_of(kept(after)))
                 assert again.ids() == list(range(1_600, 1_600 + count + 30 * TIMES))
         assert reached > 20

@@ -192,6 +192,19 @@ def test_a_link_is_a_second_name_of_the_same_bytes(root):
     assert content_of(room, "b") == b"aXc"
 
 
+def test_a_file_knows_how_many_names_it_has(root):
+    put(root, "a", b"bytes")
+    room = root.child("room", make=True)
+    with root.open("a") as file:
+        assert file.name_count == 1
+        root.link("a", "b", room)
+        assert file.name_count == 2
+        root.unlink("a")
+        assert file.name_count == 1
+        room.unlink("b")
+        assert file.name_count == 0
+
+
 def test_a_link_replaces_nothing(root):
     put(root, "a", b"a")
     put(root, "b", b"b")

@@ -47,7 +47,7 @@ class Keeper(Protocol):
     def kept(self) -> Container[int]:
         """The ids of journal files that have a second name, durable or not.
 
-        Sure once `restore` was called. Such a file is never used for anything else.
+        Sure once `restore` was called. Such a file is used for nothing else meanwhile.
         """
 
     def restore(self, state: State | None) -> None:

@@ -51,7 +51,7 @@ from headrace.storage.seam import Directory
 SLOTS_SHARD = 2**17
 SLOTS_METADATA = 2**12  # its ops are few, and its snapshots small
 SLOTS_MIN = SEAL_SLOTS + 3  # two checkpoints, an entry between them, and room for Seals
-FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and the one spare takes little space
+FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and a spare takes little space
 SPARE_COUNT_MAX = 8  # what a Seal's window of 512 MiB fills; more would only hold space
 
 

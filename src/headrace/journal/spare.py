@@ -1,4 +1,4 @@
-"""Files without a life, in `journal/spare/`: made in advance, or drained, for the next roll.
+"""Files without a life, in `journal/spare/`: made in advance, or let go, for the next roll.
 
 A file enters the journal in one way only. It is complete and durable here, gets its header
 blocks here, durably, and is then renamed to its live name, durably: under a live name nothing
@@ -93,38 +93,33 @@ class Spares:
         wanted = file.header.size == self.file_size and len(self.names()) < self.count_max
         if free:
             file.storage.close()
-        if is_kept or not (free and wanted and self._spare(journal, file)):
+        file_id = file.header.file_id
+        if is_kept or not (free and wanted and self._move(journal, file.name, file_id)):
             journal.unlink(file.name)
         _sync(journal, "sync of a drained name")
 
     def adopt(self, room: Directory, name: str, file_id: int) -> bool:
-        """Make a spare of a file of `room` in which nothing is needed any more, if wanted.
+        """Make a spare of a file in which nothing is needed any more; False: it is as it was.
 
-        The caller syncs `room`, before anything is appended. False: nothing was done. It must
-        still be in the life `file_id`, and that life have no other name: whatever else has the
-        name may be live under another.
+        Only of one that is in the life `file_id` and has this name alone: another may be that
+        of a live file, or stand for these bytes. The caller syncs `room` before he appends.
         """
-        if self._file_id(name, room) != file_id or len(self.names()) >= self.count_max:
-            return False
-        try:
-            if self._size(name, room) != self.file_size:
-                return False
-            room.rename(name, f"{file_id:016x}.wal", into=self.directory)
-        except OSError:
-            return False
-        _sync(self.directory, "sync of a drained name")
-        return True
+        return (
+            len(self.names()) < self.count_max
+            and self._is_free(room, name, file_id)
+            and self._move(room, name, file_id)
+        )
 
     def tidy(self, live_ids: set[int]) -> None:
         """Drop what a crash left: unfinished files, and spare names of files that are live."""
         for name in self.directory.names():
-            if is_leftover(name) or self._file_id(name, self.directory) in live_ids:
+            if is_leftover(name) or self._file_id(name) in live_ids:
                 self.directory.unlink(name)
         _sync(self.directory, "sync of the spares")
 
-    def _spare(self, journal: Directory, file: JournalFile) -> bool:
+    def _move(self, room: Directory, name: str, file_id: int) -> bool:
         try:
-            journal.rename(file.name, f"{file.header.file_id:016x}.wal", into=self.directory)
+            room.rename(name, f"{file_id:016x}.wal", into=self.directory)
         except OSError:
             return False  # no room for a name: unlinking needs none, and gives space back
         _sync(self.directory, "sync of a drained name")
@@ -133,11 +128,14 @@ class Spares:
     def _fitting(self, size: int) -> str | None:
         for name in self.names():
             try:
-                found = self._size(name, self.directory)
+                storage = self.directory.open(name)
             except OSError:
                 continue  # whatever it is, it is no spare
-            if found >= size and found % BLOCK_SIZE == 0:
-                return name
+            try:
+                if storage.size() >= size and storage.size() % BLOCK_SIZE == 0:
+                    return name
+            finally:
+                storage.close()
         return None
 
     def _make(self, size: int) -> str:
@@ -159,25 +157,40 @@ class Spares:
         _sync(self.directory, "sync of a new spare")
         return name
 
-    def _size(self, name: str, room: Directory) -> int:
-        storage = room.open(name)
-        try:
-            return storage.size()
-        finally:
-            storage.close()
-
-    def _file_id(self, name: str, room: Directory) -> int | None:
+    def _is_free(self, room: Directory, name: str, file_id: int) -> bool:
         try:
             storage = room.open(name)
         except OSError:
-            return None
+            return False
         try:
-            header = decode_block(storage.read(0, BLOCK_SIZE), storage.path)
-        except (OSError, UnsupportedFormat):
-            return None  # a spare is worth nothing: what is in it does not matter
+            is_alone = storage.name_count == 1
+            is_alike = storage.size() == self.file_size and _life_of(storage) == file_id
+        except OSError:
+            return False
         finally:
             storage.close()
-        return None if isinstance(header, Flaw) else header.file_id
+        return is_alone and is_alike
+
+    def _file_id(self, name: str) -> int | None:
+        try:
+            storage = self.directory.open(name)
+        except OSError:
+            return None
+        try:
+            return _life_of(storage)
+        except OSError:
+            return None
+        finally:
+            storage.close()
+
+
+def _life_of(storage: Storage) -> int | None:
+    """Return the file id in a header; None if there is none that this release can read."""
+    try:
+        header = decode_block(storage.read(0, BLOCK_SIZE), storage.path)
+    except UnsupportedFormat:
+        return None  # a spare is worth nothing: what is in it does not matter
+    return None if isinstance(header, Flaw) else header.file_id
 
 
 def _sync(thing: Storage | Directory, stage: str) -> None:

@@ -46,6 +46,10 @@ class TappedStorage:
         return self.inner.path
 
     @property
+    def name_count(self) -> int:
+        return self.inner.name_count
+
+    @property
     def is_journal(self) -> bool:
         """Entries are appended to it: it has a live name, not that of a spare."""
         return first_op_of(PurePath(self.path).name) is not None

@@ -105,6 +105,11 @@ class FileStorage(_Open):
 
     __slots__ = ()
 
+    @property
+    def name_count(self) -> int:
+        with _At(self._path):
+            return os.fstat(self._live).st_nlink
+
     def read(self, position: int, size: int) -> bytes:
         assert position >= 0
         assert size >= 0

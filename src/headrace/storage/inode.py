@@ -197,6 +197,14 @@ def files(folder: Folder, path: str) -> Iterator[str]:
             yield joined(path, name)
 
 
+def name_count(folder: Folder, file: File) -> int:
+    """Count the names that reads see of a file in and below `folder`."""
+    return sum(
+        name_count(node, file) if isinstance(node, Folder) else node is file
+        for node in folder.cached.values()
+    )
+
+
 def paths(root: Folder) -> dict[Node, str]:
     """Return every node that has, had or may get a name, by its path now if it has one."""
     found: dict[Node, str] = {root: "."}

@@ -39,6 +39,7 @@ from headrace.storage.inode import (
     described,
     files,
     land,
+    name_count,
     overwritten,
     paths,
     settle,
@@ -229,6 +230,11 @@ class MemoryStorage:
     @property
     def path(self) -> str:
         return self._path
+
+    @property
+    def name_count(self) -> int:
+        self._check()
+        return name_count(self._disk._top, self._file)
 
     def __enter__(self) -> Self:
         return self

@@ -17,6 +17,10 @@ class Storage(Protocol):
     @property
     def path(self) -> str: ...
 
+    @property
+    def name_count(self) -> int:
+        """How many names the file has now, in whatever directories."""
+
     def read(self, position: int, size: int) -> bytes:
         """Return `size` bytes, fewer only where the file ends."""
 
