@@ -1,6 +1,7 @@
 """Journal files that are mostly live are kept under a second name, and nothing is copied."""
 
 import errno
+import itertools
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -65,6 +66,41 @@ def a_kept_shard(disk: MemoryDisk | None = None, *, rounds: int = 1, **changes):
     for _ in range(rounds):
         shard.append_many(TIMES)
         shard.checkpoint()
+    return shard
+
+
+def crashes_of_a_checkpoint(make):
+    """Give the disk after each crash of a checkpoint of what `make` makes on an empty one."""
+    for reached in itertools.count():
+        disk = MemoryDisk()
+        shard = make(disk)
+        last = disk.effect_count + reached
+        disk.hook = lambda effect, last=last: Crash() if effect.number > last else None
+        try:
+            shard.checkpoint()
+        except Crashed:
+            yield disk
+        else:
+            return
+
+
+def names_and_everything(disk):
+    """Return what a kernel may have written by itself: all names, or all."""
+    pending = disk.pending()
+    names = [Keep(one.index) for one in pending if one.kind.endswith("name")]
+    return names, [Keep(one.index) for one in pending]
+
+
+def a_shard_that_kept_of_another(disk, **changes):
+    """An entry of OTHER is in a kept file, and in the journal no more."""
+    shard = a_shard(disk, **SMALL, **changes)
+    shard.open_partition(OTHER)
+    shard.append_many(10, key=OTHER)
+    shard.append_many(TIMES)
+    for _ in range(4):
+        shard.checkpoint()
+        shard.append()
+    assert shard.store.group.journal.slot(5) is None
     return shard
 
 
@@ -180,14 +216,7 @@ class TestRecycling:
     def test_a_reader_who_has_it_open_looks_again(self, monkeypatch):
         """A copy of before has the entry; the file is in another life while it is read."""
         disk = MemoryDisk()
-        shard = a_shard(disk, **SMALL, **ROOM)
-        shard.open_partition(OTHER)
-        shard.append_many(10, key=OTHER)
-        shard.append_many(TIMES)
-        for _ in range(4):
-            shard.checkpoint()
-            shard.append()
-        assert shard.store.group.journal.slot(5) is None
+        shard = a_shard_that_kept_of_another(disk, **ROOM)
         before = names_of(kept(disk))
         monkeypatch.setattr(keeper_module, "KEPT_COUNT_MAX", 1)
         look, begun = CarryFile._kept, []
@@ -247,23 +276,18 @@ class TestRecycling:
 
     def test_every_crash_of_a_checkpoint_that_lets_go_leaves_every_row(self):
         """Whatever the kernel wrote: nothing, all, names, or one of those that move."""
-        reached = reused = 0
-        while True:
-            disk = MemoryDisk()
+
+        def before_it(disk):
             shard = a_kept_shard(disk, rounds=2, **ROOM)
             shard.one(purging(KEY))
             shard.append_many(TIMES)
             shard.checkpoint()
-            last, reached = disk.effect_count + reached, reached + 1
-            disk.hook = lambda effect, last=last: Crash() if effect.number > last else None
-            try:
-                shard.checkpoint()
-            except Crashed:
-                pass
-            else:
-                break
-            names = [Keep(one.index) for one in disk.pending() if one.kind.endswith("name")]
-            everything = [Keep(change.index) for change in disk.pending()]
+            return shard
+
+        reached = reused = 0
+        for disk in crashes_of_a_checkpoint(before_it):
+            reached += 1
+            names, everything = names_and_everything(disk)
             moved = [
                 [Keep(one.index)]
                 for one in disk.pending()
@@ -413,21 +437,16 @@ def test_a_second_try_keeps_the_same_files():
 
 def test_every_crash_of_a_checkpoint_leaves_every_row():
     """Whatever the kernel wrote by itself: nothing, or all names and bytes."""
-    reached = 0
-    while True:
-        disk = MemoryDisk()
+
+    def before_it(disk):
         shard = a_kept_shard(disk, rounds=2)
         shard.append_many(TIMES)
-        last, reached = disk.effect_count + reached, reached + 1
-        disk.hook = lambda effect, last=last: Crash() if effect.number > last else None
-        try:
-            shard.checkpoint()
-        except Crashed:
-            pass
-        else:
-            break
-        everything = [Keep(change.index) for change in disk.pending()]
-        names = [Keep(one.index) for one in disk.pending() if one.kind.endswith("name")]
+        return shard
+
+    reached = 0
+    for disk in crashes_of_a_checkpoint(before_it):
+        reached += 1
+        names, everything = names_and_everything(disk)
         for kept_changes in ([], everything, names):
             after = disk.power_cut(kept_changes)
             again = a_shard(after, **SMALL)

@@ -9,6 +9,7 @@ from tests.partition.test_keep import (
     SMALL,
     TIMES,
     a_kept_shard,
+    a_shard_that_kept_of_another,
     kept,
     oldest,
 )
@@ -88,14 +89,7 @@ def test_rot_does_not_stop_the_checkpoint_that_makes_a_segment_of_it(link):
 def test_a_reader_between_two_looks_finds_what_was_carried_on(monkeypatch):
     """A copy of before has the entry; the file that it was kept in is collected meanwhile."""
     disk = MemoryDisk()
-    shard = a_shard(disk, **SMALL)
-    shard.open_partition(OTHER)
-    shard.append_many(10, key=OTHER)
-    shard.append_many(TIMES)
-    for _ in range(4):
-        shard.checkpoint()
-        shard.append()
-    assert shard.store.group.journal.slot(5) is None
+    shard = a_shard_that_kept_of_another(disk)
     assert kept(disk)
     monkeypatch.setattr(keeper_module, "KEPT_COUNT_MAX", 1)
     read, begun = CarryFile.read, []

@@ -14,7 +14,8 @@ What is on disk after a crash, step by step:
     drain    oldest file first, its name gone durably before the next: always dense
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headrace.errors import (
@@ -166,12 +167,8 @@ class Journal:
         self.refuse_if_poisoned()
         if any(file.header.file_id == file_id for file in self.files):
             return False  # not drained yet: its second name is all that may go
-        try:
+        with self._poisoning(self.spares.directory.path, "spare"):
             return self.spares.adopt(room, name, file_id)
-        except OSError as error:
-            raise self.poison(self.spares.directory.path, "spare", error) from error
-        except StorageFailed as failed:
-            raise self.poison(failed.path, failed.stage, failed.cause) from failed
 
     def begin_file(self, first: Op, parent: bytes, frame_size: int, stage: str) -> None:
         """Go on in a new file; the newest one, if it has the same name, has nothing in it."""
@@ -186,12 +183,8 @@ class Journal:
     def prepare(self) -> None:
         """Have a spare, so that the next roll neither waits for it nor finds the disk full."""
         self.refuse_if_poisoned()
-        try:
+        with self._poisoning(self.spares.directory.path, "spare"):
             self.spares.ensure()
-        except OSError as error:
-            raise self.poison(self.spares.directory.path, "spare", error) from error
-        except StorageFailed as failed:
-            raise self.poison(failed.path, failed.stage, failed.cause) from failed
 
     def close(self) -> None:
         """Release the descriptors. Nothing is written: see `Group.stop` for a clean stop."""
@@ -215,6 +208,16 @@ class Journal:
             hint="Restart the process: recovery finds out what the disk really holds",
         )
         return self.poisoned
+
+    @contextmanager
+    def _poisoning(self, path: str, stage: str) -> Iterator[None]:
+        """Trust nothing here any more if this fails: at `path`, if it does not say where."""
+        try:
+            yield
+        except OSError as error:
+            raise self.poison(path, stage, error) from error
+        except StorageFailed as failed:
+            raise self.poison(failed.path, failed.stage, failed.cause) from failed
 
     def sync(self, file: JournalFile, stage: str) -> None:
         """Sync once. A failed sync is never retried: the kernel may have dropped the pages."""
@@ -290,23 +293,18 @@ class Journal:
 
     def _enlist(self, first: Op, parent: bytes, frame_size: int, stage: str) -> JournalFile:
         """Have a file that begins with `first`, with room for such a frame; not used yet."""
-        try:
-            size = size_for(frame_size, self.spares.file_size)
-            return self.spares.enlist(self.directory, self.identity, first, parent, size)
-        except OSError as error:
-            if is_full(error):
-                raise DiskFull(self.directory.path, stage) from error
-            raise self.poison(self.directory.path, stage, error) from error
-        except StorageFailed as failed:
-            raise self.poison(failed.path, failed.stage, failed.cause) from failed
+        size = size_for(frame_size, self.spares.file_size)
+        with self._poisoning(self.directory.path, stage):
+            try:
+                return self.spares.enlist(self.directory, self.identity, first, parent, size)
+            except OSError as error:
+                if is_full(error):
+                    raise DiskFull(self.directory.path, stage) from error
+                raise
 
     def _retire(self, file: JournalFile, stage: str, *, is_kept: bool = False) -> None:
-        try:
+        with self._poisoning(file.path, stage):
             self.spares.retire(self.directory, file, is_kept=is_kept)
-        except OSError as error:
-            raise self.poison(file.path, stage, error) from error
-        except StorageFailed as failed:
-            raise self.poison(failed.path, failed.stage, failed.cause) from failed
 
     def _bare(self, file: JournalFile, kind: Kind) -> bytes:
         prefix = Prefix(

@@ -9,7 +9,7 @@ import errno
 import os
 
 from headrace.errors import DiskFull, NotNext, StorageFailed
-from headrace.journal.entry import CHECKSUM_SIZE, Entry, Header, decode_header
+from headrace.journal.entry import CHECKSUM_SIZE, Entry, size_of
 from headrace.journal.file import BLOCK_SIZE, FIRST_POSITION, JournalFile, encode_block
 from headrace.journal.findings import Faulty
 from headrace.journal.frame import (
@@ -97,7 +97,7 @@ def _start_of(journal: Journal, file: JournalFile, first: Op) -> int:
     if slot is not None:
         return slot.position
     if before is not None and before.file is file:
-        return before.position + aligned(_frame_size_of(before.sealed))
+        return before.position + aligned(PREFIX_SIZE + size_of(before.sealed))
     return FIRST_POSITION if file.header.first_op == first else file.end
 
 
@@ -121,7 +121,7 @@ def rewrite(journal: Journal, above: Op) -> int:
     slots = list(journal.ring.between(Op(above + 1), journal.durable))
     for slot in slots:
         try:
-            data = slot.file.storage.read(slot.position, _frame_size_of(slot.sealed))
+            data = slot.file.storage.read(slot.position, PREFIX_SIZE + size_of(slot.sealed))
             slot.file.storage.write(slot.position, [data])
         except OSError as error:
             raise journal.poison(slot.file.path, "rewrite", error) from error
@@ -189,9 +189,3 @@ def _write(journal: Journal, file: JournalFile, position: int, data: bytes, stag
     except OSError as error:
         raise journal.poison(file.path, stage, error) from error
     journal.sync(file, stage)
-
-
-def _frame_size_of(sealed: bytes) -> int:
-    header = decode_header(sealed)
-    assert isinstance(header, Header)
-    return entry_frame_size(header.body_size)

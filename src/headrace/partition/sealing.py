@@ -188,9 +188,8 @@ def size_of(rows: pa.RecordBatch, *, is_upgraded: bool = True) -> int:
     each then; and a null of another entry brings validity bits to all.
     """
     size: int = rows.get_total_buffer_size()
-    if (
-        is_upgraded
-    ):  # of a message each buffer has one owner, and `nbytes` takes ten times as long
+    # Of a message each buffer has one owner, and `nbytes` takes ten times as long.
+    if is_upgraded:
         size = max(size, rows.nbytes)
     bits = rows.num_rows * rows.num_columns
     size += rows.num_rows * SYSTEM_ROW_SIZE + bits // 8 + rows.num_columns
