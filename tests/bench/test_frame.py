@@ -1,6 +1,7 @@
 """The frame's order and arithmetic on made-up rates, and real rounds of a tiny size."""
 
 import json
+import os
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,17 @@ def test_a_full_cache_holds_a_file_of_that_size_that_goes_at_the_end(tmp_path):
         fill()
         fill()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_is_filled_with_pages_that_were_read_once(tmp_path, monkeypatch):
+    advice = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *given: advice.append(given[1:]))
+    with full_cache(tmp_path, size=bare.MIB) as fill:
+        fill()
+        assert advice[0] == (0, 0, os.POSIX_FADV_DONTNEED)
+        count = len(advice)
+        fill()
+        assert advice[count:] == advice[:count]
 
 
 def test_a_full_cache_on_a_disk_without_room_is_refused_and_writes_nothing(tmp_path):

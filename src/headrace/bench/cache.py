@@ -19,7 +19,7 @@ _WORK_SIZE = 16 * 1024 * MIB  # what the longest rounds write themselves, at mos
 
 @contextmanager
 def full_cache(directory: Path, size: int = _MEMORY) -> Iterator[Callable[[], None]]:
-    """Give what fills the page cache: a file as large as the memory, read once each time."""
+    """Give what fills the page cache: a file as large as the memory, read anew each time."""
     free = shutil.disk_usage(directory).free
     if free < size + _WORK_SIZE:
         raise Rejected(
@@ -40,9 +40,14 @@ def full_cache(directory: Path, size: int = _MEMORY) -> Iterator[Callable[[], No
 
 
 def _read(path: Path) -> None:
+    """Have the file in the cache as what was read once, and is the first to go.
+
+    Pages that are read a second time count as used: the kernel keeps those, and drops what a
+    round wrote a moment ago, so that it reads its own journal from the disk.
+    """
     buffer = bytearray(MIB)
     with open(path, "rb", buffering=0) as file:
-        # So that these pages are the first to go when a round needs some.
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_NOREUSE)
         while file.readinto(buffer):
             pass
