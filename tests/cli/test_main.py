@@ -1,6 +1,7 @@
 """The command as its users run it: a process, its output and its exit code."""
 
 import importlib.metadata
+import inspect
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import headrace
@@ -17,7 +19,7 @@ from headrace import errors
 from headrace.bench import place
 from headrace.bench.frame import Case, Result
 from headrace.bench.registry import BENCHES
-from headrace.cli import bench
+from headrace.cli import bench, commands
 from headrace.cli.exits import Exit, exit_code
 from headrace.cli.main import app
 
@@ -42,6 +44,25 @@ def test_the_version_is_the_one_installed():
     ended = headrace_command("--version")
     assert (ended.returncode, ended.stdout) == (0, f"headrace {headrace.__version__}\n")
     assert importlib.metadata.version("headrace") == headrace.__version__
+
+
+@pytest.mark.parametrize("word", commands.LINES)
+def test_help_says_of_each_command_what_its_own_help_begins_with(word):
+    own = typer.Typer()
+    commands.load(word).register(own)
+    own.callback()(lambda: None)
+    (command,) = typer.main.get_group(own).commands.values()
+    said = inspect.cleandoc(command.help).split("\n\n")[0].replace("\n", " ")
+    assert (command.name, said) == (word, commands.LINES[word])
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["unheard-of"]])
+def test_what_needs_no_command_loads_none(words):
+    """A page of help is there at once: no Arrow, no node and no client is loaded."""
+    ended = headrace_command(*words, python=("-X", "importtime"))
+    loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    assert "headrace.cli.commands" in loaded
+    assert not loaded & {"pyarrow", "headrace.client", "headrace.node", "headrace.cli.topic"}
 
 
 def test_bench_alone_lists_each_bench_on_a_line():

@@ -1,43 +1,54 @@
-"""Every command of `headrace`."""
+"""Every command of `headrace`: its module, loaded when it is typed, and its line of help."""
 
-from typing import Final
+from importlib import import_module
+from typing import Final, Protocol, cast
 
-from headrace.cli import (
-    bench,
-    chaos,
-    completion,
-    config,
-    demo,
-    doctor,
-    group,
-    inspect,
-    pipeline,
-    produce,
-    prove,
-    read,
-    serve,
-    sim,
-    spark,
-    status,
-    topic,
-)
+import typer
 
-COMMANDS: Final = (
-    bench,
-    chaos,
-    completion,
-    config,
-    demo,
-    doctor,
-    group,
-    inspect,
-    pipeline,
-    produce,
-    prove,
-    read,
-    serve,
-    sim,
-    spark,
-    status,
-    topic,
-)
+# What `headrace --help` says of each, without loading it. Each command's own help begins with
+# the same sentence: a test compares them.
+LINES: Final = {
+    "bench": "Measure a part of Headrace beside the machine's own limit.",
+    "chaos": "Kill processes at named moments, and look for rows lost, doubled or invented.",
+    "completion": "Print the script that completes headrace's commands and options in a shell.",
+    "config": "Show and check a node's settings.",
+    "demo": "Write rows, kill -9 the node in the middle, and compare with what was "
+    "acknowledged.",
+    "doctor": "Look at a log's files and say what is wrong, what that means, and what can be "
+    "done.",
+    "group": "List, describe, reset and delete consumer groups.",
+    "inspect": "Show one file of a log in words and tables, also if it is damaged.",
+    "pipeline": "Bring a topic into a Delta table, exactly once.",
+    "produce": "Append rows from a file, or from standard input, and say when they are on "
+    "disk.",
+    "prove": "Show that log and table agree: each row once, nothing changed, nothing foreign.",
+    "read": "Print rows of a topic: by partition and offset, or as they come with --follow.",
+    "serve": "Run a node: durable appends and reads over TCP and a unix socket.",
+    "sim": "Simulate whole groups of replicas under faults, and look for what must never be.",
+    "spark": "Look at what Spark needs, and use it.",
+    "status": "Show a node: whether it is ready, its topics, consumer groups' lag, disk and "
+    "checkpoints.",
+    "topic": "Create, list, describe, alter and delete topics.",
+}
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    def register(self, app: typer.Typer, /) -> None: ...
+
+
+def load(word: str) -> Command:
+    """Load the module of one command."""
+    assert word in LINES
+    return cast(Command, import_module(f"headrace.cli.{word}"))
+
+
+def list_on(app: typer.Typer) -> None:
+    """Put the names of all commands on `app`, and their lines: enough for a page of help."""
+    for word, line in LINES.items():
+        app.command(word, help=line)(_nothing)
+
+
+def _nothing() -> None:
+    raise AssertionError("a command that is only listed was run")

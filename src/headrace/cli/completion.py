@@ -11,8 +11,9 @@ import typer
 from typer._completion_classes import completion_init
 from typer._completion_shared import get_completion_script
 
+from headrace.cli.main import COMPLETES
+
 PROGRAM = "headrace"
-VARIABLE = "_HEADRACE_COMPLETE"  # by which the script asks the program what may come next
 
 
 class Shell(StrEnum):
@@ -26,7 +27,7 @@ class Shell(StrEnum):
 def register(app: typer.Typer) -> None:
     """Put the command on `app`, and have what a script asks answered."""
     app.command("completion")(completion)
-    if VARIABLE in os.environ:
+    if COMPLETES in os.environ:
         completion_init()
 
 
@@ -47,5 +48,5 @@ def completion(
         headrace completion fish > ~/.config/fish/completions/headrace.fish
     """
     typer.echo(
-        get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
+        get_completion_script(prog_name=PROGRAM, complete_var=COMPLETES, shell=shell.value)
     )

@@ -1,33 +1,29 @@
 """The `headrace` command: joins the commands and translates what they raise.
 
-Each command's module puts itself on the app with `register(app)`. The everyday ones are loaded
-alone, so that they start quickly; help and the others load all.
+Each command's module puts itself on the app with `register(app)`. Only the one that was typed
+is loaded, so that it starts quickly; help has a table of what the others do.
 """
 
 import os
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Final, Protocol
+from typing import Annotated, Final
 
 import typer
 
 from headrace import __version__
+from headrace.cli import commands
 from headrace.cli.exits import Exit, exit_code
 from headrace.cli.output import STANDARD_OUTPUT, PipeClosed
 from headrace.errors import HeadraceError, StorageFailed
 
 # Freed memory is kept for this many milliseconds, of large buffers for ten times as many.
 KEEP_ARROW_MEMORY: Final = ("MIMALLOC_PURGE_DELAY", "5000")
+COMPLETES: Final = "_HEADRACE_COMPLETE"  # a shell's script sets it to ask what may come next
+HELP: Final = frozenset({"", "--help", "--version"})  # all that they need is a list
 VERDICTS: Final = frozenset(
     {"bench", "chaos", "demo", "doctor", "inspect", "prove", "sim"}
 )  # 0: it holds
-
-
-class Command(Protocol):
-    """What a command's module offers."""
-
-    def register(self, app: typer.Typer, /) -> None: ...
 
 
 def main() -> None:
@@ -35,7 +31,7 @@ def main() -> None:
     _open_closed_streams()
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        made(word)()
+        made(None if COMPLETES in os.environ else word)()
     except HeadraceError as error:
         if isinstance(error, StorageFailed) and error.path == STANDARD_OUTPUT:
             _forget_output()
@@ -65,8 +61,8 @@ def _forget_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def made(word: str = "") -> typer.Typer:
-    """Return the app: with the command called `word` alone, or with all of them."""
+def made(word: str | None = None) -> typer.Typer:
+    """Return the app: with what typing `word` first needs, by default with every command."""
     app = typer.Typer(
         name="headrace",
         help="A durable log for Arrow data that feeds Spark.",
@@ -76,39 +72,17 @@ def made(word: str = "") -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    for command in _loaded(word):
-        command.register(app)
+    if word == "serve":
+        # Arrow's allocator reads it when it is loaded: `server/memory.py` says why.
+        os.environ.setdefault(*KEEP_ARROW_MEMORY)
+    if word in commands.LINES:
+        commands.load(word).register(app)
+    elif word in HELP or (word and not word.startswith("-")):
+        commands.list_on(app)  # for help, or to say that there is no such command
+    else:
+        for each in commands.LINES:
+            commands.load(each).register(app)
     return app
-
-
-def _loaded(word: str) -> Sequence[Command]:
-    match word:
-        case "serve":
-            # Arrow's allocator reads it when it is loaded: `server/memory.py` says why.
-            os.environ.setdefault(*KEEP_ARROW_MEMORY)
-            from headrace.cli import serve
-
-            return (serve,)
-        case "topic":
-            from headrace.cli import topic
-
-            return (topic,)
-        case "produce":
-            from headrace.cli import produce
-
-            return (produce,)
-        case "read":
-            from headrace.cli import read
-
-            return (read,)
-        case "status":
-            from headrace.cli import status
-
-            return (status,)
-        case _:
-            from headrace.cli.commands import COMMANDS
-
-            return COMMANDS
 
 
 def _print_version(wanted: bool) -> None:
