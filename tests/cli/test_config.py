@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 import tomllib
 
 import pytest
+from tests.cli.commands import headrace_here
 
 from headrace.node.settings import SETTINGS
 
@@ -15,36 +14,33 @@ FILE = f'[seal]\nsize = "1GiB"\n\n[auth]\ntoken = "{TOKEN}"\n'
 
 
 @pytest.fixture
-def config(tmp_path):
+def config(tmp_path, monkeypatch):
     """Run `headrace config` in a directory with a file of settings."""
     (tmp_path / "mine.toml").write_text(FILE)
     (tmp_path / "bad.toml").write_text('# sizes\n[seal]\nsise = "1GiB"\n')
-    kept = {name: text for name, text in os.environ.items() if "HEADRACE_" not in name}
 
     def run(*arguments, **environment):
-        return subprocess.run(
-            [sys.executable, "-m", "headrace", "config", *arguments],
-            cwd=tmp_path,
-            env=kept | environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        with monkeypatch.context() as here:
+            here.chdir(tmp_path)
+            for name in [each for each in os.environ if "HEADRACE_" in each]:
+                here.delenv(name)
+            for name, text in environment.items():
+                here.setenv(name, text)
+            return headrace_here("config", *arguments)
 
     return run
 
 
 def test_what_is_shown_is_a_config_file_with_every_setting(config):
     ended = config("show", "--config", "mine.toml", "--set", "commit.pipeline=512")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    table = tomllib.loads(ended.stdout)
+    assert (ended.code, ended.err) == (0, "")
+    table = tomllib.loads(ended.out)
     assert [f"{section}.{name}" for section in table for name in table[section]] == list(
         SETTINGS
     )
     assert table["seal"]["size"] == "1GiB"
     assert table["commit"]["pipeline"] == 512
-    assert TOKEN not in ended.stdout
+    assert TOKEN not in ended.out
 
 
 def test_each_origin_is_named_beside_its_value(config):
@@ -52,9 +48,9 @@ def test_each_origin_is_named_beside_its_value(config):
         *("show", "--origin", "--config", "mine.toml", "--set", "commit.pipeline=512"),
         HEADRACE_LOG__LEVEL="debug",
     )
-    tomllib.loads(ended.stdout)
+    tomllib.loads(ended.out)
     said = {}
-    for line in ended.stdout.splitlines():
+    for line in ended.out.splitlines():
         name, _, rest = line.partition(" = ")
         said.setdefault(name, rest.partition("  # ")[2].strip())
     assert said["size"] == "mine.toml:2"
@@ -66,7 +62,7 @@ def test_each_origin_is_named_beside_its_value(config):
 
 def test_the_json_has_values_defaults_and_origins_and_no_secret(config):
     ended = config("show", "--json", "--config", "mine.toml")
-    told = {one["key"]: one for one in json.loads(ended.stdout)["settings"]}
+    told = {one["key"]: one for one in json.loads(ended.out)["settings"]}
     assert list(told) == list(SETTINGS)
     assert told["seal.size"] == {
         "key": "seal.size",
@@ -77,26 +73,26 @@ def test_the_json_has_values_defaults_and_origins_and_no_secret(config):
     }
     assert told["listen.socket"]["value"] is True
     assert told["auth.token"]["value"] == "********"
-    assert TOKEN not in ended.stdout
+    assert TOKEN not in ended.out
 
 
 def test_a_sound_file_is_said_to_be_sound(config):
     ended = config("validate", "mine.toml")
-    assert (ended.returncode, ended.stdout) == (0, "")
-    assert ended.stderr.startswith("mine.toml is sound: it gives 2 settings")
-    told = json.loads(config("validate", "mine.toml", "--json").stdout)
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err.startswith("mine.toml is sound: it gives 2 settings")
+    told = json.loads(config("validate", "mine.toml", "--json").out)
     assert (told["valid"], told["given"]) == (True, ["seal.size", "auth.token"])
 
 
 def test_a_bad_file_exits_with_2_and_names_file_line_key_and_what_may_be_meant(config):
     ended = config("validate", "bad.toml")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == (
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == (
         "headrace: seal.sise (from bad.toml:3): there is no such setting. Is it seal.size?\n"
     )
     ended = config("validate", "bad.toml", "--json")
-    assert (ended.returncode, ended.stderr) == (2, "")
-    told = json.loads(ended.stdout)
+    assert (ended.code, ended.err) == (2, "")
+    told = json.loads(ended.out)
     assert told["valid"] is False
     assert (told["key"], told["where"]) == ("seal.sise", "bad.toml:3")
     assert told["hint"] == "Is it seal.size?"
@@ -104,11 +100,11 @@ def test_a_bad_file_exits_with_2_and_names_file_line_key_and_what_may_be_meant(c
 
 def test_a_file_that_is_not_there_is_named(config):
     ended = config("validate", "none.toml")
-    assert ended.returncode == 3
-    assert "'none.toml' is not there" in ended.stderr
+    assert ended.code == 3
+    assert "'none.toml' is not there" in ended.err
 
 
 def test_a_file_is_judged_with_the_environment_that_a_node_would_have(config, tmp_path):
     (tmp_path / "open.toml").write_text('[listen]\naddress = "0.0.0.0:7654"\n')
-    assert "there is no token" in config("validate", "open.toml").stderr
-    assert config("validate", "open.toml", HEADRACE_AUTH__TOKEN=TOKEN).returncode == 0
+    assert "there is no token" in config("validate", "open.toml").err
+    assert config("validate", "open.toml", HEADRACE_AUTH__TOKEN=TOKEN).code == 0

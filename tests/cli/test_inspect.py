@@ -6,7 +6,7 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.test_main import headrace_command
+from tests.cli.commands import headrace_here
 from tests.doctor import harm, logs
 from tests.doctor.harm import SHARD
 
@@ -28,9 +28,9 @@ def log(healthy, tmp_path):
 
 
 def told(kind, path, *more):
-    ended = headrace_command("inspect", kind, str(path), "--json", *more)
-    assert ended.stderr == ""
-    return ended.returncode, json.loads(ended.stdout)
+    ended = headrace_here("inspect", kind, str(path), "--json", *more)
+    assert ended.err == ""
+    return ended.code, json.loads(ended.out)
 
 
 def newest(room):
@@ -54,9 +54,9 @@ def test_a_whole_file_is_shown_without_a_flaw(healthy, kind):
     code, shape = told(kind, path)
     assert code == Exit.OK
     assert (shape["kind"], shape["size"], shape["flaws"]) == (kind, path.stat().st_size, [])
-    ended = headrace_command("inspect", kind, str(path))
-    assert ended.returncode == Exit.OK
-    assert ended.stdout.splitlines()[-1] == "Every checksum in it is right."
+    ended = headrace_here("inspect", kind, str(path))
+    assert ended.code == Exit.OK
+    assert ended.out.splitlines()[-1] == "Every checksum in it is right."
 
 
 @pytest.mark.parametrize("kind", ["journal", "snapshot", "segment", "superblock", "carry"])
@@ -65,9 +65,9 @@ def test_a_file_cut_to_pieces_is_told_without_a_trace(log, kind):
     data = path.read_bytes()
     for size in (3, len(data) // 2):
         path.write_bytes(data[:size])
-        ended = headrace_command("inspect", kind, str(path))
-        assert ended.returncode == Exit.INTEGRITY
-        assert ended.stderr == ""
+        ended = headrace_here("inspect", kind, str(path))
+        assert ended.code == Exit.INTEGRITY
+        assert ended.err == ""
 
 
 def test_every_frame_of_a_journal_file_is_shown_with_its_place(log):
@@ -143,9 +143,9 @@ def test_a_snapshot_shows_partitions_and_the_files_it_names(healthy):
 
 
 def test_a_file_that_is_not_there_exits_with_3(tmp_path):
-    ended = headrace_command("inspect", "journal", str(tmp_path / "nothing.wal"))
-    assert ended.returncode == Exit.NOT_FOUND
-    assert ended.stderr.count("\n") == 1
+    ended = headrace_here("inspect", "journal", str(tmp_path / "nothing.wal"))
+    assert ended.code == Exit.NOT_FOUND
+    assert ended.err.count("\n") == 1
 
 
 def test_a_spare_is_said_to_be_one_and_has_no_flaw(healthy):
@@ -153,11 +153,9 @@ def test_a_spare_is_said_to_be_one_and_has_no_flaw(healthy):
     code, shape = told("journal", path)
     assert (code, shape["flaws"], shape["tables"]) == (Exit.OK, [], [])
     assert shape["fields"]["state"].startswith("a spare")
-    ended = headrace_command("inspect", "journal", str(path))
-    assert ended.returncode == Exit.OK
-    assert (
-        ended.stdout.splitlines()[-1] == "A spare: no row is in it, and none is read from it."
-    )
+    ended = headrace_here("inspect", "journal", str(path))
+    assert ended.code == Exit.OK
+    assert ended.out.splitlines()[-1] == "A spare: no row is in it, and none is read from it."
 
 
 def test_a_live_journal_file_of_zeros_is_no_spare(log):
@@ -169,16 +167,16 @@ def test_a_live_journal_file_of_zeros_is_no_spare(log):
 def test_rows_that_were_written_as_parquet_are_no_segment(tmp_path):
     path = tmp_path / "orders.parquet"
     pq.write_table(pa.table({"id": [1, 2, 3]}), path)
-    ended = headrace_command("inspect", "segment", str(path))
-    assert ended.returncode == Exit.USAGE
-    assert "is a Parquet file, but no segment of Headrace" in ended.stderr
-    assert ended.stdout == ""
+    ended = headrace_here("inspect", "segment", str(path))
+    assert ended.code == Exit.USAGE
+    assert "is a Parquet file, but no segment of Headrace" in ended.err
+    assert ended.out == ""
 
 
 @pytest.mark.parametrize("kind", ["journal", "snapshot", "segment", "superblock", "carry"])
 def test_a_file_of_another_kind_is_sent_to_the_right_command(healthy, kind):
     other = "superblock" if kind == "journal" else "journal"
     path = files(healthy)[kind]
-    ended = headrace_command("inspect", other, str(path))
-    assert ended.returncode == Exit.USAGE
-    assert f"`headrace inspect {kind} {path}`" in ended.stderr
+    ended = headrace_here("inspect", other, str(path))
+    assert ended.code == Exit.USAGE
+    assert f"`headrace inspect {kind} {path}`" in ended.err
