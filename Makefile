@@ -20,11 +20,13 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(CURDIR))
 $(shell rm -f $(READY))
 endif
 
-.PHONY: help env test demo check lock clean
+.PHONY: help env test soak demo check lock clean
 
 help:
 	@echo 'make env    make .venv with everything pinned in requirements.lock'
-	@echo 'make test   run the whole suite'
+	@echo 'make test   run the suite: every question, and of each campaign a sample'
+	@echo 'make soak   run the campaigns as a whole, for hours; PART=sim,chaos runs some of them,'
+	@echo '            BUDGET=10 ends each after so many minutes, SEED=4711 repeats a soak'
 	@echo 'make demo   run the main job: write rows, kill -9 everybody, prove that log and table agree;'
 	@echo '            with CHAOS=1 you are the one who kills'
 	@echo 'make check  formatting, lint, types, rooms'
@@ -45,6 +47,9 @@ $(READY): requirements.lock pyproject.toml src/headrace/__init__.py
 
 test: env
 	$(RUN) pytest -n $(WORKERS) --dist worksteal
+
+soak: env
+	$(RUN) headrace.sim.soak $(if $(PART),--part $(PART)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(SEED),--seed $(SEED))
 
 demo: env
 	.venv/bin/headrace demo --spark

@@ -43,6 +43,7 @@ def test_the_doctor_names_the_file_the_place_and_the_rows(log, do):
     assert "delete" not in text
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("do", HARMS, ids=lambda one: one.__name__)
 def test_a_salvage_brings_back_every_readable_row(log, tmp_path, appended, do):
     expected = do(log)

@@ -19,6 +19,7 @@ def rot(group, operation, part):
     return hit
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("part", ["header", "body"])
 @pytest.mark.parametrize("command", [OpenPartition, SetSchema], ids=lambda one: one.__name__)
 def test_a_lost_command_that_metadata_tells_costs_no_row(

@@ -22,6 +22,8 @@ from headrace.partition.operations import APPEND
 from headrace.partition.store import open_store
 from headrace.storage.file import FileDirectory
 
+pytestmark = pytest.mark.campaign(7, of="rebuild")
+
 STAGED = range(21, 27)  # in a/slow: published by an op that is drained, and nothing tells it
 _STAGED_COUNT = 6  # rows that a transaction on a/rows has in each partition
 _METADATA = "groups/00000"

@@ -172,6 +172,7 @@ def small_log(path: Path) -> dict[tuple[str, int], list[int]]:
     return done
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_rots_no_row_is_invented_doubled_or_left_behind_unsaid(tmp_path, seed):
     """Flip bytes in any files: what comes over is what was appended, in order, minus what is

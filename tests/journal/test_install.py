@@ -182,6 +182,7 @@ def test_a_snapshot_that_a_start_relies_on_is_not_touched_by_bad_bytes():
     assert (again.head, again.machine.digest()) == (21, digest)
 
 
+@pytest.mark.campaign(4)
 @any_tail
 @pytest.mark.parametrize("fault", [Crash(), CrashAfter()], ids=["before", "after"])
 def test_after_a_crash_at_any_effect_it_can_be_installed_again(fault, tail):
@@ -190,6 +191,7 @@ def test_after_a_crash_at_any_effect_it_can_be_installed_again(fault, tail):
     assert _ends_of(base, fault) in ({4, 21}, {5, 21})  # the old state, or the new one
 
 
+@pytest.mark.campaign(8)
 @pytest.mark.parametrize("rotten", [(20,), (21,), (20, 21), (19, 20), (19, 20, 21)], ids=str)
 @pytest.mark.parametrize("tail", ["equal and longer", "longer and different"])
 @pytest.mark.parametrize("file_size", [FILE_SIZE, 4 * FILE_SIZE], ids=["files", "one file"])

@@ -19,6 +19,7 @@ CHUNK = 10  # seeds of one test, so that workers share the work
 SEEDS = range(0, 300, CHUNK)
 
 
+@pytest.mark.campaign(4)
 @pytest.mark.parametrize("first", SEEDS)
 def test_no_seed_breaks_a_promise(first):
     report = run(Plan(first, CHUNK))
@@ -38,6 +39,7 @@ def test_a_seed_does_enough_to_mean_something():
     assert report.events_least >= 5000
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("replicas", [1, 2, 3, 5])
 def test_every_size_of_group_converges(replicas):
     outcomes = [run_seed(seed, replicas) for seed in range(2000, 2004)]
@@ -54,7 +56,7 @@ def test_without_a_budget_a_group_halts_by_name_and_is_never_wrong():
 PROGRAM = """
 import json, sys
 from headrace.sim.cluster import run_seed
-print(json.dumps([run_seed(seed).trace_hash for seed in range(5000, 5020)]))
+print(json.dumps([run_seed(seed).trace_hash for seed in range(5000, 5006)]))
 """
 
 
@@ -69,10 +71,11 @@ def test_a_seed_runs_alike_in_two_processes_with_other_hashes():
             timeout=300,
         )
         found.append(json.loads(done.stdout))
-    assert len(set(found[0])) == 20, "seeds differ from one another"
+    assert len(set(found[0])) == 6, "seeds differ from one another"
     assert found[0] == found[1]
 
 
+@pytest.mark.campaign(4)
 @pytest.mark.parametrize("name", SMOKE)
 def test_a_planted_bug_is_seen_and_gone_without_it(name):
     seeds = range(40)

@@ -75,6 +75,7 @@ def test_a_server_under_attack_refuses_by_name_and_loses_nothing(tmp_path):
     assert tally.sent["crowd: within a body of 64 MiB"] > 0
 
 
+@pytest.mark.campaign(2)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_of_a_server_is_caught(plant):
     assert plant in STAGE_OF

@@ -12,7 +12,7 @@ from headrace.sim.workload import Workload
 from headrace.sim.writer import Job
 from headrace.storage.lock import DirectoryLock
 
-KILLS = 24
+KILLS = 12
 
 
 def a_job(path, **changes):

@@ -59,6 +59,7 @@ def test_kills_at_random_moments_lose_nothing_and_double_nothing(tmp_path):
     assert tally.reconnect_count > 0
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_of_a_node_or_its_client_is_caught(tmp_path, plant):
     tally = planted_run(tmp_path, plant, seed=1)

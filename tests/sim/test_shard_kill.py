@@ -13,7 +13,7 @@ from headrace.sim.shard_process import Paths
 from headrace.sim.shard_trial import Trial
 from headrace.sim.shard_workload import Batch, ShardWorkload
 
-KILLS = 12
+KILLS = 6
 WORKLOAD = ShardWorkload(seed=7)
 
 
@@ -38,6 +38,7 @@ def test_no_acknowledged_row_is_lost_to_kills_at_random_moments(tmp_path):
     assert tally.compared_count > 0
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("plant", KILL_PLANTS)
 def test_a_planted_bug_of_a_shard_is_caught(tmp_path, plant):
     tally = kill_run(tmp_path, PLANTED_KILL_COUNT, seed=2, plant=plant)

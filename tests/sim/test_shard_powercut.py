@@ -30,6 +30,7 @@ def test_no_acknowledged_row_is_lost_to_power_cuts(disk, tmp_path):
 
 
 @pytest.mark.power
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("plant", POWER_PLANTS)
 def test_a_missing_sync_is_caught(disk, tmp_path, plant):
     tally = cuts_on(disk, str(tmp_path), seed=5, plant=plant).run(PLANTED_CUT_COUNT)

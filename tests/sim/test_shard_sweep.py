@@ -1,4 +1,4 @@
-"""The crash sweep of a shard in parts, which share the cores; `--full` is its own command."""
+"""The crash sweep of a shard: a sample of its parts in each run, all of it in a soak."""
 
 import pytest
 
@@ -25,6 +25,7 @@ def test_no_crash_at_any_effect_of_a_recovery_loses_a_row(part):
     assert tally.cases >= 100
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize(
     "mutant", [mutant.name for mutant in MUTANTS if mutant.harness == "sweep"]
 )

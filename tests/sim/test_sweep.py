@@ -1,4 +1,4 @@
-"""The crash sweep in parts, which share the cores; more seeds are a command of their own."""
+"""The crash sweep: a sample of its parts in each run, all of it and more seeds in a soak."""
 
 import pytest
 
@@ -25,6 +25,7 @@ def test_no_crash_at_any_effect_of_a_recovery_harms(part):
     assert tally.cases >= 1_000
 
 
+@pytest.mark.campaign(4)
 @pytest.mark.parametrize(
     "mutant", [mutant.name for mutant in MUTANTS if mutant.harness == "sweep"]
 )

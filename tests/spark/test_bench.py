@@ -14,6 +14,7 @@ TINY = 1 / 256
 FLOORS = [1.0, 0.8, 0.6, 0.9, 1 / 1.5, 0.6]
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("number", range(len(FLOORS)))
 def test_spark_over_a_topic_is_measured_beside_its_own_files(spark, tmp_path, number):
     case = cases(tmp_path, TINY)[number]

@@ -20,6 +20,7 @@ from headrace.journal.entry import Entry
 from headrace.model.ids import Identity, Op
 from headrace.partition.carry import CarryFile, load_carry
 
+WORKER_SIZE_MIN = 64 * 1024 * 1024  # to read less takes no longer than to start one more
 _DIED = "the process that read it died"
 
 
@@ -103,7 +104,8 @@ def check_all(
     """Check files side by side, and give each as it is done. `done` counts bytes."""
     if not tasks:
         return
-    workers = min(worker_count or os.cpu_count() or 1, len(tasks))
+    worth = -(-sum(map(size_of, tasks)) // WORKER_SIZE_MIN) or 1
+    workers = min(worker_count or os.cpu_count() or 1, len(tasks), worth)
     unsure: list[Task] = []
     with _pool(workers) as pool:
         waiting: dict[Future[State], Task] = {}
