@@ -21,6 +21,7 @@ from headrace.cli.demo_lies import lie_about_log, lies, proof_of
 from headrace.cli.exits import Exit
 
 
+@pytest.mark.campaign(1, of="demo")
 def test_log_and_table_agree_whoever_is_killed_and_every_lie_is_named(tmp_path):
     command = [sys.executable, "-m", "headrace", "demo", "--spark", "--seconds", "1", "--json"]
     ended = subprocess.run(
@@ -36,6 +37,7 @@ def test_log_and_table_agree_whoever_is_killed_and_every_lie_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.campaign(1, of="demo")
 def test_whoever_has_the_keys_kills_and_the_proof_holds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHAOS", "1")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from tests.cli.commands import headrace_here
 from tests.spark.conftest import SCHEMA, rows
 from tests.spark.test_pipeline import a_definition, ids, run
 from tests.spark.test_pipeline_status import a_file, told
@@ -302,18 +303,11 @@ class TestCheck:
         with pytest.raises(TableBehind, match="rows 5 to 6 of partition 0"):
             self.checked(spark, a_definition(tmp_path))
 
-    def test_the_command_says_so_with_the_exit_code(self, tmp_path, topic):
+    def test_the_command_says_so_with_the_exit_code(self, spark, tmp_path, topic):
         write_deltalake(str(tmp_path / "table"), pa.table({"id": [1]}))
-        command = [sys.executable, "-m", "headrace", "pipeline", "check"]
-        ended = subprocess.run(
-            [*command, str(a_file(tmp_path)), "--master", "local[1]"],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert ended.returncode == 2, ended.stderr
+        ended = headrace_here("pipeline", "check", a_file(tmp_path))
+        assert ended.code == 2, ended.err
         said = (
             f"\nheadrace: the table at {tmp_path / 'table'} was not made by pipeline 'orders'."
         )
-        assert said in ended.stderr
+        assert said in ended.err

@@ -1,6 +1,5 @@
 """Every pipeline of a log is seen from anywhere: its state, its rate, its lag, its table."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.cli.commands import headrace_here
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
@@ -26,10 +26,9 @@ from headrace.wire.address import SOCKET_NAME
 
 def told(*words, code=0):
     """Run a command of the pipeline's, and return its JSON."""
-    command = [sys.executable, "-m", "headrace", "pipeline", *map(str, words), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if done.stdout else done.stderr
+    done = headrace_here("pipeline", *words, "--json")
+    assert done.code == code, done.err
+    return done.json if done.out else done.err
 
 
 def a_file(tmp_path, **changes):

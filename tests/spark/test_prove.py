@@ -1,14 +1,13 @@
 """Log and table agree, or the difference is named."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.cli.commands import headrace_here
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
@@ -30,11 +29,10 @@ def filled(spark, tmp_path, log, topic):
 
 
 def prove(tmp_path, *more):
-    command = [sys.executable, "-m", "headrace", "prove", "shop/orders", "--json"]
-    command += ["--table", str(tmp_path / "table"), "--data", str(tmp_path / "data"), *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout, done.stderr
-    return done.returncode, json.loads(done.stdout)
+    place = ["--table", tmp_path / "table", "--data", tmp_path / "data"]
+    done = headrace_here("prove", "shop/orders", "--json", *place, *more)
+    assert done.out, done.err
+    return done.code, done.json
 
 
 def rewrite(table, change):
@@ -144,11 +142,9 @@ def test_a_flipped_byte_in_a_data_file_is_noticed(tmp_path, filled):
     at = column.data_page_offset + column.total_compressed_size // 2
     data[at] ^= 1
     path.write_bytes(data)
-    command = [sys.executable, "-m", "headrace", "prove", "shop/orders"]
-    command += ["--table", str(filled), "--data", str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 6
-    assert path.name in done.stdout + done.stderr
+    done = headrace_here("prove", "shop/orders", "--table", filled, "--data", tmp_path / "data")
+    assert done.code == 6
+    assert path.name in done.out + done.err
 
 
 FILTERED = "select id, name from source where id % 3 = 0"
@@ -212,12 +208,10 @@ def test_trimmed_rows_leave_nothing_to_compare_with(spark, tmp_path, log, topic,
 def test_the_file_of_another_pipeline_is_refused(tmp_path, filtered):
     other = tmp_path / "other.toml"
     other.write_text(filtered.read_text().replace('name = "orders"', 'name = "others"'))
-    command = [sys.executable, "-m", "headrace", "prove", "shop/orders"]
-    command += ["--table", str(tmp_path / "table"), "--data", str(tmp_path / "data")]
-    command += ["--recompute", str(other)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 2
-    assert "is of pipeline 'others'" in done.stderr
+    place = ["--table", tmp_path / "table", "--data", tmp_path / "data"]
+    done = headrace_here("prove", "shop/orders", *place, "--recompute", other)
+    assert done.code == 2
+    assert "is of pipeline 'others'" in done.err
 
 
 def test_the_table_is_read_by_its_own_schema_when_the_transform_is_run_again(spark, filtered):

@@ -1,13 +1,12 @@
 """A proof claims no more than it has seen: columns, rows behind the table, files. No Spark."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.cli.commands import headrace_here
 from tests.spark.conftest import rows
 from tests.spark.test_prove import prove
 
@@ -59,9 +58,8 @@ def bring_what_the_log_lacks(tmp_path, topic, count):
 
 
 def said(tmp_path, *more):
-    command = [sys.executable, "-m", "headrace", "prove", "shop/orders"]
-    command += ["--table", str(tmp_path / "table"), "--data", str(tmp_path / "data"), *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    place = ["--table", tmp_path / "table", "--data", tmp_path / "data"]
+    return headrace_here("prove", "shop/orders", *place, *more)
 
 
 def test_rows_behind_the_table_are_counted_and_not_called_equal(tmp_path, topic):
@@ -71,11 +69,11 @@ def test_rows_behind_the_table_are_counted_and_not_called_equal(tmp_path, topic)
     topic.append(rows(100, 400), partition=1)
     code, found = prove(tmp_path)
     assert (code, found["holds"], found["behind"], found["in_log"]) == (0, True, 300, 100)
-    text = said(tmp_path).stdout
+    text = said(tmp_path).out
     assert "100 in the log up to there = 100 in the table at version 1" in text
     assert "behind that, not brought yet: 300 rows of the log" in text
     bring(tmp_path, topic)
-    assert "400 in the log = 400 in the table at version 2" in said(tmp_path).stdout
+    assert "400 in the log = 400 in the table at version 2" in said(tmp_path).out
 
 
 def test_acknowledged_rows_that_the_table_has_not_are_no_proof(tmp_path, log, topic):
@@ -91,9 +89,9 @@ def test_acknowledged_rows_that_the_table_has_not_are_no_proof(tmp_path, log, to
     assert (code, found["holds"], found["lost"]) == (7, False, 0)
     assert (found["acknowledged"], found["waiting"], found["in_table"]) == (400, 300, 100)
     done = said(tmp_path, *given)
-    assert done.returncode == 7
-    assert "400 acknowledged, 100 in the log up to there, 100 in the table" in done.stdout
-    assert "acknowledged, not in the table yet: 300 rows" in done.stdout
+    assert done.code == 7
+    assert "400 acknowledged, 100 in the log up to there, 100 in the table" in done.out
+    assert "acknowledged, not in the table yet: 300 rows" in done.out
     bring(tmp_path, topic)
     code, found = prove(tmp_path, *given)
     assert (code, found["holds"], found["waiting"]) == (0, True, 0)
@@ -108,7 +106,7 @@ def test_a_column_of_another_type_is_named_and_nothing_is_claimed(tmp_path, log)
     code, found = prove(tmp_path)
     assert (code, found["holds"], found["grade"]) == (7, False, "lineage")
     assert (found["columns"], found["columns_not_compared"]) == (["name"], ["id"])
-    assert "not compared, as log and table have them differently: id" in said(tmp_path).stdout
+    assert "not compared, as log and table have them differently: id" in said(tmp_path).out
 
 
 def test_a_proof_that_compares_no_column_claims_nothing(tmp_path, topic):
@@ -123,7 +121,7 @@ def test_a_column_of_the_topic_that_the_table_lacks_is_named(tmp_path, topic):
     bring(tmp_path, topic, [("id", pa.int64())])
     code, found = prove(tmp_path)
     assert (code, found["grade"], found["columns_absent"]) == (0, "lineage", ["name"])
-    assert "columns of the topic that the table does not have: name" in said(tmp_path).stderr
+    assert "columns of the topic that the table does not have: name" in said(tmp_path).err
 
 
 NESTED = pa.schema(
@@ -166,10 +164,10 @@ def test_a_missing_data_file_is_named(tmp_path, topic, shape):
     (path,) = map(Path, files_of(DeltaTable(str(tmp_path / "table"))))
     path.unlink()
     done = said(tmp_path, *shape)
-    assert done.returncode == 6
-    assert path.name in done.stderr
-    assert "is missing" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.code == 6
+    assert path.name in done.err
+    assert "is missing" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_a_ledger_that_names_lost_rows_does_not_call_them_waiting(tmp_path, log, topic):
@@ -205,10 +203,10 @@ def test_lost_rows_are_told_though_a_table_without_places_proves_nothing(tmp_pat
     assert (code, found["grade"], found["lost"]) == (6, "not provable", 7)
     assert (found["holds"], found["behind"]) == (False, 4)
     done = said(tmp_path, "--ledger", str(ledger))
-    assert done.returncode == 6
-    assert "lost: 7 rows that a ledger names are not in the log" in done.stdout
-    assert "behind that, not brought yet: 4 rows of the log" in done.stdout
-    assert "not provable: the table's rows do not say where they come from" in done.stderr
+    assert done.code == 6
+    assert "lost: 7 rows that a ledger names are not in the log" in done.out
+    assert "behind that, not brought yet: 4 rows of the log" in done.out
+    assert "not provable: the table's rows do not say where they come from" in done.err
 
 
 def test_a_table_without_places_says_what_was_left_out(tmp_path, log, topic):
@@ -219,9 +217,9 @@ def test_a_table_without_places_says_what_was_left_out(tmp_path, log, topic):
         producer.send(rows(10, 15))
     given = ("--ledger", str(tmp_path / "ledger"), "--ledger", str(tmp_path / "newer"))
     done = said(tmp_path, *given)
-    assert done.returncode == 7
-    assert "acknowledged, not in the table yet: 5 rows" in done.stdout
-    assert "behind that, not brought yet: 5 rows of the log" in done.stdout
+    assert done.code == 7
+    assert "acknowledged, not in the table yet: 5 rows" in done.out
+    assert "behind that, not brought yet: 5 rows of the log" in done.out
 
 
 def test_trimmed_rows_are_left_unseen_so_nothing_holds(tmp_path, topic):
@@ -231,7 +229,7 @@ def test_trimmed_rows_are_left_unseen_so_nothing_holds(tmp_path, topic):
     code, found = prove(tmp_path)
     assert (code, found["holds"], found["not_compared"]) == (7, False, 10)
     assert (found["compared"], found["in_log"], found["in_table"]) == (20, 20, 30)
-    assert "10 rows were trimmed from the log: not compared" in said(tmp_path).stderr
+    assert "10 rows were trimmed from the log: not compared" in said(tmp_path).err
 
 
 AHEAD = "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20"
@@ -255,12 +253,10 @@ def test_a_table_ahead_of_the_log_is_told_in_words(tmp_path, topic):
     bring(tmp_path, topic)
     bring_what_the_log_lacks(tmp_path, topic, 5)
     done = said(tmp_path)
-    assert done.returncode == 6
-    assert "0 missing, 0 duplicated, 0 changed, 5 foreign" in done.stdout
-    assert (
-        "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20" in done.stdout
-    )
-    assert "ahead of the log: 5 rows that the table records" in done.stdout
+    assert done.code == 6
+    assert "0 missing, 0 duplicated, 0 changed, 5 foreign" in done.out
+    assert "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20" in done.out
+    assert "ahead of the log: 5 rows that the table records" in done.out
 
 
 def test_a_table_without_places_is_wrong_too_if_it_is_ahead(tmp_path, topic):
@@ -268,11 +264,9 @@ def test_a_table_without_places_is_wrong_too_if_it_is_ahead(tmp_path, topic):
     bring(tmp_path, topic, lineage=())
     bring_what_the_log_lacks(tmp_path, topic, 5)
     done = said(tmp_path)
-    assert done.returncode == 6
-    assert (
-        "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20" in done.stdout
-    )
-    assert "not provable" in done.stderr
+    assert done.code == 6
+    assert "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20" in done.out
+    assert "not provable" in done.err
 
 
 def test_a_partition_that_the_log_does_not_have_is_ahead_of_it(tmp_path, topic):
@@ -294,7 +288,7 @@ def test_a_table_whose_record_is_lost_is_not_said_to_be_provable(tmp_path, topic
         str(tmp_path / "table"), schema, configuration=settings, raise_if_key_not_exists=False
     )
     done = said(tmp_path)
-    assert done.returncode == 2
-    assert "does not say how far pipeline 'orders' is" in done.stderr
-    assert "headrace prove" not in done.stderr
-    assert "bring the rows into a new table" in " ".join(done.stderr.split())
+    assert done.code == 2
+    assert "does not say how far pipeline 'orders' is" in done.err
+    assert "headrace prove" not in done.err
+    assert "bring the rows into a new table" in " ".join(done.err.split())

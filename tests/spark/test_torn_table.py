@@ -1,10 +1,8 @@
 """A table whose log is torn is told by the entry, not by a trace. No Spark."""
 
-import subprocess
-import sys
-
 import pyarrow as pa
 import pytest
+from tests.cli.commands import headrace_here
 
 from headrace.errors import CorruptFile
 from headrace.spark.delta import read_table
@@ -69,9 +67,7 @@ def test_a_log_without_a_beginning_is_named(table):
 def test_prove_names_the_entry_and_shows_no_trace(tmp_path, table, topic):
     torn = entry(table, 3)
     torn.write_bytes(torn.read_bytes()[:50])
-    command = [sys.executable, "-m", "headrace", "prove", "shop/orders"]
-    command += ["--table", str(table), "--data", str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 6
-    assert str(torn) in done.stderr
-    assert "Traceback" not in done.stderr
+    done = headrace_here("prove", "shop/orders", "--table", table, "--data", tmp_path / "data")
+    assert done.code == 6
+    assert str(torn) in done.err
+    assert "Traceback" not in done.err
