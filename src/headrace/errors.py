@@ -29,7 +29,7 @@
     │   ├── PartitionUnknown     no such partition here, or not yet
     │   ├── Behind               rows that are not committed here yet
     │   ├── ReadFailed           a file cannot be opened or read now; its bytes are not judged
-    │   ├── SealFailed           a segment could not be written now; nothing was skipped
+    │   ├── SealFailed           a file of a checkpoint cannot be written now; none is skipped
     │   ├── NotReady             the node, or the group asked for, does not serve now
     │   ├── NotYet               a machine does not know something yet; see `code`
     │   ├── Busy                 a bound was reached; see `retry_after_ms`
@@ -377,12 +377,12 @@ class ReadFailed(Unavailable):
 
 
 class SealFailed(Unavailable):
-    """A segment could not be written now. The same rows are sealed at the next try."""
+    """A file of a checkpoint could not be written now. The same rows are in the next try."""
 
     def __init__(self, path: str, flaw: str) -> None:
         super().__init__(
-            f"{path}: the segment was not written: {flaw}",
-            hint="The same rows are sealed at the next try; nothing is lost",
+            f"{path}: the file was not written: {flaw}",
+            hint="The same rows are written at the next try; nothing is lost",
         )
         self.path = path
 

@@ -31,7 +31,7 @@ from headrace.journal.snapshot import Snapshot
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op
 from headrace.sim.solo import SOLO
-from headrace.storage.faults import Crash, CrashAfter, Fail
+from headrace.storage.faults import Crash, CrashAfter, Fail, LoseSync
 from headrace.storage.memory import MemoryDisk
 
 
@@ -354,7 +354,15 @@ class TestPending:
             grow(group, 11)
             checkpoint(group)
         grow_together(group, [b""], SEAL)
-        disk.hook = lambda effect: Fail(errno.EIO) if effect.kind == "unlink" else None
+        synced = []
+
+        def hook(effect):
+            if (effect.kind, effect.path) != ("sync-dir", "snapshots"):
+                return None
+            synced.append(effect)
+            return LoseSync() if len(synced) == 2 else None  # of the snapshot, of the pruning
+
+        disk.hook = hook
         with pytest.raises(StorageFailed) as caught:
             group.group.checkpoints.run()
         assert caught.value.stage == "prune"

@@ -116,7 +116,7 @@ class TestHeaderBlock:
     def test_both_blocks_are_equal(self):
         disk = MemoryDisk()
         disk.put("f", bytes(FILE_SIZE))
-        write_header(disk.root.open("f"), a_file_header())
+        write_header(disk.root.open("f", writable=True), a_file_header())
         data = disk.content("f")
         assert data[:BLOCK_SIZE] == data[BLOCK_SIZE:FIRST_POSITION]
         assert decode_block(data, "f") == a_file_header()

@@ -210,7 +210,7 @@ class TestReuse:
     def test_none_of_another_size(self):
         _, group, room, file_id = self.a_second_name()
         self.drain(group, file_id)
-        room.open("kept.wal").truncate(2 * FILE_SIZE)
+        room.open("kept.wal", writable=True).truncate(2 * FILE_SIZE)
         assert not group.journal.reuse(room, "kept.wal", file_id)
 
     def test_where_it_cannot_be_moved_it_stays(self):

@@ -362,7 +362,7 @@ class TestRot:
         right = disk.content(NAME)
         disk.flip(NAME, 600 * 8)
         carry = opened(disk)
-        file = disk.root.open(NAME)
+        file = disk.root.open(NAME, writable=True)
         file.write(0, [right])
         disk.hook = lambda effect: LoseSync()
         with pytest.raises(OSError, match="error"):

@@ -13,12 +13,12 @@ from tests.partition.shards import (
     sealed,
 )
 
-from headrace.errors import CorruptSegment, ReadFailed, StorageFailed
+from headrace.errors import CorruptSegment, ReadFailed
 from headrace.model.ids import Offset
 from headrace.partition.files import Finding
 from headrace.partition.scrub import scrub
 from headrace.sim.shard import purging
-from headrace.storage.faults import Fail, LoseSync
+from headrace.storage.faults import LoseSync
 from headrace.storage.memory import MemoryDisk
 
 
@@ -65,7 +65,7 @@ def test_rot_that_only_the_platter_shows_is_found(disk):
     (path,) = files_in(disk, "segments")
     whole = disk.content(path)
     disk.flip(path, 9_999)
-    with disk.root.child("segments").open(path.split("/")[1]) as file:
+    with disk.root.child("segments").open(path.split("/")[1], writable=True) as file:
         file.write(0, [whole])  # the cache is right; the sync that would say so is lost
         disk.hook = lambda effect: LoseSync() if effect.kind == "sync" else None
         with pytest.raises(OSError, match="error"):
@@ -124,14 +124,19 @@ def test_a_rotten_carry_file_is_told_and_left_for_the_ops_that_are_whole(disk, a
     assert shard.store.findings == [found]
 
 
-def test_a_segment_that_cannot_be_moved_aside_is_an_error_with_a_name(disk):
+def test_a_segment_that_cannot_be_moved_aside_is_a_finding_and_tried_again(disk):
     shard = a_shard(disk)
     (path,) = files_in(disk, "segments")
     disk.flip(path, 9_999)
-    disk.hook = lambda effect: Fail(errno.EIO) if effect.kind == "rename" else None
-    with pytest.raises(StorageFailed) as caught:
-        list(scrub(shard.store.keeper))
-    assert caught.value.stage == "quarantine"
+    disk.set_immutable(path)
+    (found,) = [one for one in scrub(shard.store.keeper) if one]
+    stuck = Finding(path, "cannot be moved to quarantine: Operation not permitted")
+    assert shard.store.findings == [found, stuck]
+    assert files_in(disk, "segments") == [path]
+    disk.set_immutable(path, to=False)
+    assert [one for one in scrub(shard.store.keeper) if one] == [found]
+    assert shard.store.findings == [found]
+    assert files_in(disk, "segments") == []
 
 
 def test_unreadable_bytes_are_rot(disk):

@@ -44,7 +44,7 @@ class TestLostSync:
     def test_then_sync_then_power_cut_loses_the_data(self):
         disk = a_disk(a=b"old")
         disk.hook = on("sync", LoseSync(errno.EIO))
-        file = disk.root.open("a")
+        file = disk.root.open("a", writable=True)
         file.write(0, [b"new"])
         with pytest.raises(OSError, match="'a'") as caught:
             file.sync()
@@ -58,7 +58,7 @@ class TestLostSync:
     def test_is_seen_once_the_cache_is_dropped(self):
         disk = a_disk(a=b"old")
         disk.hook = on("sync", LoseSync(errno.EIO))
-        file = disk.root.open("a")
+        file = disk.root.open("a", writable=True)
         file.write(0, [b"new"])
         with pytest.raises(OSError, match="'a'"):
             file.sync()
@@ -71,7 +71,7 @@ class TestLostSync:
     def test_stays_hidden_in_a_clone_and_after_a_kill(self):
         disk = a_disk(a=b"old")
         disk.hook = on("sync", LoseSync(errno.EIO))
-        file = disk.root.open("a")
+        file = disk.root.open("a", writable=True)
         file.write(0, [b"new"])
         with pytest.raises(OSError, match="'a'"):
             file.sync()
@@ -94,7 +94,7 @@ class TestLostSync:
         disk = a_disk(a=b"")
         disk.hook = lambda _: LoseSync()
         with pytest.raises(ValueError, match="not a sync"):
-            disk.root.open("a").append([b"x"])
+            disk.root.open("a", writable=True).append([b"x"])
 
 
 def perform(disk, kind):
@@ -102,9 +102,9 @@ def perform(disk, kind):
     root = disk.root
     acts = {
         "create": lambda: root.create("new"),
-        "write": lambda: root.open("a").write(1, [b"XY", b"Z"]),
-        "append": lambda: root.open("a").append([b"XY", b"Z"]),
-        "truncate": lambda: root.open("a").truncate(1),
+        "write": lambda: root.open("a", writable=True).write(1, [b"XY", b"Z"]),
+        "append": lambda: root.open("a", writable=True).append([b"XY", b"Z"]),
+        "truncate": lambda: root.open("a", writable=True).truncate(1),
         "sync": lambda: root.open("a").sync(),
         "rename": lambda: root.rename("a", "b"),
         "link": lambda: root.link("a", "new", root),
@@ -117,7 +117,7 @@ def perform(disk, kind):
 
 def a_busy_disk():
     disk = a_disk(a=b"aaaa", b=b"bbbb")
-    disk.root.open("a").append([b"+"])
+    disk.root.open("a", writable=True).append([b"+"])
     disk.root.create("c")
     disk.effect_count = 0
     return disk
@@ -199,7 +199,7 @@ def test_a_short_write_leaves_its_first_bytes():
     disk = a_disk(a=b"....")
     disk.hook = on("write", Fail(errno.ENOSPC, done=3))
     with pytest.raises(OSError, match="No space left"):
-        disk.root.open("a").write(0, [b"ab", b"cd"])
+        disk.root.open("a", writable=True).write(0, [b"ab", b"cd"])
     assert shown(disk) == {"a": b"abc."}
     assert disk.pending() == [Pending(0, "write", "a", 0, 3, 1)]
 
@@ -208,7 +208,7 @@ def test_a_crash_inside_a_write_leaves_its_first_bytes_in_the_cache():
     disk = a_disk(a=b"....")
     disk.hook = on("write", Crash(done=2))
     with pytest.raises(Crashed):
-        disk.root.open("a").write(0, [b"abcd"])
+        disk.root.open("a", writable=True).write(0, [b"abcd"])
     assert shown(disk.kill()) == {"a": b"ab.."}
     assert shown(disk.power_cut()) == {"a": b"...."}
 
@@ -216,7 +216,7 @@ def test_a_crash_inside_a_write_leaves_its_first_bytes_in_the_cache():
 def test_a_failed_sync_keeps_its_writes_pending():
     disk = a_disk(a=b"old")
     disk.hook = on("sync", Fail(errno.EIO))
-    file = disk.root.open("a")
+    file = disk.root.open("a", writable=True)
     file.write(0, [b"new"])
     with pytest.raises(OSError, match="Input/output"):
         file.sync()
@@ -229,7 +229,7 @@ def test_no_handler_of_exceptions_survives_a_crash():
 
 def test_after_a_crash_every_call_crashes_but_close_is_quiet():
     disk = a_disk(a=b"data")
-    root, file = disk.root, disk.root.open("a")
+    root, file = disk.root, disk.root.open("a", writable=True)
     disk.hook = on("unlink", Crash())
     with pytest.raises(Crashed):
         root.unlink("a")
@@ -258,7 +258,7 @@ def test_after_a_crash_every_call_crashes_but_close_is_quiet():
 
 def test_a_killed_process_leaves_all_it_wrote_readable_and_pending():
     disk = a_disk(a=b"old")
-    file = disk.root.open("a")
+    file = disk.root.open("a", writable=True)
     file.append([b" new"])
     disk.root.create("b")
     after = disk.kill()
@@ -267,29 +267,29 @@ def test_a_killed_process_leaves_all_it_wrote_readable_and_pending():
     assert shown(after.power_cut()) == {"a": b"old"}
     with pytest.raises(Crashed):
         file.read(0, 1)
-    again = after.root.open("a")
+    again = after.root.open("a", writable=True)
     again.sync()
     assert shown(after.power_cut()) == {"a": b"old new"}
 
 
 def test_changes_of_a_second_life_are_pending_after_those_of_the_first():
     disk = a_disk(a=b"....")
-    disk.root.open("a").write(0, [b"11"])
-    disk.root.open("a").write(1, [b"22"])
+    disk.root.open("a", writable=True).write(0, [b"11"])
+    disk.root.open("a", writable=True).write(1, [b"22"])
     after = disk.kill()
-    after.root.open("a").write(2, [b"33"])
+    after.root.open("a", writable=True).write(2, [b"33"])
     assert [change.position for change in after.pending()] == [0, 1, 2]
     assert shown(after.power_cut(all_of(after))) == {"a": b"1233"}
 
 
 def test_a_clone_and_its_origin_do_not_see_each_other():
     disk = a_disk(a=b"old", d=b"")
-    file = disk.root.open("a")
+    file = disk.root.open("a", writable=True)
     file.write(0, [b"mid"])
     clone = disk.clone()
     file.write(0, [b"one"])
     file.sync()
-    clone.root.open("a").write(0, [b"two"])
+    clone.root.open("a", writable=True).write(0, [b"two"])
     clone.root.unlink("d")
     assert shown(disk) == {"a": b"one", "d": b""}
     assert shown(clone) == {"a": b"two"}
@@ -310,10 +310,10 @@ def test_a_clone_lives_and_counts_anew():
     disk.read_fault = lambda *_: errno.EIO
     disk.hook = on("append", Crash())
     with pytest.raises(Crashed):
-        disk.root.open("a").append([b"x"])
+        disk.root.open("a", writable=True).append([b"x"])
     clone = disk.clone()
     assert (clone.hook, clone.read_fault, clone.effect_count) == (None, None, 0)
-    clone.root.open("a").append([b"x"])
+    clone.root.open("a", writable=True).append([b"x"])
     assert clone.effect_count == 1
 
 
@@ -325,7 +325,7 @@ def test_an_unreadable_sector_fails_the_reads_that_touch_it():
         return errno.EIO if path == "a" and touched else None
 
     disk.read_fault = second_sector
-    file = disk.root.open("a")
+    file = disk.root.open("a", writable=True)
     assert file.read(0, 512) == b"x" * 512
     assert file.read(1024, 10) == b"x" * 10
     with pytest.raises(OSError, match="Input/output error: 'a'"):
@@ -367,13 +367,13 @@ class TestDamageAtRest:
 
     def test_damage_is_seen_through_an_open_file(self):
         disk = a_disk(a=b"\x00")
-        file = disk.root.open("a")
+        file = disk.root.open("a", writable=True)
         disk.flip("a", 0)
         assert file.read(0, 1) == b"\x01"
 
     def test_damage_makes_nothing_durable_that_was_pending(self):
         disk = a_disk(a=b"\x00")
-        disk.root.open("a").append([b"\x00"])
+        disk.root.open("a", writable=True).append([b"\x00"])
         disk.flip("a", 0)
         disk.flip("a", 8)
         assert shown(disk) == {"a": b"\x01\x01"}

@@ -28,7 +28,7 @@ def all_of(disk):
 
 def test_a_cut_with_nothing_kept_leaves_what_was_synced():
     disk = a_disk(a=b"old")
-    file = disk.root.open("a")
+    file = disk.root.open("a", writable=True)
     file.write(0, [b"synced"])
     file.sync()
     file.write(0, [b"newest"])
@@ -39,7 +39,7 @@ def test_a_cut_with_nothing_kept_leaves_what_was_synced():
 
 def test_a_cut_with_everything_kept_leaves_what_was_seen():
     disk = a_disk(a=b"old", b=b"gone")
-    disk.root.open("a").append([b" and new"])
+    disk.root.open("a", writable=True).append([b" and new"])
     disk.root.unlink("b")
     disk.root.child("d", make=True).create("c").append([b"c"])
     assert shown(disk.power_cut(all_of(disk))) == {"a": b"old and new", "d/c": b"c"}
@@ -126,20 +126,20 @@ def test_a_kept_name_shows_one_file_under_both_names():
     disk = a_disk(a=b"data")
     disk.root.rename("a", "b")
     after = disk.power_cut([Keep(0)])
-    after.root.open("a").append([b"!"])
+    after.root.open("a", writable=True).append([b"!"])
     assert shown(after) == {"a": b"data!", "b": b"data!"}
 
 
 def test_a_write_lands_in_the_ranges_that_are_kept():
     disk = a_disk(a=b"..........")
-    disk.root.open("a").write(2, [b"abcdef"])
+    disk.root.open("a", writable=True).write(2, [b"abcdef"])
     assert shown(disk.power_cut([Keep(0, ((0, 2), (5, 6)))])) == {"a": b"..ab...f.."}
     assert shown(disk.power_cut([Keep(0, ())])) == {"a": b".........."}
 
 
 def test_a_torn_append_grows_the_file_only_to_what_landed():
     disk = a_disk(a=b"..")
-    disk.root.open("a").append([b"abcdef"])
+    disk.root.open("a", writable=True).append([b"abcdef"])
     assert shown(disk.power_cut([Keep(0, ((0, 3),))])) == {"a": b"..abc"}
     assert shown(disk.power_cut([Keep(0, ((4, 6),))])) == {"a": b"..\0\0\0\0ef"}
     assert shown(disk.power_cut([Keep(0, ((6, 6),))])) == {"a": b"..\0\0\0\0\0\0"}
@@ -147,14 +147,14 @@ def test_a_torn_append_grows_the_file_only_to_what_landed():
 
 def test_a_range_outside_the_write_is_refused():
     disk = a_disk(a=b"..")
-    disk.root.open("a").append([b"abc"])
+    disk.root.open("a", writable=True).append([b"abc"])
     with pytest.raises(ValueError, match="not within 3 bytes"):
         disk.power_cut([Keep(0, ((0, 4),))])
 
 
 def test_writes_land_in_the_order_given():
     disk = a_disk(a=b"....")
-    file = disk.root.open("a")
+    file = disk.root.open("a", writable=True)
     file.write(0, [b"11"])
     file.write(1, [b"22"])
     assert shown(disk.power_cut([Keep(0), Keep(1)])) == {"a": b"122."}
@@ -163,7 +163,7 @@ def test_writes_land_in_the_order_given():
 
 def test_a_truncate_is_one_change():
     disk = a_disk(a=b"abcdef")
-    disk.root.open("a").truncate(2)
+    disk.root.open("a", writable=True).truncate(2)
     assert disk.pending() == [Pending(0, "truncate", "a", size=2)]
     assert shown(disk.power_cut()) == {"a": b"abcdef"}
     assert shown(disk.power_cut([Keep(0)])) == {"a": b"ab"}
@@ -171,9 +171,9 @@ def test_a_truncate_is_one_change():
 
 def test_a_cut_leaves_the_disk_it_was_asked_of_alone():
     disk = a_disk(a=b"old")
-    disk.root.open("a").write(0, [b"new"])
+    disk.root.open("a", writable=True).write(0, [b"new"])
     after = disk.power_cut([Keep(0)])
-    after.root.open("a").write(0, [b"???"])
+    after.root.open("a", writable=True).write(0, [b"???"])
     assert shown(disk) == {"a": b"new"}
     assert shown(disk.power_cut()) == {"a": b"old"}
     assert len(disk.pending()) == 1
@@ -181,7 +181,7 @@ def test_a_cut_leaves_the_disk_it_was_asked_of_alone():
 
 def test_the_survivor_has_nothing_pending():
     disk = a_disk(a=b"old")
-    disk.root.open("a").write(0, [b"new"])
+    disk.root.open("a", writable=True).write(0, [b"new"])
     after = disk.power_cut([Keep(0)])
     assert after.pending() == []
     assert shown(after.power_cut()) == {"a": b"new"}
@@ -200,7 +200,7 @@ def test_a_name_made_anew_may_show_the_old_file():
 
 def test_pending_changes_are_told_in_order_with_places_and_sectors():
     disk = a_disk(a=b"")
-    file = disk.root.open("a")
+    file = disk.root.open("a", writable=True)
     child = disk.root.child("d", make=True)
     file.write(500, [b"x" * 10, b"y" * 10])
     child.create("b")
@@ -224,7 +224,7 @@ def test_a_renamed_file_is_told_under_the_name_it_has_now():
 
 def test_a_sync_settles_only_its_own_file_or_directory():
     disk = a_disk(a=b"", b=b"")
-    one, other = disk.root.open("a"), disk.root.open("b")
+    one, other = (disk.root.open(name, writable=True) for name in "ab")
     one.append([b"1"])
     other.append([b"2"])
     disk.root.create("c")
@@ -236,7 +236,7 @@ def test_a_sync_settles_only_its_own_file_or_directory():
 
 def test_an_empty_write_is_not_pending():
     disk = a_disk(a=b"")
-    disk.root.open("a").write(5, [b""])
+    disk.root.open("a", writable=True).write(5, [b""])
     assert disk.pending() == []
 
 
@@ -262,9 +262,9 @@ def _take(root, step):
         case ("create" | "unlink" | "rename" as verb, *names):
             getattr(root, verb)(*names)
         case ("write", name, position, data):
-            root.open(name).write(position, [data])
+            root.open(name, writable=True).write(position, [data])
         case ("truncate", name, size):
-            root.open(name).truncate(size)
+            root.open(name, writable=True).truncate(size)
         case ("sync", name):
             root.open(name).sync()
         case _:

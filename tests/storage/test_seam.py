@@ -7,6 +7,7 @@ from array import array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.stuck import immutable
 
 from headrace.storage.file import PIECES_MAX, FileDirectory
 from headrace.storage.memory import MemoryDisk
@@ -117,6 +118,49 @@ def test_open_never_creates(root):
     assert root.names() == []
 
 
+def test_what_is_opened_to_read_cannot_be_written(root):
+    put(root, "a", b"abc")
+    with root.open("a") as file:
+        for act in (
+            lambda: file.write(0, [b"x"]),
+            lambda: file.append([b"x"]),
+            lambda: file.truncate(9),
+        ):
+            with pytest.raises(OSError, match="a'") as caught:
+                act()
+            assert caught.value.errno == errno.EBADF
+    assert content_of(root, "a") == b"abc"
+
+
+def test_an_immutable_file_is_read_and_nothing_else(tmp_path):
+    with FileDirectory.open_root(str(tmp_path / "data"), create=True) as real:
+        put(real, "a", b"abc")
+        with immutable(tmp_path / "data" / "a"):
+            check_immutable(real)
+    disk = MemoryDisk()
+    disk.put("a", b"abc")
+    disk.set_immutable("a")
+    for again in (disk.clone(), disk.power_cut(), disk):
+        check_immutable(again.root)
+    disk.set_immutable("a", to=False)
+    disk.root.unlink("a")
+
+
+def check_immutable(root):
+    put(root, "b", b"")
+    assert content_of(root, "a") == b"abc"
+    for act in (
+        lambda: root.open("a", writable=True),
+        lambda: root.unlink("a"),
+        lambda: root.rename("a", "c"),
+        lambda: root.rename("b", "a"),
+        lambda: root.link("a", "c", root),
+    ):
+        with pytest.raises(PermissionError, match="a'"):
+            act()
+    assert root.names() == ["a", "b"]
+
+
 def test_a_directory_cannot_be_opened_unlinked_or_renamed_as_a_file(root):
     root.child("d", make=True)
     put(root, "a", b"")
@@ -186,7 +230,7 @@ def test_a_link_is_a_second_name_of_the_same_bytes(root):
     put(root, "a", b"abc")
     room = root.child("d", make=True)
     root.link("a", "b", room)
-    root.open("a").write(1, [b"X"])
+    root.open("a", writable=True).write(1, [b"X"])
     assert content_of(room, "b") == b"aXc"
     root.unlink("a")
     assert content_of(room, "b") == b"aXc"
@@ -313,8 +357,10 @@ class Walker:
 
     def _take(self, verb, arguments):
         match verb:
-            case "create" | "open":
-                self.file = getattr(self.here, verb)(*arguments)
+            case "create":
+                self.file = self.here.create(*arguments)
+            case "open":
+                self.file = self.here.open(*arguments, writable=True)
             case "rename" | "unlink" | "names":
                 return getattr(self.here, verb)(*arguments)
             case "link":

@@ -43,8 +43,10 @@ class Sight:
             raise StorageFailed(path, "open", error, hint="Check the path") from error
         return cls(real)
 
-    def open(self, name: str) -> FileStorage:
+    def open(self, name: str, *, writable: bool = False) -> FileStorage:
         """Open a file for reading; a write to it fails in the kernel."""
+        if writable:
+            raise self._refusal(name)
         if name in self.hidden:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._place(name))
         path = self._place(name)

@@ -58,6 +58,7 @@ class JournalFile:
     storage: Storage
     header: FileHeader
     end: int = FIRST_POSITION
+    is_writable: bool = False  # a scan opens it only to read
     holds: int = 0
     retired: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)

@@ -11,6 +11,7 @@ from headrace.journal.journal import Journal
 from headrace.journal.machine import Machine
 from headrace.journal.superblock import SuperblockFile
 from headrace.model.ids import Op
+from headrace.storage.stuck import StuckFiles
 
 # A Seal frees the slots up to the checkpoint before the one it makes, so two may be needed.
 SEAL_SLOTS: Final = 4
@@ -26,6 +27,11 @@ class Group:
     checkpoints: Checkpoints
     applied: Op
     halted: ApplyFailed | None = None  # the machine raised: nothing goes on here
+
+    @property
+    def stuck(self) -> tuple[StuckFiles, StuckFiles]:
+        """Files of the journal, and snapshots, that should have gone and cannot be removed."""
+        return (self.journal.spares.stuck, self.checkpoints.snapshots.stuck)
 
     def append(self, entries: Sequence[Entry]) -> Op:
         """Make one commit group durable; solo, what is durable may be acknowledged.

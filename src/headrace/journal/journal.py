@@ -11,7 +11,9 @@ What is on disk after a crash, step by step:
     roll     old file synced → header in a spare → live name → directory synced → end frame
              a crash before the live name leaves a spare; after it, an empty successor: the scan
              finds all entries in the old file and writes the end frame again
-    drain    oldest file first, its name gone durably before the next: always dense
+    drain    oldest file first, its name gone durably before the next: dense, but for a file
+             that cannot be removed: what is behind it is drained all the same. It is below the
+             previous checkpoint, where a scan misses nothing, and is drained again then
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -70,6 +72,7 @@ class Journal:
     commit: Op = Op(0)  # newest op known committed; stamped into frames as evidence
     marked: Op = Op(0)  # newest op of which a frame says that it was durable
     far: dict[Op, Slot] = field(default_factory=dict)  # below the ring, until the next drain
+    undrained: set[str] = field(default_factory=set)  # names that drains could not remove
     poisoned: StorageFailed | None = None
     is_closed: bool = False
 
@@ -157,7 +160,18 @@ class Journal:
         self.far = {op: slot for op, slot in self.far.items() if op > through}
         while len(self.files) > 1 and self.files[1].header.first_op <= through + 1:
             file = self.files.pop(0)
-            self._retire(file, "drain", is_kept=file.header.file_id in kept)
+            with self._poisoning(file.path, "drain"):
+                try:
+                    self.spares.retire(
+                        self.directory, file, is_kept=file.header.file_id in kept
+                    )
+                except OSError:
+                    self.undrained.add(file.name)
+        self.undrained = {
+            name
+            for name in self.undrained
+            if not self.spares.stuck.unlink(self.directory, name)
+        }
 
     def reuse(self, room: Directory, name: str, file_id: int) -> bool:
         """Take a kept file that nobody needs any more for a next roll; False: it is as it was.
@@ -218,6 +232,20 @@ class Journal:
             raise self.poison(path, stage, error) from error
         except StorageFailed as failed:
             raise self.poison(failed.path, failed.stage, failed.cause) from failed
+
+    def open_to_write(self, file: JournalFile) -> None:
+        """Open a file for writing that a scan opened to read.
+
+        StorageFailed: it may not be written, and nothing was.
+        """
+        if file.is_writable:
+            return
+        try:
+            file.storage = self.directory.open(file.name, writable=True)
+        except OSError as error:
+            hint = "Let this user write it (see `ls -l` and `lsattr`), then start again"
+            raise StorageFailed(file.path, "open for writing", error, hint=hint) from error
+        file.is_writable = True
 
     def sync(self, file: JournalFile, stage: str) -> None:
         """Sync once. A failed sync is never retried: the kernel may have dropped the pages."""

@@ -79,6 +79,7 @@ def _erase(journal: Journal, first: Op) -> None:
     if not journal.files:
         return  # only a cluster cuts below its oldest file; recovery begins a new one
     file, before = journal.newest, journal.ring.get(Op(first - 1))
+    journal.open_to_write(file)
     position = _start_of(journal, file, first)
     # First out of sight, then off the disk: a reader must not find zeros where an entry was.
     journal.ring.forget_from(first)
@@ -119,13 +120,16 @@ def rewrite(journal: Journal, above: Op) -> int:
     on disk.
     """
     slots = list(journal.ring.between(Op(above + 1), journal.durable))
+    files = list({id(slot.file): slot.file for slot in slots}.values())
+    for file in files:
+        journal.open_to_write(file)
     for slot in slots:
         try:
             data = slot.file.storage.read(slot.position, PREFIX_SIZE + size_of(slot.sealed))
             slot.file.storage.write(slot.position, [data])
         except OSError as error:
             raise journal.poison(slot.file.path, "rewrite", error) from error
-    for file in {id(slot.file): slot.file for slot in slots}.values():
+    for file in files:
         journal.sync(file, "rewrite")
     return len(slots)
 
@@ -154,6 +158,7 @@ def heal_end(journal: Journal, index: int) -> None:
 
 def heal_size(journal: Journal, file: JournalFile, found: int) -> None:
     """Give a shortened file its empty part back. Only when nothing can have been in it."""
+    journal.open_to_write(file)
     journal.zero(file, found, file.header.size, "heal")
 
 
@@ -184,6 +189,7 @@ def repair(journal: Journal, faulty: Faulty, entry: Entry) -> None:
 
 def _write(journal: Journal, file: JournalFile, position: int, data: bytes, stage: str) -> None:
     journal.refuse_if_poisoned()
+    journal.open_to_write(file)
     try:
         file.storage.write(position, [data])
     except OSError as error:

@@ -44,8 +44,9 @@ from headrace.journal.survey import Survey, survey
 from headrace.model.ids import OP_MAX, STARTS_MAX, Identity, Op
 from headrace.storage.atomic import is_leftover
 from headrace.storage.full import is_full
-from headrace.storage.quarantine import set_aside
+from headrace.storage.names import joined
 from headrace.storage.seam import Directory
+from headrace.storage.stuck import StuckFiles
 
 # Constants of a cluster: how far a log may run ahead of its previous checkpoint.
 SLOTS_SHARD = 2**17
@@ -198,6 +199,7 @@ class _Recovery:
     notes: list[Note] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
     files: list[JournalFile] = field(default_factory=list)  # one for each that was scanned
+    stuck: StuckFiles = field(default_factory=StuckFiles)  # tried again at the next start
 
     def run(self) -> tuple[Group, RecoveryReport]:
         plan, found = self.plan, self.found
@@ -353,20 +355,38 @@ class _Recovery:
     def _heal(self, journal: Journal) -> None:
         for file, scanned in zip(list(journal.files), self.found.scan.files, strict=False):
             for block in scanned.candidate.bad_blocks:
-                mend.heal_header(journal, file, block)
-                self.notes.append(
-                    Note(file.path, block * BLOCK_SIZE, "header block", mended=True)
-                )
+                mended = self._may_mend(journal, file)
+                if mended:
+                    mend.heal_header(journal, file, block)
+                self.notes.append(Note(file.path, block * BLOCK_SIZE, "header block", mended))
         for short in self.found.scan.shorts:
-            if self.files[short.file] in journal.files:
-                mend.heal_size(journal, self.files[short.file], short.found)
-            self.notes.append(Note(short.path, short.found, "file size", mended=True))
+            file = self.files[short.file]
+            mended = file not in journal.files or self._may_mend(journal, file)
+            if mended and file in journal.files:
+                mend.heal_size(journal, file, short.found)
+            self.notes.append(Note(short.path, short.found, "file size", mended))
         for index, (scanned, following) in enumerate(
             zip(self.found.scan.files, journal.files[1:], strict=False)
         ):
             whole = scanned.last_op == following.header.first_op - 1
-            if not scanned.has_end and whole:
+            if not scanned.has_end and whole and self._may_mend(journal, journal.files[index]):
                 mend.heal_end(journal, index)
+
+    def _may_mend(self, journal: Journal, file: JournalFile) -> bool:
+        """Open a file for writing. One that nothing more is appended to can do without."""
+        try:
+            journal.open_to_write(file)
+        except StorageFailed as failed:
+            if file is journal.newest:
+                raise
+            self._note_once(file.path, f"cannot be opened for writing: {failed.cause.strerror}")
+            return False
+        return True
+
+    def _note_once(self, path: str, what: str) -> None:
+        note = Note(path, None, what, mended=False)
+        if note not in self.notes:
+            self.notes.append(note)
 
     def _set_aside(self) -> None:
         """Move what is damaged and not needed out of the way, never away for good."""
@@ -379,17 +399,21 @@ class _Recovery:
             self._quarantine(self.rooms.journal, one.name)
         for room in (self.rooms.top, self.rooms.journal, self.rooms.snapshots.directory):
             for name in filter(is_leftover, room.names()):
-                room.unlink(name)
+                self.stuck.unlink(room, name)
+        for path, what in self.stuck.findings():
+            self._note_once(path, what)
         live = {one.candidate.header.file_id for one in self.found.scan.files}
         self.rooms.spares.tidy(live)
 
     def _quarantine(self, room: Directory, name: str) -> None:
-        self.quarantined.append(set_aside(room, name, self.rooms.quarantine))
+        if self.stuck.set_aside(room, name, self.rooms.quarantine):
+            self.quarantined.append(joined(room.path, name))
 
     def _open_file(self, journal: Journal) -> None:
         """Begin a new file where the newest one ends in damage that the snapshot covers."""
         if not journal.files or self.plan.needs_file:
             journal.begin_file(Op(self.plan.head + 1), self.plan.tip, 0, "recovery")
+        journal.open_to_write(journal.newest)
 
     def _restore(self) -> None:
         """Load the state. One that is whole and yet no state of this machine is named."""

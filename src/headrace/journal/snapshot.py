@@ -12,8 +12,7 @@ the journal must go on from there.
 
 import re
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from xxhash import xxh3_128_digest
@@ -22,15 +21,18 @@ from headrace.errors import (
     DiskFull,
     ForeignFile,
     ReadFailed,
+    SealFailed,
     StorageFailed,
     UnsupportedFormat,
 )
 from headrace.journal.entry import Flaw
 from headrace.journal.machine import State
 from headrace.model.ids import Identity, Op
-from headrace.storage.atomic import atomic_replace
+from headrace.storage.atomic import atomic_replace, is_barred
 from headrace.storage.full import is_full
+from headrace.storage.names import joined
 from headrace.storage.seam import Directory
+from headrace.storage.stuck import StuckFiles
 
 MAGIC: Final = b"HRsnapsh"
 FORMAT: Final = 1
@@ -73,12 +75,14 @@ class SnapshotFiles:
     directory: Directory
     identity: Identity
     poisoned: StorageFailed | None = None  # a sync of the directory failed: never sync it again
+    stuck: StuckFiles = field(default_factory=StuckFiles)
 
     def persist(self, op: Op, tip: bytes, state: State) -> Snapshot:
         """Write a snapshot; return once it is durable under its name.
 
-        DiskFull and StorageFailed at stage `write` or `rename`: as if never begun, repeat from
-        the start. StorageFailed at `sync` or `sync-dir`: it may or may not be there; reopen.
+        DiskFull, SealFailed and StorageFailed at stage `write` or `rename`: as if never begun,
+        repeat from the start. StorageFailed at `sync` or `sync-dir`: it may or may not be
+        there; reopen.
         """
         self._refuse_if_poisoned()
         header, snapshot = _encode(self.identity, op, tip, state)
@@ -89,6 +93,8 @@ class SnapshotFiles:
         except StorageFailed as failed:
             if failed.stage in ("write", "rename") and is_full(failed.cause):
                 raise DiskFull(failed.path, failed.stage) from failed
+            if is_barred(failed):
+                raise SealFailed(failed.path, str(failed.cause)) from failed
             if failed.stage == "sync-dir":
                 self.poisoned = failed
             raise
@@ -118,28 +124,40 @@ class SnapshotFiles:
         return found
 
     def prune(self, keep: Op) -> None:
-        """Unlink every snapshot below `keep`. Called when a newer pair is durable."""
-        self._remove("prune", lambda op: op < keep)
+        """Unlink every snapshot below `keep`. Called when a newer pair is durable.
+
+        One that cannot be removed costs space, and is tried again at the next checkpoint.
+        """
+        gone = [snapshot_name(op) for op in self._ops() if op < keep]
+        if sum(self.stuck.unlink(self.directory, name) for name in gone):
+            self._sync("prune")
 
     def withdraw(self, op: Op) -> None:
         """Unlink the snapshot at `op`, if there is one: a file that it names will be replaced.
 
         Until it is persisted again, and paired if the superblock names it, a start takes the
-        previous one and replays from there.
+        previous one and replays from there. SealFailed: it is still there.
         """
-        self._remove("withdraw", lambda each: each == op)
+        if op not in self._ops():
+            return
+        try:
+            self.directory.unlink(snapshot_name(op))
+        except OSError as error:
+            raise SealFailed(
+                joined(self.directory.path, snapshot_name(op)), str(error)
+            ) from error
+        self._sync("withdraw")
 
-    def _remove(self, stage: str, goes: Callable[[Op], bool]) -> None:
+    def _ops(self) -> list[Op]:
         self._refuse_if_poisoned()
         try:
-            gone = [op for op in self.ops() if goes(op)]
+            return self.ops()
         except OSError as error:  # nothing was touched: this process is short of something
             raise ReadFailed(self.directory.path, error) from error
+
+    def _sync(self, stage: str) -> None:
         try:
-            for op in gone:
-                self.directory.unlink(snapshot_name(op))
-            if gone:
-                self.directory.sync()
+            self.directory.sync()
         except OSError as error:
             self.poisoned = StorageFailed(self.directory.path, stage, error)
             raise self.poisoned from error

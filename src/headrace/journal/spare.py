@@ -10,11 +10,14 @@ What is on disk of a new file after a crash, step by step:
     reserved   grown to its size         the same: the size is sure only with the sync
     synced     size and space durable    the same
     renamed    the directory synced      a spare, or still the leftover; never a shorter file
+
+A file that cannot be opened for writing is not used. One that a crash left and that cannot be
+removed is condemned: it may be a second name of a live file, so it is never enlisted.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors import DiskFull, StorageFailed, UnsupportedFormat
 from headrace.journal.entry import Flaw
@@ -29,7 +32,9 @@ from headrace.journal.file import (
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import LEFTOVER_SUFFIX, is_leftover
 from headrace.storage.full import is_full
+from headrace.storage.names import joined
 from headrace.storage.seam import Directory, Storage
+from headrace.storage.stuck import StuckFiles
 
 
 @dataclass(slots=True)
@@ -40,13 +45,20 @@ class Spares:
     file_size: int  # what a new file gets, unless an entry needs more
     count_max: int  # drained files beyond these are unlinked
     new_id: Callable[[], int]
+    stuck: StuckFiles = field(default_factory=StuckFiles)  # here, and of the journal
+    condemned: set[str] = field(default_factory=set)
 
     def names(self) -> list[str]:
-        """Return the names of the spares, leftovers of an interrupted one excluded."""
-        return [name for name in self.directory.names() if not is_leftover(name)]
+        """Return the names of the spares: of no leftover, and of none that is condemned."""
+        return [
+            name
+            for name in self.directory.names()
+            if not is_leftover(name) and name not in self.condemned
+        ]
 
     def ensure(self) -> None:
         """Have at least one spare, so that a roll finds its space on a full disk."""
+        self._remove_condemned()
         if self._fitting(self.file_size) is not None:
             return
         try:
@@ -64,7 +76,7 @@ class Spares:
         OSError: the journal is as it was. StorageFailed: a sync failed, nothing is sure.
         """
         name = self._fitting(size) or self._make(size)
-        storage = self.directory.open(name)
+        storage = self.directory.open(name, writable=True)
         try:
             header = FileHeader(
                 file_id=self.new_id(),
@@ -82,12 +94,13 @@ class Spares:
         self.directory.rename(name, live, into=journal)
         _sync(journal, "sync of a new name")
         _sync(self.directory, "sync of a new name")
-        return JournalFile(journal.open(live), header)
+        return JournalFile(journal.open(live, writable=True), header, is_writable=True)
 
     def retire(self, journal: Directory, file: JournalFile, *, is_kept: bool = False) -> None:
         """Take a file out of the journal, durably: it becomes a spare if free and wanted.
 
         Never one that is kept: a new life would overwrite what its second name stands for.
+        OSError: its name is still there. StorageFailed: a sync failed, nothing is sure.
         """
         free = file.retire()
         wanted = file.header.size == self.file_size and len(self.names()) < self.count_max
@@ -112,10 +125,18 @@ class Spares:
 
     def tidy(self, live_ids: set[int]) -> None:
         """Drop what a crash left: unfinished files, and spare names of files that are live."""
-        for name in self.directory.names():
-            if is_leftover(name) or self._file_id(name) in live_ids:
-                self.directory.unlink(name)
+        self.condemned = {
+            name
+            for name in self.directory.names()
+            if is_leftover(name) or self._file_id(name) in live_ids
+        }
+        self._remove_condemned()
         _sync(self.directory, "sync of the spares")
+
+    def _remove_condemned(self) -> None:
+        self.condemned = {
+            name for name in self.condemned if not self.stuck.unlink(self.directory, name)
+        }
 
     def _move(self, room: Directory, name: str, file_id: int) -> bool:
         try:
@@ -127,10 +148,13 @@ class Spares:
 
     def _fitting(self, size: int) -> str | None:
         for name in self.names():
+            path = joined(self.directory.path, name)
             try:
-                storage = self.directory.open(name)
-            except OSError:
-                continue  # whatever it is, it is no spare
+                storage = self.directory.open(name, writable=True)
+            except OSError as error:
+                self.stuck.note(path, "opened for writing", error)
+                continue
+            self.stuck.forget(path)
             try:
                 if storage.size() >= size and storage.size() % BLOCK_SIZE == 0:
                     return name
@@ -159,7 +183,7 @@ class Spares:
 
     def _is_free(self, room: Directory, name: str, file_id: int) -> bool:
         try:
-            storage = room.open(name)
+            storage = room.open(name, writable=True)
         except OSError:
             return False
         try:

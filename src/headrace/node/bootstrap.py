@@ -418,7 +418,7 @@ class Boot:
             pump = self._pump(number)
             said["durable"] = group.journal.durable
             said["applied"] = group.applied
-            said |= group_figures(group, pump)
+            said = group_figures(group, pump) | said
             if pump is not None:
                 said["halted"] = None if pump.halted is None else str(pump.halted)
                 failure = pump.last_failure

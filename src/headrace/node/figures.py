@@ -94,11 +94,14 @@ def journal_size(group: Group) -> int:
 
 
 def group_figures(group: Group, pump: Pump | None) -> dict[str, object]:
-    """Say how a group's journal and checkpoints are."""
+    """Say how a group's journal and checkpoints are, and what it cannot let go."""
     journal, current = group.journal, group.superblock.current
     op = current.checkpoint.op
     seal = journal.headers(op, op)
     return {
+        "findings": [
+            f"{path}: {what}" for files in group.stuck for path, what in files.findings()
+        ],
         "journal": {
             "size": journal_size(group),
             "slots": journal.ring.count,

@@ -155,11 +155,16 @@ class Shard:
         return [Reply(each.ticket, stopping) for each in parked]
 
     def on_paired(self, checkpoint: Checkpoint) -> None:
-        """Hear that a checkpoint is done: its files are collected."""
+        """Hear that a checkpoint is done: its files are collected, as far as they can be."""
         done = [collect for collect, since in self.collecting if checkpoint.op > since]
         self.collecting = [one for one in self.collecting if checkpoint.op <= one[1]]
         for collect in done:
-            self.reconciler.done(collect)
+            key = collect.key
+            cause = self.store.keeper.files.stuck_code(key.namespace, key.created)
+            if cause is None:
+                self.reconciler.done(collect)
+            else:
+                self.reconciler.failed(collect, cause, int(self.clock * _MS_PER_S))
         if self.reconciler.tombstones:
             self.reconciler.wake()
 

@@ -25,7 +25,7 @@ from typing import Final
 
 from xxhash import xxh3_128_digest
 
-from headrace.errors import CorruptEntry, DiskFull, StorageFailed
+from headrace.errors import CorruptEntry, DiskFull, SealFailed, StorageFailed
 from headrace.journal.entry import (
     CHECKSUM_SIZE,
     HEADER_SIZE,
@@ -39,7 +39,7 @@ from headrace.journal.frame import aligned, padding
 from headrace.model.ids import OP_MAX, Identity, Op
 from headrace.partition import carry_table
 from headrace.partition.carry_table import Item, Kept, Row, Source
-from headrace.storage.atomic import atomic_write
+from headrace.storage.atomic import atomic_write, is_barred
 from headrace.storage.full import is_full
 from headrace.storage.names import joined
 from headrace.storage.seam import Buffer, Directory, Storage
@@ -249,11 +249,12 @@ def write_carry(
 
     So are all names in `directory` then, those of kept files too. `items` rise by op. `glance`
     is asked for each that is copied once, in that order and some at a time; `read`, for those
-    alone that it did not have or that are not their item's. DiskFull, CorruptEntry for an entry
-    that is not its item's, and whatever `read` or `before_rename`, which is called once the
-    new file is durable under another name, raises: as if never begun. The stages of
-    StorageFailed are those of `atomic_write`, so that `sync-dir` is never retried, and `open`:
-    the file is durable, and could not be opened again.
+    alone that it did not have or that are not their item's. DiskFull, SealFailed if a file that
+    stands there may not be replaced, CorruptEntry for an entry that is not its item's, and
+    whatever `read` or `before_rename`, which is called once the new file is durable under
+    another name, raises: as if never begun. The stages of StorageFailed are those of
+    `atomic_write`, so that `sync-dir` is never retried, and `open`: the file is durable, and
+    could not be opened again.
     """
     name = carry_name(op)
     path = joined(directory.path, name)
@@ -275,6 +276,8 @@ def write_carry(
         is_ours = failed.path == path and failed.stage in ("write", "sync", "rename")
         if is_ours and is_full(failed.cause):
             raise DiskFull(path, failed.stage) from failed
+        if is_ours and is_barred(failed):
+            raise SealFailed(path, str(failed.cause)) from failed
         raise
     try:
         file = directory.open(name)

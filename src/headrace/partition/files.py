@@ -25,8 +25,8 @@ from headrace.partition.segment_reader import SegmentFile, open_segment
 from headrace.partition.state import PartitionsState, Placed
 from headrace.storage.atomic import is_leftover
 from headrace.storage.names import joined
-from headrace.storage.quarantine import set_aside
 from headrace.storage.seam import Directory
+from headrace.storage.stuck import StuckFiles
 
 OPEN_COUNT_MAX: Final = 128  # verified segments that stay open: a descriptor and a footer each
 _FOOTER_SIZE_MAX: Final = 16 * 1024 * 1024  # of a Parquet file: far above the widest schema's
@@ -55,6 +55,8 @@ class Finding:
 class ShardFiles:
     """The one place that unlinks segments and carry files."""
 
+    # A file that cannot be moved or removed is in `stuck`, and tried again at each collection.
+
     identity: Identity
     segments: Directory
     carries: Directory
@@ -76,7 +78,7 @@ class ShardFiles:
     open: OrderedDict[str, SegmentFile] = field(default_factory=OrderedDict)
     groups: Groups = field(default_factory=Groups)
     findings: list[Finding] = field(default_factory=list)
-    stubborn: dict[str, Finding] = field(default_factory=dict)  # by path: unlinking failed
+    stuck: StuckFiles = field(default_factory=StuckFiles)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # of holds and `kept_back`
 
     def report(self, finding: Finding) -> None:
@@ -89,7 +91,7 @@ class ShardFiles:
         self.restored = op
         for room in (self.segments, self.carries):
             for name in filter(is_leftover, room.names()):
-                room.unlink(name)
+                self.stuck.unlink(room, name)
         self.there = {name for name in self.segments.names() if parse_name(name)}
         self.found = set(self.there)
         ids = map(kept_id, self.carries.names())
@@ -124,6 +126,7 @@ class ShardFiles:
         """Note a segment that was written under its name just now."""
         self.there.add(name)
         self.found.discard(name)
+        self.stuck.forget(joined(self.segments.path, name))
         self._forget_open(name)
 
     def add_carry(self, file: CarryFile) -> None:
@@ -214,31 +217,26 @@ class ShardFiles:
             if self._is_held(name):
                 continue
             if name in self.found and not self._is_covered(name, state):
-                where = set_aside(self.segments, name, self.quarantine)
+                if not self.stuck.set_aside(self.segments, name, self.quarantine):
+                    continue
                 what = "segment of no row that this log knows: moved to quarantine"
-                self.report(Finding(where, what))
+                self.report(Finding(joined(self.segments.path, name), what))
             else:
                 self._forget_open(name)  # first: the last to let go of a file frees it
-                if not self._unlink(self.segments, name):
+                if not self.stuck.unlink(self.segments, name):
                     continue
                 gone += 1
             self.there.discard(name)
             self.found.discard(name)
         if gone:
-            self.segments.sync()
+            self._sync(self.segments)
 
-    def _unlink(self, room: Directory, name: str) -> bool:
-        """Unlink one file. One that stays is reported, and tried again at every collection."""
-        path = joined(room.path, name)
+    def _sync(self, room: Directory) -> None:
+        """Sync after a collection; a failure is never tried again, and poisons the keeper."""
         try:
-            room.unlink(name)
-        except FileNotFoundError:
-            pass  # somebody was faster
+            room.sync()
         except OSError as error:
-            self.stubborn[path] = Finding(path, f"cannot be deleted: {error.strerror}")
-            return False
-        self.stubborn.pop(path, None)
-        return True
+            raise StorageFailed(room.path, "collect", error) from error
 
     def _is_held(self, name: str) -> bool:
         with self._lock:
@@ -255,6 +253,14 @@ class ShardFiles:
         """
         parsed = (parse_name(name) for name in list(self.there) if name not in self.leased)
         return {each[:2] for each in parsed if each is not None}
+
+    def stuck_code(self, namespace: int, created: int) -> str | None:
+        """Return the error that keeps a segment of this life here, such as EPERM."""
+        for path, code in self.stuck.codes():
+            parsed = parse_name(path.rpartition("/")[2])
+            if parsed is not None and parsed[:2] == (namespace, created):
+                return code
+        return None
 
     def _is_covered(self, name: str, state: PartitionsState) -> bool:
         """Say whether the log knows all rows of a segment that no snapshot names."""
@@ -294,14 +300,14 @@ class ShardFiles:
             self.carry_ops = sorted(self.carry)
             self.rotten.discard(op)
             if known is None and self._is_foreign_carry(op):
-                set_aside(self.carries, name, self.quarantine)
+                self.stuck.set_aside(self.carries, name, self.quarantine)
                 continue
             del known  # first: the last to let go of a file frees it
-            gone += self._unlink(self.carries, name)
+            gone += self.stuck.unlink(self.carries, name)
         for op in [op for op in self.lost_carries if carry_name(op) not in named]:
             del self.lost_carries[op]
         if gone:
-            self.carries.sync()
+            self._sync(self.carries)
 
     def _sources(self, named: set[str]) -> set[int]:
         """Return the kept files that named carry files need.
@@ -343,12 +349,15 @@ class ShardFiles:
         for file_id in gone:
             name = kept_name(file_id)
             if self._is_foreign_kept(name):
-                set_aside(self.carries, name, self.quarantine)
-                del self.kept[file_id]
-            elif journal.reuse(self.carries, name, file_id) or self._unlink(self.carries, name):
+                is_gone = self.stuck.set_aside(self.carries, name, self.quarantine)
+            else:
+                is_gone = journal.reuse(self.carries, name, file_id) or self.stuck.unlink(
+                    self.carries, name
+                )
+            if is_gone:
                 del self.kept[file_id]
         if gone:
-            self.carries.sync()
+            self._sync(self.carries)
 
     def _is_foreign_carry(self, op: Op) -> bool:
         try:
@@ -437,13 +446,8 @@ class ShardFiles:
     def quarantine_segment(self, name: str, what: str) -> None:
         """Move a bad segment out of the way. Its place stays known: a copy can be put back."""
         self._forget_open(name)
-        try:
-            set_aside(self.segments, name, self.quarantine)
-        except FileNotFoundError:
-            pass  # somebody took it away meanwhile
-        except OSError as error:
-            raise StorageFailed(self.segments.path, "quarantine", error) from error
-        self.there.discard(name)
+        if self.stuck.set_aside(self.segments, name, self.quarantine):
+            self.there.discard(name)
         self.report(Finding(joined(self.segments.path, name), what))
 
     def close(self) -> None:

@@ -18,11 +18,10 @@ the same Seal, and nothing behind it is skipped.
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.errors import CorruptEntry, DiskFull, SealFailed, StorageFailed
+from headrace.errors import CorruptEntry, DiskFull, ReadFailed, SealFailed, StorageFailed
 from headrace.journal.checkpoint import Captured
 from headrace.journal.entry import CHECKSUM_SIZE, Entry, size_of
 from headrace.journal.frame import PREFIX_SIZE
@@ -109,9 +108,11 @@ class ShardKeeper:
         self._refuse_if_poisoned()
         try:
             self.files.collect(snapshots, kept, self.machine.state, journal)
-        except OSError as error:
-            self.poisoned = StorageFailed(self.files.segments.path, "collect", error)
-            raise self.poisoned from error
+        except OSError as error:  # this process is short of something: later
+            raise ReadFailed(self.files.segments.path, error) from error
+        except StorageFailed as failed:
+            self.poisoned = failed
+            raise
 
     def read(self, op: Op, journal: Journal) -> Entry:
         """Return one live entry, every byte checked: from the journal, or from its carry file.
@@ -222,8 +223,7 @@ class ShardKeeper:
     def _clear(self, jobs: list[SealJob]) -> None:
         """Unlink what got no name: a child that dies cannot, and the next try has another."""
         for job in jobs:
-            with suppress(OSError):
-                self.files.segments.unlink(job.temporary)
+            self.files.stuck.unlink(self.files.segments, job.temporary)
 
     def _publish(
         self, jobs: list[SealJob], segments: list[Segment], outcomes: list[Outcome]
@@ -238,6 +238,9 @@ class ShardKeeper:
             self._verify(job, digests.file, digests.size)
             try:
                 room.rename(job.temporary, job.info.name)
+            except PermissionError as error:  # what has the name may not be replaced
+                segment.place = Unplaced(_pieces(segment), f"it cannot have its name: {error}")
+                continue
             except OSError as error:
                 raise SealFailed(room.path, str(error)) from error
             self.files.add(job.info.name)

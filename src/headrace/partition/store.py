@@ -47,7 +47,13 @@ class Store:
     def findings(self) -> list[Finding]:
         """Files that are not as they should be, and segments that could not be written."""
         files = self.keeper.files
-        return [*files.findings, *files.stubborn.values(), *self.keeper.unsealed()]
+        return [*files.findings, *self.stuck, *self.keeper.unsealed()]
+
+    @property
+    def stuck(self) -> list[Finding]:
+        """Files that should have gone, and cannot be moved or removed."""
+        every = (*self.group.stuck, self.keeper.files.stuck)
+        return [Finding(*one) for stuck in every for one in stuck.findings()]
 
     def stop(self) -> None:
         """Stop cleanly."""

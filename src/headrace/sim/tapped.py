@@ -135,8 +135,8 @@ class TappedDirectory:
         self.tap.effect("create", name)
         return TappedStorage(self.inner.create(name), self.tap)
 
-    def open(self, name: str) -> Storage:
-        return TappedStorage(self.inner.open(name), self.tap)
+    def open(self, name: str, *, writable: bool = False) -> Storage:
+        return TappedStorage(self.inner.open(name, writable=writable), self.tap)
 
     def rename(self, name: str, new_name: str, into: Directory | None = None) -> None:
         self.tap.effect("rename", new_name)

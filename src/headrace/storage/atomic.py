@@ -15,6 +15,11 @@ def is_leftover(name: str) -> bool:
     return name.endswith(LEFTOVER_SUFFIX)
 
 
+def is_barred(failed: StorageFailed) -> bool:
+    """Tell whether nothing happened, for a file that stands there may not be replaced."""
+    return failed.stage in ("write", "rename") and isinstance(failed.cause, PermissionError)
+
+
 def atomic_replace(directory: Directory, name: str, pieces: Sequence[Buffer]) -> None:
     """Return only once the file `name`, made of `pieces`, survives a power cut.
 

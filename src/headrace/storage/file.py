@@ -30,7 +30,9 @@ WRITE_SIZE_MAX = 1024 * 1024
 PIECES_MAX = min(1024, os.sysconf("SC_IOV_MAX"))
 assert PIECES_MAX > 0
 
-_OPEN_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+# Nobody writes to a pipe that stands in place of a file: it would be waited for.
+_READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLOSED = -1
 _Found = TypeVar("_Found")
@@ -168,16 +170,20 @@ class FileDirectory(_Open):
     def create(self, name: str) -> FileStorage:
         path = self._place(name)
         with _At(path):
-            flags = _OPEN_FILE | os.O_CREAT | os.O_EXCL
+            flags = _WRITE_FILE | os.O_CREAT | os.O_EXCL
             descriptor = os.open(name, flags, FILE_MODE, dir_fd=self._live)
             file = FileStorage(descriptor, path)
             os.fchmod(descriptor, FILE_MODE)  # a umask may have taken bits away
             return file
 
-    def open(self, name: str) -> FileStorage:
+    def open(self, name: str, *, writable: bool = False) -> FileStorage:
         path = self._place(name)
         with _At(path):
-            return FileStorage(os.open(name, _OPEN_FILE, dir_fd=self._live), path)
+            flags = _WRITE_FILE if writable else _READ_FILE
+            file = FileStorage(os.open(name, flags, dir_fd=self._live), path)
+            if stat.S_ISDIR(os.fstat(file._live).st_mode):  # to read, even that can be opened
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            return file
 
     def rename(self, name: str, new_name: str, into: Directory | None = None) -> None:
         target = self if into is None else into

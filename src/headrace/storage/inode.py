@@ -39,6 +39,7 @@ class File:
     durable: Content = b""  # what a power cut leaves
     pending: list[Write | Resize] = field(default_factory=list)  # since the last sync
     stale: bool = False  # cached has bytes that are neither durable nor pending
+    is_immutable: bool = False  # as by `chattr +i`: across power cuts, under all its names
 
     def change(self, change: Write | Resize) -> None:
         self.cached = _changed(self.cached, change)
@@ -77,7 +78,8 @@ class File:
         self.durable = bytes(self.durable)
         settled = not self.pending and not self.stale
         self.cached = self.durable if settled else bytes(self.cached)
-        return File(self.cached, self.durable, list(self.pending), self.stale)
+        pending = list(self.pending)
+        return File(self.cached, self.durable, pending, self.stale, self.is_immutable)
 
 
 @dataclass(slots=True, eq=False)
@@ -149,6 +151,7 @@ def survivor(node: Node, copies: Copies) -> Node:
     if isinstance(node, File):
         node.durable = bytes(node.durable)  # frozen once, shared by every further cut
         copies[node] = copy = File(node.durable, node.durable)
+        copy.is_immutable = node.is_immutable
         return copy
     copies[node] = folder = Folder()
     folder.durable = {name: survivor(child, copies) for name, child in node.durable.items()}

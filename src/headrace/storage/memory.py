@@ -161,6 +161,10 @@ class MemoryDisk:
     def cut(self, path: str, size: int) -> None:
         self._damage(path, lambda content: content[:size])
 
+    def set_immutable(self, path: str, *, to: bool = True) -> None:
+        """Let nobody write, link, move, replace or remove this file from now on, or again."""
+        self._file(path).is_immutable = to
+
     def remove(self, path: str) -> None:
         self._file(path)
         folder, name = self._parent(path)
@@ -225,6 +229,7 @@ class MemoryStorage:
     _disk: MemoryDisk
     _file: File
     _path: str
+    is_writable: bool = True
     _closed: bool = False
 
     @property
@@ -268,7 +273,7 @@ class MemoryStorage:
 
     def truncate(self, size: int) -> None:
         assert size >= 0
-        self._check()
+        self._check_writable()
         fault = self._disk._begin("truncate", self._path, size)
         if _happens(fault):
             self._file.change(Resize(self._disk._order(), size))
@@ -293,7 +298,7 @@ class MemoryStorage:
         self._closed = True
 
     def _write(self, kind: EffectKind, position: int, pieces: Sequence[Buffer]) -> None:
-        self._check()
+        self._check_writable()
         data = b"".join(pieces)
         fault = self._disk._begin(kind, self._path, len(data))
         if isinstance(fault, Fail | Crash):
@@ -306,6 +311,12 @@ class MemoryStorage:
         self._disk._check()
         if self._closed:
             raise _error(errno.EBADF, self._path)
+
+    def _check_writable(self) -> None:
+        self._check()
+        if not self.is_writable:
+            raise _error(errno.EBADF, self._path)
+        _refuse_immutable(self._file, self._path)
 
 
 @dataclass(slots=True, eq=False)
@@ -328,9 +339,12 @@ class MemoryDirectory:
         self._add("create", name, file)
         return MemoryStorage(self._disk, file, path)
 
-    def open(self, name: str) -> MemoryStorage:
+    def open(self, name: str, *, writable: bool = False) -> MemoryStorage:
         path = self._place(name)
-        return MemoryStorage(self._disk, self._find(name), path)
+        file = self._find(name)
+        if writable:
+            _refuse_immutable(file, path)
+        return MemoryStorage(self._disk, file, path, is_writable=writable)
 
     def rename(self, name: str, new_name: str, into: Directory | None = None) -> None:
         target = self if into is None else into
@@ -342,6 +356,8 @@ class MemoryDirectory:
         replaced = target._folder.cached.get(new_name)
         if isinstance(replaced, Folder):
             raise _error(errno.EISDIR, path)
+        _refuse_immutable(file, joined(self._path, name))
+        _refuse_immutable(replaced, path)
         fault = self._disk._begin("rename", path)
         if _happens(fault) and replaced is not file:
             target._folder.change(Naming(self._disk._order(), new_name, file))
@@ -356,11 +372,12 @@ class MemoryDirectory:
         file = self._find(name)
         if new_name in into._folder.cached:
             raise _error(errno.EEXIST, path)
+        _refuse_immutable(file, joined(self._path, name))
         into._add("link", new_name, file)
 
     def unlink(self, name: str) -> None:
         path = self._place(name)
-        self._find(name)
+        _refuse_immutable(self._find(name), path)
         fault = self._disk._begin("unlink", path)
         if _happens(fault):
             self._folder.change(Naming(self._disk._order(), name, None))
@@ -404,6 +421,11 @@ class MemoryDirectory:
         if _happens(fault):
             self._folder.change(Naming(self._disk._order(), name, node))
         self._disk._end(fault, path)
+
+
+def _refuse_immutable(file: File | None, path: str) -> None:
+    if file is not None and file.is_immutable:
+        raise _error(errno.EPERM, path)
 
 
 def _happens(fault: Fault | None) -> bool:

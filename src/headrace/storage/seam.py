@@ -67,8 +67,12 @@ class Directory(Protocol):
     def create(self, name: str) -> Storage:
         """Make a new empty file; FileExistsError if the name is taken."""
 
-    def open(self, name: str) -> Storage:
-        """Open an existing file to read and write; FileNotFoundError if none. Never creates."""
+    def open(self, name: str, *, writable: bool = False) -> Storage:
+        """Open an existing file to read; FileNotFoundError if none. Never creates.
+
+        Only what is to be written is opened `writable`: a file may be one that nobody may
+        change, and is no worse to read for that.
+        """
 
     def rename(self, name: str, new_name: str, into: "Directory | None" = None) -> None:
         """Give a file a new name here or in `into`, replacing what had that name."""

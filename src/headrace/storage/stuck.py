@@ -1,0 +1,65 @@
+"""Files that cannot be moved or removed: each is a finding with its name, and no obstacle.
+
+A rename or an unlink that fails leaves everything as it was, so whoever asked for it can go on
+without it, and try again when it next clears up. A sync that fails is another matter.
+"""
+
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headrace.storage.names import joined
+from headrace.storage.quarantine import set_aside
+from headrace.storage.seam import Directory
+
+
+@dataclass(slots=True)
+class StuckFiles:
+    """What is still there although it should have gone, by path, with what went wrong."""
+
+    _causes: dict[str, tuple[str, OSError]] = field(default_factory=dict)
+
+    def unlink(self, room: Directory, name: str) -> bool:
+        """Remove a file; False if it is still there."""
+        try:
+            room.unlink(name)
+        except FileNotFoundError:
+            pass  # another process was faster
+        except OSError as error:
+            self.note(joined(room.path, name), "deleted", error)
+            return False
+        self.forget(joined(room.path, name))
+        return True
+
+    def set_aside(self, room: Directory, name: str, quarantine: Directory) -> bool:
+        """Move a file to quarantine, durably; False if it is still there.
+
+        StorageFailed: a sync failed, and nothing is sure.
+        """
+        path = joined(room.path, name)
+        try:
+            set_aside(room, name, quarantine)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self.note(path, "moved to quarantine", error)
+            return False
+        self.forget(path)
+        return True
+
+    def note(self, path: str, what: str, error: OSError) -> None:
+        """Note that the file at `path` cannot be `what`."""
+        self._causes[path] = (f"cannot be {what}: {error.strerror or error}", error)
+
+    def forget(self, path: str) -> None:
+        """Hear that it has gone."""
+        self._causes.pop(path, None)
+
+    def findings(self) -> Iterator[tuple[str, str]]:
+        """Yield each path with what is wrong there."""
+        return ((path, what) for path, (what, _) in list(self._causes.items()))
+
+    def codes(self) -> Iterator[tuple[str, str]]:
+        """Yield each path with the name of the error that keeps it there, such as EPERM."""
+        for path, (_, error) in list(self._causes.items()):
+            yield path, errno.errorcode.get(error.errno or 0, "OSError")
