@@ -106,6 +106,20 @@ SALVAGE = "bring every readable row into a new log with --salvage NEW_DIR"
 PUT_BACK_OR_SALVAGE = f"{PUT_BACK}, or {SALVAGE}"
 
 
+def apply_failed(where: str, op: int, what: str, loss: Loss) -> Finding:
+    """Make a finding of a whole entry on which the machine raises."""
+    return damage(
+        "apply-failed",
+        f"{where}/journal",
+        f"op {op:,} is whole, and the machine cannot run it: {what}",
+        "by a defect of this release, and a start of this group refuses",
+        loss,
+        f"Report this, and start a release that runs it, or {SALVAGE}",
+        first_op=op,
+        last_op=op,
+    )
+
+
 def ops(first: int, last: int | None = None) -> str:
     """Name a range of ops; one without an end goes as far as anything ever did."""
     if last is None or first == last:

@@ -10,6 +10,7 @@ from headrace.doctor.finding import (
     Finding,
     Loss,
     Severity,
+    apply_failed,
     count,
     damage,
     in_words,
@@ -182,6 +183,8 @@ def metadata_findings(log: LogSight) -> list[Finding]:
 
     covered = group.plan.base if group.plan else newest_snapshot(group)
     found = GroupWords(group, where, covered, loss_of).findings()
+    raising = done.raising if done is not None else {}
+    found += [apply_failed(where, op, what, loss_of(op, op)) for op, what in raising.items()]
     return found if any(uncounted(found)) else [*found, *_behind(log, where)]
 
 

@@ -13,11 +13,12 @@ versions of its writers a partition had taken.
 from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 
 from headrace.doctor.lives import Census, Life, Origin, Recorded, by_life
 from headrace.doctor.lone import LoneState, LoneTask
-from headrace.doctor.replay import Hole, Replayed, ShardReplay
+from headrace.doctor.replay import Hole, Replayed, ShardReplay, past_raising
 from headrace.doctor.shard import Rebuilt, ShardSight
 from headrace.doctor.staged import OldStages
 from headrace.doctor.timeline import Arranged, Doubt, Given, Timeline
@@ -163,11 +164,11 @@ class _Work:
     def _pass(self, windows: Windows) -> Replayed:
         self.is_news = self.stages.is_news = False
         self.told.beyond.clear()
-        replayed = self._replay(windows)
+        replayed = past_raising(partial(self._replay, windows))
         self._learn(replayed)
         return replayed
 
-    def _replay(self, windows: Windows) -> Replayed:
+    def _replay(self, windows: Windows, raising: dict[Op, str]) -> Replayed:
         machine = PartitionsMachine(self.bits)
         first_times = self.recorded.first_times(self.bits)
         self.told.writer_count = 0
@@ -180,7 +181,7 @@ class _Work:
             partition.writers = writers
         self.stages.put_into(machine.state)
         following = Op(self.recorded.base + 1)
-        replayed = Replayed(machine, following)
+        replayed = Replayed(machine, following, raising=raising)
         self._tell_hole(replayed)
         header = self.recorded.after.get(following)
         replay = ShardReplay(

@@ -4,11 +4,13 @@ Without holes this is what a start does. Behind a hole the log is still read: th
 bad entry may be whole and tell how many rows it had; metadata tells which partition and schema
 a lost command had made; a writer whose count jumps tells that the lost entry was its own. What
 nothing tells is said: from there on, offsets of the old log are counted as if nothing had been
-there.
+there. An entry whose apply raises halts a group at every start; here it is passed over like one
+that is lost, from a state that it never touched.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from headrace.doctor.entries import Entries
 from headrace.journal.entry import SEAL, Entry, Header, seal
@@ -31,6 +33,8 @@ from headrace.partition.operations import (
 )
 from headrace.partition.results import Refused, Result
 from headrace.partition.state import Partition, Piece, Unplaced, Writer, Written
+
+_Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class Replayed:
     unknown_count: int = 0  # lost ops that nothing has told anything about yet
     lost_lives: set[Namespace] = field(default_factory=set)  # whose opening or close is lost
     placeless_count: int = 0  # rows behind a hole that the machine refused
+    raising: dict[Op, str] = field(default_factory=dict)  # ops that the machine cannot run
 
     @property
     def reached(self) -> Op:
@@ -91,6 +96,25 @@ def pieces_of(partition: Partition) -> Iterable[Piece]:
     for segment in partition.segments:
         if isinstance(segment.place, Unplaced):
             yield from segment.place.pieces
+
+
+class ApplyRaised(Exception):
+    """The machine raised on `op`, and its state is not to be used any more: begin again."""
+
+    def __init__(self, op: Op, error: Exception) -> None:
+        super().__init__(op)
+        self.op = op
+        self.what = repr(error)
+
+
+def past_raising(replay: Callable[[dict[Op, str]], _Done]) -> _Done:
+    """Replay from the beginning until no op raises that is not passed over."""
+    raising: dict[Op, str] = {}
+    while True:
+        try:
+            return replay(raising)
+        except ApplyRaised as raised:
+            raising[raised.op] = raised.what
 
 
 @dataclass(slots=True)
@@ -138,13 +162,16 @@ class ShardReplay:
     def _take(self, op: Op, header: Header | None) -> bool:
         """Apply one op; False if it is lost."""
         entry = self._entry(op, header)
-        if entry is None:
+        if entry is None or op in self.done.raising:
             self._hole(Hole(op, op, header))
             return False
         self._smooth(entry.header)
         if self.ease is not None:
             entry = self.ease(entry)
-        result = self.done.machine.apply(entry)
+        try:
+            result = self.done.machine.apply(entry)
+        except Exception as error:
+            raise ApplyRaised(op, error) from error
         if self.watch is not None:
             self.watch(entry, result)
         if isinstance(result, Refused) and self.done.holes:
@@ -178,6 +205,11 @@ class ShardReplay:
             self.done.lost_lives.add(Namespace(header.namespace))
         if header.operation == Publish.operation:  # its rows had offsets: later ones shift
             self._doubt_topic(header)
+        if header.operation == APPEND:  # one that the machine cannot run
+            self.done.placeless_count += header.row_count
+            partition = self.done.machine.state.partitions.get(Namespace(header.namespace))
+            if partition is not None:
+                self.done.unsure.setdefault(partition.namespace, partition.end)
 
     def _smooth(self, header: Header) -> None:
         """Do what a lost op must have done for this one to have been taken."""
@@ -283,27 +315,44 @@ class MetadataReplayed:
     hole: Hole | None = None
     broken_at: Op | None = None
     names_behind: list[str] = field(default_factory=list)  # of topics made behind the hole
+    raising: dict[Op, str] = field(default_factory=dict)  # the hole is an op that cannot run
 
 
 def replay_metadata(
     machine: MetadataMachine, entries: Entries, snapshot: Snapshot | None, tip: bytes
 ) -> MetadataReplayed:
-    """Apply what follows `snapshot`, up to the first op that is not there."""
+    """Apply what follows `snapshot`, up to the first op that is not there, or that raises."""
+    return past_raising(
+        lambda raising: _replayed_metadata(machine, entries, snapshot, tip, raising)
+    )
+
+
+def _replayed_metadata(
+    machine: MetadataMachine,
+    entries: Entries,
+    snapshot: Snapshot | None,
+    tip: bytes,
+    raising: dict[Op, str],
+) -> MetadataReplayed:
     machine.restore(None if snapshot is None else snapshot.state.replicated)
-    done = MetadataReplayed(machine, Op((snapshot.op if snapshot else 0) + 1))
+    following = Op((snapshot.op if snapshot else 0) + 1)
+    done = MetadataReplayed(machine, following, raising=raising)
     for op in entries.ops(Op(done.expected - 1)):
         entry = entries.read(op)
         if done.hole is not None or done.broken_at is not None:
             done.names_behind += _created_name(entry)
-        elif entry is None or op != done.expected:
-            last = op if entry is None else Op(op - 1)
+        elif entry is None or op != done.expected or op in raising:
+            last = Op(op - 1) if op != done.expected and entry is not None else op
             done.hole = Hole(done.expected, last)
             done.names_behind += _created_name(entry)
         elif entry.header.parent != tip:
             done.broken_at = op
         else:
             header = entry.header
-            machine.apply(header.operation, header.timestamp, entry.body)
+            try:
+                machine.apply(header.operation, header.timestamp, entry.body)
+            except Exception as error:
+                raise ApplyRaised(op, error) from error
             tip, done.expected = header.checksum, Op(op + 1)
     is_short = done.hole is None and done.broken_at is None
     if is_short and entries.scan.proven >= done.expected:

@@ -8,11 +8,12 @@ as segments: where a segment is lost, its rows may still be in the journal or in
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from headrace.doctor.entries import Entries
 from headrace.doctor.group import GroupSight
 from headrace.doctor.lone import LoneState
-from headrace.doctor.replay import Replayed, ShardReplay, pieces_of
+from headrace.doctor.replay import Replayed, ShardReplay, past_raising, pieces_of
 from headrace.doctor.sight import Sight
 from headrace.doctor.timeline import Doubt
 from headrace.errors import HeadraceError
@@ -127,15 +128,13 @@ def look_at_shard(group: GroupSight, metadata: MetadataState | None) -> ShardSig
     entries = Entries.of(group.scan, carry, group.identity)
     found = ShardSight(group, entries, None)
     usable = _usable(found)
-    for snapshot, local, machine in usable:
-        tip = snapshot.tip if snapshot is not None else root(group.identity)
-        op = snapshot.op if snapshot is not None else Op(0)
-        replay = ShardReplay(group.identity, entries, metadata, Replayed(machine, Op(op + 1)))
+    for base in usable:
+        replayed = past_raising(partial(_replayed, found, metadata, base))
         if found.replayed is None:
-            found.replayed = replay.run(tip)
-            found.snapshot_op, found.local = op, local
+            found.replayed, found.local = replayed, base.local
+            found.snapshot_op = base.op
         else:
-            _add_older(found, replay.run(tip, stop_at_hole=True))
+            _add_older(found, replayed)
     found.drained = _drained(found)
     return found
 
@@ -148,24 +147,53 @@ def _drained(found: ShardSight) -> Op:
     return Op(max(0, block.previous_op - 1)) if block is not None else Op(0)
 
 
-def _usable(found: ShardSight) -> list[tuple[Snapshot | None, Local, PartitionsMachine]]:
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """A state to begin from: that of a snapshot, or the one before op 1."""
+
+    snapshot: Snapshot | None
+    local: Local
+    machine: PartitionsMachine
+
+    @property
+    def op(self) -> Op:
+        return Op(0) if self.snapshot is None else self.snapshot.op
+
+    def begin(self) -> None:
+        """Put the machine there; once it has raised, it may be anywhere."""
+        self.machine.restore(None if self.snapshot is None else self.snapshot.state)
+        give_places(self.machine.state, self.local)
+
+
+def _replayed(
+    found: ShardSight, metadata: MetadataState | None, base: _Base, raising: dict[Op, str]
+) -> Replayed:
+    identity = found.group.identity
+    if raising:
+        base.begin()
+    tip = root(identity) if base.snapshot is None else base.snapshot.tip
+    done = Replayed(base.machine, Op(base.op + 1), raising=raising)
+    replay = ShardReplay(identity, found.entries, metadata, done)
+    return replay.run(tip, stop_at_hole=found.replayed is not None)
+
+
+def _usable(found: ShardSight) -> list[_Base]:
     """Return the states to begin from, newest first; the one before op 1 only if it is one."""
     bits = found.group.identity.namespace_bits[2]
-    usable: list[tuple[Snapshot | None, Local, PartitionsMachine]] = []
+    usable: list[_Base] = []
     for snapshot in found.group.snapshots:
-        machine = PartitionsMachine(bits)
         try:
-            machine.restore(snapshot.state)
             local = local_part.decode(snapshot.state.local)
+            base = _Base(snapshot, local, PartitionsMachine(bits))
+            base.begin()
         except HeadraceError as error:
             found.bad_states[snapshot.op] = str(error)
             continue
-        give_places(machine.state, local)
         found.kept.append(local)
-        usable.append((snapshot, local, machine))
+        usable.append(base)
     files = found.group.scan.files
     if files and files[0].candidate.header.first_op == 1:
-        usable.append((None, NOTHING, PartitionsMachine(bits)))
+        usable.append(_Base(None, NOTHING, PartitionsMachine(bits)))
     return usable
 
 

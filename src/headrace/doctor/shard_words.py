@@ -11,6 +11,7 @@ from headrace.doctor.finding import (
     Loss,
     Rows,
     Severity,
+    apply_failed,
     count,
     in_words,
     joined,
@@ -102,7 +103,7 @@ class ShardWords:
         """Return what is wrong with files, then with rows that no file has."""
         carries = CarryWords(self.shard, self.where, self.names, self.carry_states, self.told)
         found = [*carries.findings(), *self._segments(), *self._unnamed(), *self._nowhere()]
-        return [*found, *self._cursors(), *self._states()]
+        return [*found, *self._cursors(), *self._states(), *self._raising()]
 
     def _segments(self) -> Iterator[Finding]:
         there = set(self.shard.segments.names())
@@ -304,6 +305,11 @@ class ShardWords:
                         rows=(rows,),
                         is_counted=False,
                     )
+
+    def _raising(self) -> Iterator[Finding]:
+        replayed = self.shard.replayed
+        for op, what in replayed.raising.items() if replayed is not None else ():
+            yield apply_failed(self.where, op, what, self.loss_of(op, op))
 
     def _states(self) -> Iterator[Finding]:
         for op, flaw in self.shard.bad_states.items():
