@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from headrace.cli import bench, commands
 from headrace.cli.exits import Exit, exit_code
 from headrace.cli.main import app
 
+ROOT = Path(__file__).parents[2]
 # Variables that make a pipe pass for a terminal.
 FORCED_TERMINAL = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "GITHUB_ACTIONS")
 
@@ -136,6 +138,42 @@ def test_headrace_refuses_to_run_without_its_assertions(python, environment):
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert "headrace does not run under python -O" in ended.stderr
+
+
+_LOADED = """
+import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except RuntimeError as error:
+        if "does not run under python -O" in str(error):
+            continue
+    print(name)
+"""
+
+
+SPARK = ("headrace.spark.source", "headrace.spark.sink")  # by pyspark_headrace, in workers
+
+
+def test_no_way_in_loads_without_its_assertions():
+    """The command, its children, workers and harnesses, the plugins, Spark's data source."""
+    source = ROOT / "src"
+    started = [
+        ".".join(path.relative_to(source).with_suffix("").parts)
+        for path in source.rglob("*.py")
+        if "__main__" in path.read_text() or path.parent.name == "worker"
+    ]
+    assert {"headrace.__main__", "headrace.partition.child"} <= set(started)
+    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    plugins = script["entry-points"]["pytest11"].values()
+    commands = [one.partition(":")[0] for one in script["scripts"].values()]
+    ended = subprocess.run(
+        [sys.executable, "-O", "-c", _LOADED, *started, *plugins, *commands, *SPARK],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(

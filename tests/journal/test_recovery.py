@@ -42,10 +42,12 @@ from headrace.errors import (
     MissingFile,
     TooFewSlots,
 )
+from headrace.journal import recovery
 from headrace.journal.checkpoint import NoFiles
 from headrace.journal.entry import HEADER_SIZE, SEAL
 from headrace.journal.frame import PREFIX_SIZE, entry_frame_size
 from headrace.journal.group import SEAL_SLOTS
+from headrace.journal.judge import judge
 from headrace.journal.recovery import recover
 from headrace.journal.report import Cut
 from headrace.journal.snapshot import SnapshotFiles
@@ -708,3 +710,23 @@ class TestFar:
         last = a_group(disk.kill(), file_size=64 * 1024)
         assert last.group.journal.far == {}
         assert last.machine.digest() == again.machine.digest()
+
+
+class TestWhatWasJudgedToBeThere:
+    """Judging and replaying look at the same scan: were they to differ, it is said by name."""
+
+    @pytest.mark.parametrize("lost", [4, 9], ids=["in between", "at the end"])
+    def test_an_op_that_is_not_found_is_an_error_with_its_file(self, monkeypatch, lost):
+        disk, _ = a_disk_with(9)
+
+        def judged(found, *arguments):
+            plan = judge(found, *arguments)
+            found.scan.entries[:] = [one for one in found.scan.entries if one.op != lost]
+            return plan
+
+        monkeypatch.setattr(recovery, "judge", judged)
+        with pytest.raises(MissingFile, match=f"op {lost} is in no file") as caught:
+            a_group(disk.kill())
+        assert caught.value.path == FILE_1
+        monkeypatch.undo()
+        assert a_group(disk.kill()).head == 9

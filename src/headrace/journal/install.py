@@ -52,8 +52,9 @@ def install(group: Group, entry: Entry, checksum: bytes, data: bytes) -> bool | 
 
 def _judged(group: Group, entry: Entry, checksum: bytes, data: bytes) -> Snapshot | Flaw:
     """Read what came, before a byte is written: a start may rely on a file of that name."""
-    if entry.op <= group.applied:
-        return Flaw("op of the snapshot", f"above {group.applied}, which ran here", entry.op)
+    known = max(group.applied, group.superblock.current.checkpoint.op)
+    if entry.op <= known:
+        return Flaw("op of the snapshot", f"above {known}, which ran here", entry.op)
     files = group.checkpoints.snapshots
     try:
         path = joined(files.directory.path, snapshot_name(entry.op))

@@ -433,9 +433,22 @@ class _Recovery:
     def _replay(self, group: Group, slots: list[Slot]) -> int:
         wanted = [slot for slot in slots if self.plan.base < slot.op <= self.plan.replay_to]
         for slot in wanted:
+            if slot.op != group.applied + 1:
+                raise self._lost(group.applied, slot.file.path)
             group.apply(self._entry(group.journal, slot))
-        assert group.applied == self.plan.replay_to
+        if group.applied != self.plan.replay_to:
+            raise self._lost(group.applied, group.journal.newest.path)
         return len(wanted)
+
+    def _lost(self, applied: Op, path: str) -> MissingFile:
+        """An op that was judged to be there is not found: apply nothing behind it."""
+        return MissingFile(
+            f"op {applied + 1} is in no file, and the ops behind it rest on it",
+            path=path,
+            expected=f"every op from {self.plan.base + 1} to {self.plan.replay_to}",
+            found=f"none above {applied} that follows it",
+            hint="Keep the directory as it is, and put the file back from a copy",
+        )
 
     def _entry(self, journal: Journal, slot: Slot) -> Entry:
         """The entry of a slot; without its body if the machine does not look at it."""

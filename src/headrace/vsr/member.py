@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
+from headrace.errors import ChainBroken
 from headrace.model.ids import Op, View
 from headrace.vsr import join, normal, repair, transfer, view_change
 from headrace.vsr.effects import Effect
@@ -94,7 +95,15 @@ class Member(Generic[E]):
                 continue  # nobody wrote that; whoever did, it says nothing
             state.lives[one] = state.seen[one] = peer.life
             state.boots[one] = peer.boot
-        assert state.log.head == found.anchor
+        ops = [op for op, _, _ in found.found]
+        expected = list(range(found.anchor + 1, found.anchor + 1 + len(ops)))
+        if state.log.head != found.anchor or ops != expected:
+            raise ChainBroken(
+                f"what recovery found does not go on from op {found.anchor}",
+                path=f"journal of replica {state.me}",
+                expected=expected[:1] + expected[-1:],
+                found=ops[:1] + ops[-1:],
+            )
         for op, header, checksum in found.found:
             state.log.found(op, header, checksum)
         state.log.cover(found.applied)
