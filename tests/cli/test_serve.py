@@ -119,10 +119,19 @@ def test_kill_9_loses_nothing(tmp_path):
             assert log.topic("orders").read().to_table()["id"].to_pylist() == [1, 2, 3]
 
 
+def test_a_second_node_hears_which_setting_takes_another_http_port(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"listen.http=127.0.0.1:{taken.getsockname()[1]}"
+        said = refused(
+            "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--set", where
+        )
+    assert "listen.http: cannot listen on 127.0.0.1 port" in said
+    assert "--set listen.http=127.0.0.1:0" in said
+
+
 def test_health_and_metrics_are_served(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with serving(tmp_path, "--set", f"listen.http=127.0.0.1:{port}") as (_, address, _):
+    with serving(tmp_path, "--set", "listen.http=127.0.0.1:0") as (_, address, said):
+        (port,) = re.findall(r"node\.health\.listening.*127\.0\.0\.1:(\d+)", "".join(said))
         with headrace.connect(address) as log:
             log.create_topic("orders", {"id": "int64"}).append({"id": [1, 2, 3]})
         base = f"http://127.0.0.1:{port}"

@@ -91,7 +91,8 @@ class HttpServer:
             raise BadConfig(
                 "listen.http",
                 f"cannot listen on {host} port {port}: {reason}",
-                hint="Choose another address, or set it to '' to go without",
+                hint="Each node needs its own: set listen.http to another HOST:PORT, such as "
+                "`--set listen.http=127.0.0.1:0` for any free port, or to '' to go without",
             ) from error
 
     async def stop(self) -> None:

@@ -1,7 +1,7 @@
 """A node with its sockets: what `headrace serve` and an embedded log run."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -81,7 +81,9 @@ async def _serve_health(boot: Boot, metrics: Metrics) -> HttpServer | None:
     if where is None:
         return None
     pages = node_pages(lambda: Health(boot.is_ready, boot.describe()), metrics.render)
-    return await serve_http(where.host, where.port, pages)
+    server = await serve_http(where.host, where.port, pages)
+    event("node.health.listening", address=str(replace(where, port=server.port)))
+    return server
 
 
 async def _listen(serving: Serving, config: Config, release: str, *, tcp: bool) -> None:
