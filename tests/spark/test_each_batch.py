@@ -47,6 +47,9 @@ def test_a_batch_that_is_repeated_adds_nothing(spark, tmp_path, counts):
     append = writer("shop/counts", app_id="job", path=str(tmp_path / "data"))
     for batch_id in (0, 0, 1, 1):
         append(some, batch_id)
+    others = some.selectExpr("parity", "count + 1 as count")
+    with pytest.raises(PySparkException, match=r"version 2 of job was .* this is 2 other rows"):
+        append(others, 1)
     with pytest.raises(PySparkException, match="version 1 is not above the published 2"):
         append(some, 0)  # an old checkpoint was put back
     assert counts.read().row_count == 4

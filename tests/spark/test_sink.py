@@ -1,5 +1,7 @@
 """Writing to a topic from a real Spark."""
 
+import shutil
+
 import pytest
 from pyspark.errors import PySparkException
 from tests.spark.conftest import SCHEMA, rows
@@ -47,6 +49,32 @@ def test_topic_to_topic_is_exactly_once_when_a_batch_is_repeated(spark, tmp_path
     assert sorted(found) == list(range(250))
 
 
+def test_a_checkpoint_that_was_put_back_ends_the_query_and_no_row_is_left_out(
+    spark, tmp_path, topic, copy
+):
+    topic.append(rows(0, 10), partition=0)
+    copying(spark, tmp_path)
+    shutil.copytree(tmp_path / "sink", tmp_path / "older")
+    topic.append(rows(10, 20), partition=0)
+    copying(spark, tmp_path)
+    shutil.copytree(tmp_path / "sink", tmp_path / "newest")
+    shutil.rmtree(tmp_path / "sink")
+    shutil.copytree(tmp_path / "older", tmp_path / "sink")
+    topic.append(rows(20, 30), partition=0)
+    with pytest.raises(PySparkException) as caught:
+        copying(spark, tmp_path)
+    told = str(caught.value)
+    assert "version 2 of spark/" in told
+    assert "was published to shop/copy with 10 rows" in told
+    assert "and this is batch 1 with 20 rows" in told
+    assert "put back the checkpointLocation that has brought batch 1" in told
+    assert copy.read().row_count == 20
+    shutil.rmtree(tmp_path / "sink")
+    (tmp_path / "newest").rename(tmp_path / "sink")  # the way out
+    assert copying(spark, tmp_path) == [10]
+    assert sorted(copy.read().to_table()["id"].to_pylist()) == list(range(30))
+
+
 def test_a_new_checkpoint_is_a_new_writer(spark, tmp_path, topic, copy):
     topic.append(rows(0, 10), partition=0)
     copying(spark, tmp_path)
@@ -61,6 +89,32 @@ def test_a_repeated_write_with_an_app_id_adds_nothing(spark, tmp_path, log, copy
     assert copy.read().row_count == 100
     writing(frame, tmp_path, txnAppId="nightly", txnVersion="2")
     assert copy.read().row_count == 200
+
+
+def test_a_repeated_write_is_told_by_its_rows_in_whatever_order(spark, tmp_path, log):
+    topic = log.create_topic("shop/copy", SCHEMA, partitions=3)  # no key: tasks take turns
+    frame = spark.range(100).selectExpr("id", "cast(id as string) as name")
+
+    def write(rows, **options):
+        writing(rows, tmp_path, txnAppId="nightly", txnVersion="1", **options)
+
+    def told(rows):
+        with pytest.raises(PySparkException) as caught:
+            write(rows)
+        return str(caught.value)
+
+    write(frame)
+    write(frame.orderBy(frame.id.desc()).repartition(5))
+    others = frame.selectExpr("id + 1 as id", "name")
+    said = "version 1 of nightly was published to shop/copy with 100 rows ("
+    assert said in told(others)
+    assert "), and this is 100 other rows: nothing was added" in told(others)
+    assert "and this is 99 rows: nothing was added" in told(frame.where("id > 0"))
+    assert "and this is 0 rows: nothing was added" in told(frame.where("id < 0"))
+    write(others, failOnOtherRows="false")
+    topic.trim(1, partition=0)
+    assert "of partition 0, which are trimmed up to 0: whether they are" in told(frame)
+    assert topic.read().row_count == 99
 
 
 def test_rows_with_one_key_are_in_one_partition(spark, tmp_path, log, copy):

@@ -6,6 +6,8 @@ import sys
 import time
 import weakref
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -14,16 +16,19 @@ from tests.spark.conftest import SCHEMA, rows
 
 import headrace
 from headrace.cli.chaos_proxy import Proxy
-from headrace.errors import BadRequest, ConnectionLost, Recreated, Unauthorized
+from headrace.errors import BadRequest, ConnectionLost, Recreated, Unauthorized, Unavailable
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.spark.launch import packed
 from headrace.spark.worker import read as read_module
+from headrace.spark.worker.content import Content, content_of
 from headrace.spark.worker.files import writer
 from headrace.spark.worker.link import Link, LogReplaced
 from headrace.spark.worker.read import ROWS, Span, Where, gathered, read
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.write import Deed, Target, stage_all
 from headrace.wire.reading import Bounds, Fetch, GetBounds
+from headrace.wire.writers import writer_of
+from headrace.wire.writing import Publish, Published
 
 
 def a_span(log, topic, partition, start, end, address, **changes):
@@ -253,6 +258,93 @@ def test_a_task_that_runs_twice_makes_other_stages(node, remote):
     assert sum(each.row_count for each in one) == 100
     assert {each.stage_id for each in one}.isdisjoint(each.stage_id for each in two)
     assert topic.read().row_count == 0
+
+
+def publish(target, deed, receipts):
+    namespace, _ = target.partitions[0]
+    with target.where.link() as link:
+        stages = tuple(receipts)
+        request = Publish(
+            namespace, target.created, writer_of(deed.app_id), deed.version, stages
+        )
+        return link.ask(request, Published)[0]
+
+
+class TestVersionThatWasPublished:
+    """Its rows are counted, however they are parted, and compared with those that are there."""
+
+    def test_rows_are_counted_and_none_is_staged(self, node, remote):
+        topic = remote.create_topic("orders", SCHEMA, partitions=2)
+        target, deed = a_target(topic, node.address), Deed("job", 1)
+        batches = [pa.RecordBatch.from_pylist(rows(n, n + 50), topic.schema) for n in (0, 50)]
+        assert publish(target, deed, stage_all(target, deed, batches, 0)).same
+        again = [each for batch in reversed(batches) for each in (batch[30:], batch[:30])]
+        found = [stage_all(target, deed, [each], 0) for each in again]
+        assert sum(found, start=Content()) == content_of(pa.concat_batches(batches))
+        assert found[0] + found[1] != found[2] + found[3]
+        assert topic.read().row_count == 100
+
+    def test_one_of_another_driver_in_the_middle_of_a_task_is_no_silent_success(
+        self, node, remote
+    ):
+        topic = remote.create_topic("orders", SCHEMA)
+        target, deed = a_target(topic, node.address), Deed("job", 1)
+        batch = pa.RecordBatch.from_pylist(rows(0, 10), topic.schema)
+        other = stage_all(target, deed, [batch], 0)
+        wide = pa.RecordBatch.from_pylist(
+            [{"id": n, "name": "x" * 1_000_000} for n in range(6)], topic.schema
+        )
+
+        def batches():
+            yield wide
+            publish(target, deed, other)
+            yield wide
+
+        with pytest.raises(Unavailable, match="orders by another driver while"):
+            stage_all(target, deed, batches(), 0)
+        assert topic.read().row_count == 10
+
+    def test_each_type_is_counted_by_its_values(self):
+        now = datetime(2026, 1, 1, tzinfo=UTC)
+        schema = pa.schema(
+            [
+                ("at", pa.timestamp("us", tz="UTC")),
+                (
+                    "in",
+                    pa.struct(
+                        [
+                            ("day", pa.list_(pa.date32())),
+                            ("at", pa.map_(pa.string(), pa.timestamp("us", tz="UTC"))),
+                        ]
+                    ),
+                ),
+                ("real", pa.float64()),
+                ("price", pa.decimal128(9, 2)),
+            ]
+        )
+        one = {
+            "at": now,
+            "in": {"day": [now.date(), None], "at": [("k", now)]},
+            "real": float("nan"),
+            "price": Decimal("1.10"),
+        }
+        none = dict.fromkeys(one)
+        whole = pa.RecordBatch.from_pylist([one, none, one], schema)
+        turned = pa.RecordBatch.from_pylist([none, one, one], schema)
+        assert content_of(whole) == content_of(turned)
+        seen = {content_of(whole)}
+        for change in (
+            {"at": now + timedelta(microseconds=1)},
+            {"in": {**one["in"], "day": [None, now.date()]}},
+            {"real": 0.0},
+            {"price": Decimal("1.11")},
+            none,
+        ):
+            rows = [one, none, {**one, **change}]
+            seen.add(content_of(pa.RecordBatch.from_pylist(rows, schema)))
+        assert len(seen) == 6
+        far = pa.array([2**62]).cast(pa.timestamp("us", tz="UTC"))  # no datetime of Python
+        assert content_of(pa.RecordBatch.from_arrays([far], ["at"])).row_count == 1
 
 
 @pytest.fixture

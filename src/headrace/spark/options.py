@@ -29,6 +29,7 @@ _NAMES: Final = (
     "maxBytesPerTrigger",
     "minPartitions",
     "failOnDataLoss",
+    "failOnOtherRows",
     "groupId",
     "schemaChange",
     "tokenFile",
@@ -60,6 +61,7 @@ class Options:
     size_max: int | None
     partition_count_min: int
     fail_on_data_loss: bool
+    fail_on_other_rows: bool  # of a sink, under a version that was published before
     group: str | None
     schema_change: str
     token_file: str | None
@@ -95,6 +97,7 @@ def parse(given: Mapping[str, str]) -> Options:
         size_max=taken.size("maxBytesPerTrigger"),
         partition_count_min=taken.count("minPartitions") or 1,
         fail_on_data_loss=taken.switch("failOnDataLoss", default=True),
+        fail_on_other_rows=taken.switch("failOnOtherRows", default=True),
         group=taken.text("groupId"),
         schema_change=taken.one_of("schemaChange", (STOP, PIN)),
         token_file=taken.text("tokenFile"),

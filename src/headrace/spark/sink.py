@@ -1,8 +1,17 @@
 """`write` and `writeStream` `.format("headrace")`: exactly once, whatever is tried twice.
 
 Each task stages its rows and says in its message which stages it made. `commit` publishes these
-and no others, as one version of one writer: Spark's query id and batch id. A batch that Spark
-repeats is the same version, and adds nothing.
+and no others, as one version of one writer: Spark's query id and batch id. What is in the log
+after a crash behind each step:
+
+    stage      rows without offsets             they expire; the batch is staged anew
+    publish    all rows, and the version, in    the version is there: Spark repeats the batch
+               one operation                    until it has noted it as done
+    compare    nothing new                      it is compared again
+
+A batch that Spark repeats is the same version, and adds nothing. A checkpointLocation that was
+put back from an old copy comes with the same version and other rows, so the rows of a version
+that is there are compared with those that were published, which the log has (`repeats.py`).
 """
 
 import uuid
@@ -21,8 +30,10 @@ from pyspark.sql.datasource import (
 from headrace.errors import BadConfig, BadRequest
 from headrace.spark.desk import Desk
 from headrace.spark.options import parse
+from headrace.spark.repeats import check_repeat
+from headrace.spark.worker.content import Content
 from headrace.spark.worker.plain import plainly
-from headrace.spark.worker.write import Deed, Target, stage_all
+from headrace.spark.worker.write import Deed, Target, published_meanwhile, stage_all
 from headrace.wire.writers import writer_of
 from headrace.wire.writing import Discard, Discarded, Publish, Published, Receipt
 
@@ -37,6 +48,7 @@ class Message(WriterCommitMessage):
 
     deed: Deed
     receipts: tuple[Receipt, ...]
+    content: Content | None = None  # of rows that were not staged: their version was there
 
 
 class _Writer:
@@ -54,9 +66,12 @@ class _Writer:
     def _stage(self, deed: Deed, batches: Iterator[pa.RecordBatch]) -> Message:
         context = TaskContext.get()
         turn = 0 if context is None else context.partitionId()
-        return Message(deed, stage_all(self._target, deed, batches, turn))
+        found = stage_all(self._target, deed, batches, turn)
+        if isinstance(found, Content):
+            return Message(deed, (), found)
+        return Message(deed, found)
 
-    def _publish(self, messages: list[Any]) -> None:
+    def _publish(self, messages: list[Any], batch: int | None = None) -> None:
         found = [each for each in messages if isinstance(each, Message)]
         if not found:
             return
@@ -64,7 +79,7 @@ class _Writer:
         namespace, _ = self._target.partitions[0]
         stages = tuple(receipt for each in found for receipt in each.receipts)
         with self._target.where.link() as link:
-            link.ask(
+            answer, _ = link.ask(
                 Publish(
                     namespace=namespace,
                     created=self._target.created,
@@ -74,6 +89,12 @@ class _Writer:
                 ),
                 Published,
             )
+        if answer.same or not parse(self._options).fail_on_other_rows:
+            return
+        if stages:  # they were staged before another driver published, and are gone
+            raise published_meanwhile(self._target, deed)
+        content = sum((one.content for one in found if one.content), start=Content())
+        check_repeat(self._options, self._target, deed, answer.ranges, content, batch)
 
     def _discard(self, messages: list[Any]) -> None:
         """Free what was staged. It expires by itself, too."""
@@ -102,7 +123,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     @plainly
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
-        self._publish(messages)
+        self._publish(messages, batchId)
 
     @plainly
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803

@@ -12,10 +12,11 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.errors import Refused
+from headrace.errors import Refused, Unavailable
 from headrace.model.batch import layout
 from headrace.model.schema import conform
 from headrace.model.split import bodies_of, by_key, gathered
+from headrace.spark.worker.content import Content, content_of
 from headrace.spark.worker.link import Link
 from headrace.spark.worker.read import Where
 from headrace.spark.worker.settle import settle
@@ -59,24 +60,44 @@ class _Open:
 
 def stage_all(
     target: Target, deed: Deed, batches: Iterable[pa.RecordBatch], turn: int
-) -> tuple[Receipt, ...]:
+) -> tuple[Receipt, ...] | Content:
     """Stage rows and return the receipts. `turn`: where whole batches without a key begin.
 
-    Nothing is staged for a version that is published already.
+    Nothing is staged for a version that is published already: then the rows are counted, for
+    the driver to compare with those that were published.
     """
     schema = pa.ipc.read_schema(pa.py_buffer(target.schema))
+    given, turns = _fitting(batches, schema), count(turn)
     stages: dict[int, _Open] = {}
     with target.where.link() as link:
-        for partition, rows in _parted(target, _fitting(batches, schema), turn):
-            stage = stages.setdefault(partition, _Open())
+        for batch in given:
             try:
-                _put(link, target, deed, partition, stage, rows)
+                for partition, rows in _parted(target, batch, turns):
+                    stage = stages.setdefault(partition, _Open())
+                    _put(link, target, deed, partition, stage, rows)
             except Refused as error:
                 if error.code != SUPERSEDED:
                     raise
-                return ()  # the answer to Publish tells what is there
+                _refuse_if_staged(target, deed, stages)
+                return sum(map(content_of, given), start=content_of(batch))
     settle()
     return tuple(each.receipt for each in stages.values() if each.receipt is not None)
+
+
+def _refuse_if_staged(target: Target, deed: Deed, stages: dict[int, _Open]) -> None:
+    """Raise Unavailable if rows were staged, and can be counted no more."""
+    if any(each.receipt is not None for each in stages.values()):
+        raise published_meanwhile(target, deed)
+
+
+def published_meanwhile(target: Target, deed: Deed) -> Unavailable:
+    """Say that another driver of the same query, or job, was faster."""
+    return Unavailable(
+        f"version {deed.version} of {deed.app_id} was published to {target.topic} by another "
+        "driver while this one staged its rows",
+        hint="Have one driver at a time, and start again: the rows that are there are "
+        "compared with those of this one, and none is added twice",
+    )
 
 
 def _fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -85,14 +106,13 @@ def _fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 
 
 def _parted(
-    target: Target, batches: Iterable[pa.RecordBatch], turn: int
+    target: Target, batch: pa.RecordBatch, turns: Iterator[int]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    partition_count, turns = len(target.partitions), count(turn)
-    for batch in batches:
-        if target.key is not None:
-            yield from by_key(batch, target.key, partition_count)
-        else:
-            yield next(turns) % partition_count, batch
+    partition_count = len(target.partitions)
+    if target.key is not None:
+        yield from by_key(batch, target.key, partition_count)
+    else:
+        yield next(turns) % partition_count, batch
 
 
 def _put(
