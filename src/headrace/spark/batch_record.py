@@ -22,6 +22,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from headrace.errors import BadRequest
+from headrace.spark.features import refuse_unkept
 from headrace.spark.record import (
     QUERY,
     DataFile,
@@ -113,6 +114,7 @@ def look(path: str, query: Query, batch: int) -> Batches:
     """Read which batches a table has. BadRequest if they are not of this query."""
     table = own_table(path, query)
     _refuse_other(table, path, query, batch)
+    refuse_unkept(table, path)
     if None in map(table.transaction_version, (query.own, query.of("count"))):
         raise _lost(path, query)
     record = read_record(table, path, query)

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import BadRequest, StorageFailed
+from headrace.spark.features import refuse_unkept
 from headrace.spark.record import DataFile, Record, Removed, local_path, look
 from headrace.spark.table_errors import FileGone
 from headrace.spark.worker.files import OURS, write_file
@@ -47,6 +48,7 @@ def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int |
     """Put small files together, if there are enough. Return how many; None: lost a race."""
     if len(record.ends) != record.count:
         return 0  # a partition's place is lost: the next round says so
+    refuse_unkept(record.table, record.path)
     found = chosen(record, file_size, files_min)
     if not found:
         return 0

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Of a table's protocol: what changes how files are read. Tables of pipelines have none of it.
 _STRANGE: Final = frozenset({"deletionVectors", "columnMapping"})
+_MAPPING: Final = "delta.columnMapping.mode"  # which counts under older protocols, too
 
 _LOG: Final = "_delta_log"
 _DIGITS: Final = 20  # of an entry's version, in its name
@@ -131,8 +132,11 @@ def _refuse_strange(table: Any, path: str) -> None:  # noqa: ANN401 - deltalake 
 
 
 def strange_features(table: Any) -> list[str]:  # noqa: ANN401
-    """Return what the table's protocol has by which its files alone do not tell its rows."""
-    return sorted(_STRANGE & set(table.protocol().reader_features or ()))
+    """Return what the table has by which its files alone do not tell its rows."""
+    found = _STRANGE & set(table.protocol().reader_features or ())
+    if table.metadata().configuration.get(_MAPPING, "none") != "none":
+        found |= {"columnMapping"}
+    return sorted(found)
 
 
 def columns_of(table: Any) -> "StructType":  # noqa: ANN401

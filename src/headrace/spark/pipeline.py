@@ -30,6 +30,7 @@ from headrace.spark.compaction import FILES_MIN, compact
 from headrace.spark.definition import SOURCE, Definition, refuse_missing
 from headrace.spark.desk import Desk, SchemaChanged
 from headrace.spark.failures import checked_frame, told_in_words, transform_told
+from headrace.spark.features import refuse_unkept
 from headrace.spark.launch import copied
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
@@ -217,6 +218,7 @@ class Pipeline:
         schema = self.schema()
         if is_made(self.definition.table):
             record = look(self.definition.table, self.source)
+            refuse_unkept(record.table, record.path)
             refuse_restored(record)
             new_columns(record.table, schema)
             self._choose(record)
@@ -241,6 +243,7 @@ class Pipeline:
     def _made(self, columns: pa.Schema) -> Record:
         """Make the table, or look at the one that is there, whose rows are as it says."""
         record = create(self.definition.table, self.source, columns)
+        refuse_unkept(record.table, record.path)
         refuse_restored(record, self.watch)
         return record
 

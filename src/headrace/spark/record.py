@@ -34,6 +34,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from headrace.errors import BadRequest
 from headrace.spark.delta import log_damage, strange_features
 from headrace.spark.delta_words import reason_of, storage_failed
+from headrace.spark.features import refuse_unkept, refuse_unloaded
 from headrace.spark.ground import first_file
 from headrace.spark.table_errors import (
     CommitRefused,
@@ -258,11 +259,14 @@ class Record:
     def _attempt(self, commit: Callable[[], None]) -> bool:
         """Commit, and make that durable. False: somebody was faster.
 
+        TableStrange: the table demands what is not kept, since this very look or before.
+
         CommitRefused: it is not in the table, and never will be. StorageFailed: it is or not,
         whole either way; a new look tells. Deltalake works on after a commit, and fails in
         that as if the commit had failed.
         """
         before = self.table.version()
+        refuse_unkept(self.table, self.path)
         try:
             commit()
             self.table.update_incremental()
@@ -277,7 +281,7 @@ class Record:
     def _refuse_unless_moved(self, before: int, error: CommitFailedError) -> None:
         """Raise CommitRefused if the table is where it was: then nobody was faster."""
         try:
-            now = DeltaTable(self.table.table_uri).version()
+            now = table_at(self.table.table_uri).version()
         except (OSError, DeltaError) as flaw:
             raise storage_failed(self.path, flaw) from flaw
         if now <= before:
@@ -342,6 +346,7 @@ def table_at(path: str) -> DeltaTable:
     except TableNotFoundError:
         raise BadRequest(f"there is no Delta table at {path}") from None
     except DeltaError as error:
+        refuse_unloaded(local_path(path))
         raise log_damage(local_path(path), error) from error
 
 

@@ -22,6 +22,7 @@ import pyarrow.dataset as ds
 
 import headrace
 from headrace.errors import BadRequest
+from headrace.spark.features import refuse_removal, refuse_unkept
 from headrace.spark.prove import OFFSET, PARTITION
 from headrace.spark.record import DataFile, Place, Record, Removed, local_path
 from headrace.spark.restored import refuse_restored, restore_of
@@ -55,6 +56,7 @@ def planned(
     record: Record, bounds: "Mapping[int, headrace.Bounds]", places: Places, *, truncate: bool
 ) -> Plan:
     """Return what a reset to `places` would do. BadRequest if it is no place to go on from."""
+    refuse_unkept(record.table, record.path)
     before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
     for number, each in bounds.items():
         if not each.first <= places[number] <= each.end:
@@ -113,6 +115,8 @@ def _truncated(record: Record, before: Places, places: Places, firsts: Places) -
             removed.append(Removed(path, size))
         if own and others:
             mixed.append(path)
+    if removed:
+        refuse_removal(record.table, record.path, is_partial=bool(mixed))
     brought = [
         (start, end, places.get(number, end))
         for number in record.ends

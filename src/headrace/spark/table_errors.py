@@ -12,7 +12,7 @@ class RecordLost(BadRequest):
 
 
 class TableStrange(BadRequest):
-    """A table whose files alone do not say which rows it has."""
+    """A table that is not what its files alone say, or that demands what is not kept."""
 
 
 class TableAhead(BadRequest):
