@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from headrace.spark.batch_record import Query, TableDisagrees, begin, look
 from headrace.spark.compaction import compact
@@ -66,6 +66,14 @@ def test_of_two_who_add_one_batch_one_loses(table):
     assert not other.commit([a_file(table, 4)], 4, entry=4)
     assert not look(table, QUERY, 4).is_new(4, entry=4)
     assert ids(table) == [0, 1, 2, 3, 4]
+
+
+def test_appends_of_others_in_between_do_not_cost_the_batch(table):
+    batches = look(table, QUERY, 4)
+    write_deltalake(table, pa.table({"id": [-1]}), mode="append")
+    assert batches.commit([a_file(table, 4)], 4, entry=4)
+    assert not look(table, QUERY, 4).is_new(4, entry=4)
+    assert ids(table) == [-1, 0, 1, 2, 3, 4]
 
 
 def test_a_table_that_lost_its_record_does_not_begin_anew(table, tmp_path):

@@ -23,6 +23,7 @@ from deltalake import DeltaTable
 
 from headrace.errors import BadRequest
 from headrace.spark.features import refuse_unkept
+from headrace.spark.races import committed
 from headrace.spark.record import (
     QUERY,
     DataFile,
@@ -95,10 +96,12 @@ class Batches:
         )
 
     def commit(self, files: Sequence[DataFile], batch: int, entry: int) -> bool:
-        """Add a batch: its rows, and that it is there. False: somebody was faster."""
+        """Add a batch: its rows, and that it is there. False: look again, it may be there."""
         assert batch == self.next
-        beside = {self.record.source.of("entry"): entry}
-        return self.record.commit(files, {_BATCHES: 0}, {_BATCHES: batch + 1}, beside)
+        beside, end = {self.record.source.of("entry"): entry}, {_BATCHES: batch + 1}
+        return committed(
+            self.record, lambda one: one.commit(files, {_BATCHES: 0}, end, beside), _is_whole
+        )
 
 
 def begin(path: str, query: Query, batch: int, schema: pa.Schema) -> Batches:
@@ -149,6 +152,11 @@ def _refuse_other(table: DeltaTable, path: str, query: Query, batch: int) -> Non
         hint=f"Two ways out: start it with the checkpointLocation of {told}, and go on, "
         f"or {anew}",
     )
+
+
+def _is_whole(record: Record) -> bool:
+    _refuse_restored(record)
+    return True
 
 
 def _refuse_restored(record: Record) -> None:

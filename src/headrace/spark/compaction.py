@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import BadRequest, StorageFailed
 from headrace.spark.features import refuse_unkept
+from headrace.spark.races import committed
 from headrace.spark.record import DataFile, Record, Removed, local_path, look
 from headrace.spark.table_errors import FileGone
 from headrace.spark.worker.files import OURS, write_file
@@ -56,7 +57,12 @@ def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int |
     try:
         made = _write(root, record, found)
         gone = [Removed(one.path, one.size) for one in found]
-        return len(found) if record.compact([made], gone) else None
+        is_done = committed(
+            record,
+            lambda one: one.compact([made], gone),
+            lambda one: set(found) <= set(_files(one)),
+        )
+        return len(found) if is_done else None
     except (FileNotFoundError, FileGone):
         _refuse_missing(root, record, found)
         return None  # another has compacted, and somebody vacuumed

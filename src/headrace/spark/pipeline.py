@@ -6,12 +6,15 @@ One round, and what is there after a crash behind each step:
     hold       the rows from there on, before the first round: no retention takes them
     choose     a range: limits, and no schema version crossed
     write      files by executors, synced          files that are in no commit: cleaned up later
-    commit     files and new ends, or neither      the rows are there, once; the round is over
+    commit     files and new ends, or neither      the rows are there, once; the round is over.
+               Again, with the same files, if      Before: files that are in no commit
+               others alone were faster
     tell       the cursor of the pipeline's group  the next round tells it again
 
 Meanwhile a `Reporter` tells the log that the driver is alive, and hears whether it shall stop.
 Decisions are made on offsets, never on a round's number: a second driver loses the race at the
-commit, looks again, and goes on behind the rows of the first.
+commit, looks again, and goes on behind the rows of the first. Beside other writers of the table
+it makes the same commit again (`races.py`).
 """
 
 import json
@@ -34,6 +37,7 @@ from headrace.spark.features import refuse_unkept
 from headrace.spark.launch import copied
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
+from headrace.spark.races import committed
 from headrace.spark.record import DataFile, Record, Source, create, is_made, look
 from headrace.spark.reporter import Reporter
 from headrace.spark.reports import group_of
@@ -117,7 +121,7 @@ class Pipeline:
             self.lost += 1
             return None
         self.on_step("after files")
-        if not record.commit(files, starts, ends):
+        if not committed(record, lambda one: one.commit(files, starts, ends), self._is_whole):
             self.lost += 1
             return None
         self.on_step("after commit")
@@ -246,6 +250,11 @@ class Pipeline:
         refuse_unkept(record.table, record.path)
         refuse_restored(record, self.watch)
         return record
+
+    def _is_whole(self, record: Record) -> bool:
+        """Look after a lost race, as before each round, that nobody has restored the table."""
+        refuse_restored(record, self.watch)
+        return True
 
     def _choose(self, record: Record) -> tuple[dict[int, int], dict[int, int]]:
         """Return where the next range begins and ends."""
