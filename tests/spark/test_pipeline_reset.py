@@ -291,7 +291,8 @@ def test_a_table_that_takes_no_commit_is_no_lost_race_and_its_rows_stay_held(
     said = told("reset", a_file(tmp_path), "--truncate", "--yes", code=2)
     words = "has rowTracking, which" if is_known else "takes no commit: Unsupported table feat"
     assert f"the table at {table} {words}" in said
-    assert [each.next for each in topic.cursors("pipeline.orders")] == [4, 0]
+    held = [each.next for each in topic.cursors("pipeline.orders")]
+    assert held == ([] if is_known else [4, 0])  # nothing was begun, or it was taken back
 
 
 class TestVanished:
