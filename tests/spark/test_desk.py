@@ -1,7 +1,10 @@
 """What the driver asks of a topic before it goes on. No Spark."""
 
+import json
+import time
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.spark.conftest import rows
@@ -131,6 +134,111 @@ def test_a_plan_that_knows_the_topic_leaves_out_a_partition_that_came_later(
     topic.append(rows(0, 3), partition=1)  # as if it was made after the plan
     some = {"startingOffsets": '{"0": 4}', "endingOffsets": '{"0": 10}'}
     assert batch(tmp_path, desk, **some, topicCreated=str(topic.created)) == [(0, 4, 10)]
+
+
+@pytest.fixture
+def between(topic, desk):
+    """A time behind rows 0 to 9 of partition 0, and before rows 10 to 14, in milliseconds."""
+    last = topic.read(partition=0).to_table()["_timestamp"][-1].as_py()
+    found = last.replace(microsecond=0)
+    found += timedelta(milliseconds=last.microsecond // 1000 + 1)
+    assert wait_until(lambda: datetime.now(UTC) > found)
+    topic.append(rows(10, 15), partition=0)
+    return found
+
+
+def in_ms(time):
+    return str((time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
+
+
+@pytest.mark.parametrize("as_text", [datetime.isoformat, in_ms])
+def test_a_range_is_cut_at_times_under_the_names_that_kafka_has(
+    tmp_path, desk, between, as_text
+):
+    time = as_text(between)
+    each = json.dumps({"0": time, "1": 0})
+    assert batch(tmp_path, desk, startingTimestamp=time) == [(0, 10, 15)]
+    assert batch(tmp_path, desk, endingTimestamp=time) == [(0, 0, 10)]
+    assert batch(tmp_path, desk, startingOffsetsByTimestamp=each) == [(0, 10, 15)]
+    assert batch(tmp_path, desk, endingOffsetsByTimestamp=each) == [(0, 0, 10)]
+    assert batch(tmp_path, desk, endingTimestamp="2000-01-01T00:00Z") == []
+    assert batch(tmp_path, desk, endingTimestamp="2200-01-01T00:00Z") == [(0, 0, 15)]
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "next_step"),
+    [
+        (
+            {"startingOffsetsByTimestamp": '{"0": 0}'},
+            "startingOffsetsByTimestamp: has no time for partition 1",
+            'such as {"0": "1970-01-01T00:00:00+00:00", "1": "2026-11-15T10:00Z"}',
+        ),
+        (
+            {"endingOffsetsByTimestamp": '{"0": 0, "1": 0, "7": 0}'},
+            "endingOffsetsByTimestamp: shop/orders has no partition 7",
+            "It has 2, from 0 on",
+        ),
+        (
+            {"startingOffsets": "latest", "endingTimestamp": "2000-01-01T00:00Z"},
+            "endingTimestamp: partition 0 ends before row 0, and begins with row 15",
+            "Give a later time, or an earlier startingOffsets",
+        ),
+        (
+            {"startingTimestamp": "-1h", "startingOffsetsByTimestampStrategy": "error"},
+            "startingTimestamp: partition 1 has no row since ",
+            "to begin at the end there",
+        ),
+    ],
+)
+def test_times_that_cannot_be_meant_are_refused(
+    tmp_path, desk, between, options, said, next_step
+):
+    with pytest.raises(BadConfig) as caught:
+        batch(tmp_path, desk, **options)
+    assert str(caught.value).startswith(said)
+    assert str(caught.value).endswith(next_step)
+
+
+def test_a_task_has_no_more_rows_than_was_said(tmp_path, desk):
+    assert batch(tmp_path, desk, maxRecordsPerPartition="4") == [
+        (0, 0, 3),
+        (0, 3, 6),
+        (0, 6, 10),
+    ]
+
+
+def test_a_batch_waits_for_its_rows_unless_it_is_the_first_or_waits_too_long(
+    tmp_path, desk, topic
+):
+    def ends(reader, start):
+        answer = reader.latestOffset(start, reader.getDefaultReadLimit())
+        return answer["partitions"]["0"], answer
+
+    options = {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "8"}
+    reader = stream(tmp_path, desk, **options, maxTriggerDelay="1h")
+    with closing(reader._desk):
+        first, place = ends(reader, reader.initialOffset())
+        assert (first, ends(reader, place)[0]) == (8, 8)
+        topic.append(rows(10, 13), partition=0)
+        assert wait_until(lambda: ends(reader, place)[0] == 13)
+    reader = stream(tmp_path, desk, **options, maxTriggerDelay="1us")
+    with closing(reader._desk):
+        assert ends(reader, reader.initialOffset())[0] == 8
+        assert ends(reader, desk.offsets({0: 12, 1: 0}).to_json())[0] == 13
+    reader = stream(tmp_path, desk, **options)
+    with closing(reader._desk):
+        assert ends(reader, reader.initialOffset())[0] == 8
+        reader.prepareForTriggerAvailableNow()
+        assert ends(reader, desk.offsets({0: 12, 1: 0}).to_json())[0] == 13
+
+
+def wait_until(found, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not found():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def stream(tmp_path, desk, **options):

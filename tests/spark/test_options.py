@@ -1,10 +1,12 @@
 """What a query may say."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from headrace.errors import BadConfig, BadRequest
 from headrace.spark.offsets import Offsets, from_json
-from headrace.spark.options import parse
+from headrace.spark.options import Use, parse
 
 HERE = {"topic": "orders", "address": "127.0.0.1:7654"}
 
@@ -40,12 +42,79 @@ def test_names_are_taken_in_any_case_and_spark_may_have_its_own():
             {**HERE, "startingOffsets": "latest", "startingTimestamp": "-1h"},
             "startingOffsets: and startingTimestamp",
         ),
+        (
+            {**HERE, "endingTimestamp": "-1h", "endingOffsetsByTimestamp": "{}"},
+            "endingTimestamp: and endingOffsetsByTimestamp are both said",
+        ),
+        ({**HERE, "endingTimestamp": "2000-01-01"}, "is no time with its zone"),
+        ({**HERE, "startingTimestamp": "9" * 30}, "or milliseconds since 1970"),
+        ({**HERE, "startingOffsetsByTimestamp": '{"0": "soon"}'}, "'soon' is no time"),
+        ({**HERE, "startingOffsetsByTimestamp": '{"a": 1}'}, "a time for each partition"),
+        (
+            {**HERE, "startingOffsetsByTimestampStrategy": "error"},
+            "is said without startingTimestamp",
+        ),
+        ({**HERE, "maxTriggerDelay": "1m"}, "is said without minOffsetsPerTrigger"),
+        ({**HERE, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "is 9, and max"),
     ],
 )
 def test_what_cannot_be_is_named_with_the_next_step(options, said):
     with pytest.raises(BadConfig) as caught:
         parse(options)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "use", "said"),
+    [
+        ("subscribe", Use.READ, 'A query reads one topic: .option("topic"'),
+        ("assign", Use.READ, "Its partitions are all read"),
+        ("subscribePattern", Use.READ, "Union the frames"),
+        ("kafka.bootstrap.servers", Use.ANY, '.option("address", "host:port")'),
+        ("kafka.group.id", Use.READ, "groupId"),
+        ("groupIdPrefix", Use.READ, "groupId"),
+        ("kafka.max.poll.records", Use.READ, "No Kafka client reads this"),
+        ("includeHeaders", Use.ANY, "Rows have columns, and no headers"),
+        ("fetchOffset.numRetries", Use.READ, "timeout"),
+        ("somethingElse", Use.SINK, "There are topic, address, path, tokenFile, timeout, key"),
+        ("startingOffsets", Use.PUT, "is an option of spark.read and spark.readStream, not of"),
+        ("maxOffsetsPerTrigger", Use.BATCH, "of spark.readStream, not of spark.read"),
+        ("endingTimestamp", Use.STREAM, "a stream has no end"),
+        ("topicCreated", Use.STREAM, "is an option of spark.read, not of spark.readStream"),
+        ("txnAppId", Use.SINK, "is an option of write, not of writeStream"),
+        ("key", Use.READ, "is an option of write and writeStream, not of spark.read"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(name, use, said):
+    for spelt in (name, name.lower()):
+        with pytest.raises(BadConfig) as caught:
+            parse({**HERE, spelt: "1"}, use)
+        assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("use", [Use.BATCH, Use.STREAM, Use.WRITE, Use.SINK])
+def test_what_spark_adds_by_itself_is_taken(use):
+    own = {"checkpointlocation": "/x", "queryname": "q", "provider": "headrace", "owner": "me"}
+    parse(
+        {**HERE, **own, "option.topic": "orders", "asyncProgressTrackingEnabled": "true"}, use
+    )
+
+
+def test_times_are_those_of_users_and_of_kafka():
+    found = parse(
+        {
+            **HERE,
+            "startingOffsetsByTimestamp": '{"0": 1700000000000, "1": "2026-01-01T00:00Z"}',
+            "startingOffsetsByTimestampStrategy": "error",
+            "endingTimestamp": "1700000000001",
+        },
+        Use.BATCH,
+    )
+    first = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert found.start.times == {0: first, 1: datetime(2026, 1, 1, tzinfo=UTC)}
+    assert found.start.is_strict
+    assert found.end.times == first + timedelta(milliseconds=1)
+    assert not found.end.is_strict
 
 
 def test_values_are_read_as_they_are_meant():
@@ -59,8 +128,8 @@ def test_values_are_read_as_they_are_meant():
             "failOnDataLoss": "FALSE",
         }
     )
-    assert found.starting_offsets == {1: 7}
-    assert found.ending_offsets == "latest"
+    assert found.start.offsets == {1: 7}
+    assert found.end.offsets == "latest"
     assert found.size_max == 2 * 1024 * 1024
     assert found.columns == ("id", "name")
     assert not found.fail_on_data_loss

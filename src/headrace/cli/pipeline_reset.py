@@ -135,7 +135,7 @@ def _places(
     except BadConfig as error:
         hint = 'Give earliest, latest, or {"0": 10}'
         raise BadRequest(f"--to: {to!r} is no place", hint=hint) from error
-    where = options.starting_offsets
+    where = options.start.offsets
     if isinstance(where, dict) and not truncate:
         where = {**before, **where}
     return desk.places(where)

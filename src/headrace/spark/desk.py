@@ -3,8 +3,10 @@
 import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from datetime import datetime
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -12,11 +14,13 @@ import headrace
 from headrace.errors import BadConfig, BadRequest, Unavailable
 from headrace.model.place import Shape
 from headrace.spark.offsets import Offsets
-from headrace.spark.options import EARLIEST, LATEST, PIN, Options, Start
+from headrace.spark.options import EARLIEST, LATEST, PIN, Edge, Options, Start, Times
 from headrace.spark.plan import Backlog, split
 from headrace.spark.worker.link import LogReplaced
 from headrace.spark.worker.read import Span, Where
 from headrace.wire.address import SOCKET_NAME
+
+Said = TypeVar("Said", int, str)
 
 
 class SchemaChanged(BadRequest):
@@ -103,27 +107,23 @@ class Desk:
 
     def starts(self) -> dict[int, int]:
         """Return where the options have a query begin."""
-        if self.options.starting_timestamp is not None:
-            return self.topic.offsets_at(self.options.starting_timestamp)
-        return self._asked("startingOffsets", self.options.starting_offsets, EARLIEST)
+        return self._asked(self.options.start, EARLIEST)
 
     def ranges(self) -> dict[int, tuple[int, int]]:
         """Return what the options have a batch read: start and end in each partition."""
-        starts = self.starts()
-        ends = self._asked("endingOffsets", self.options.ending_offsets, LATEST)
+        start, end = self.options.start, self.options.end
+        starts, ends = self._asked(start, EARLIEST), self._asked(end, LATEST)
         if self._is_planned:
-            return {n: (start, max(start, ends[n])) for n, start in starts.items()}
-        for number, start in starts.items():
-            if ends[number] < start:
-                timed = self.options.starting_timestamp is not None
-                begun = "startingTimestamp" if timed else "startingOffsets"
+            return {n: (first, max(first, ends[n])) for n, first in starts.items()}
+        for number, first in starts.items():
+            if ends[number] < first:
                 raise BadConfig(
-                    "endingOffsets",
+                    end.option,
                     f"partition {number} ends before row {ends[number]}, and begins with row "
-                    f"{start}",
-                    hint=f"Give {start} or more, or an earlier {begun}",
+                    f"{first}",
+                    hint=f"Give {_more(end, first)}, or an earlier {start.option}",
                 )
-        return {number: (start, ends[number]) for number, start in starts.items()}
+        return {number: (first, ends[number]) for number, first in starts.items()}
 
     @property
     def _is_planned(self) -> bool:
@@ -134,31 +134,59 @@ class Desk:
         """
         return self.options.created is not None
 
-    def _asked(self, option: str, said: Start | None, unsaid: str) -> dict[int, int]:
+    def _asked(self, edge: Edge, unsaid: str) -> dict[int, int]:
         """Return the offset of each partition that an option means, all of which are there."""
-        bounds, where = self.bounds(), unsaid if said is None else said
+        if edge.times is not None:
+            return self._at(edge, edge.times)
+        bounds, where = self.bounds(), unsaid if edge.offsets is None else edge.offsets
         if not isinstance(where, str) and not self._is_planned:
-            self._check_asked(option, where, bounds)
+            is_start = edge is self.options.start
+            whole = {n: each.first if is_start else each.end for n, each in bounds.items()}
+            self._check_named(edge.option, where, whole)
+            self._check_ends(edge.option, where, bounds)
         return self._places(where, bounds)
 
-    def _check_asked(
-        self, option: str, where: Mapping[int, int], bounds: "Mapping[int, headrace.Bounds]"
+    def _at(self, edge: Edge, times: Times) -> dict[int, int]:
+        """Return the first row of each partition since its time, or its end."""
+        bounds = self.bounds()
+        if isinstance(times, datetime):
+            times = dict.fromkeys(bounds, times)
+        else:
+            said = {number: time.isoformat() for number, time in times.items()}
+            self._check_named(edge.option, said, dict.fromkeys(bounds, "2026-11-15T10:00Z"))
+        by_time = {time: self.topic.offsets_at(time) for time in set(times.values())}
+        found = {number: by_time[time][number] for number, time in sorted(times.items())}
+        for number, each in self.bounds().items() if edge.is_strict else ():
+            if found.get(number) == each.end:
+                raise BadConfig(
+                    edge.option,
+                    f"partition {number} has no row since {times[number].isoformat()}",
+                    hint="Give an earlier time, or leave startingOffsetsByTimestampStrategy "
+                    "out to begin at the end there",
+                )
+        return found
+
+    def _check_named(
+        self, option: str, where: Mapping[int, Said], whole: Mapping[int, Said]
     ) -> None:
-        """Refuse offsets that leave a partition out, or that the log does not have."""
-        name = self.topic.name
-        if strange := set(where) - set(bounds):
+        """Refuse what names a partition that is not there, or leaves one out."""
+        name, what = self.topic.name, "offset" if option.endswith("Offsets") else "time"
+        if strange := set(where) - set(whole):
             flaw = f"{name} has no partition {min(strange)}"
-            raise BadConfig(option, flaw, hint=f"It has {len(bounds)}, from 0 on")
-        if missing := set(bounds) - set(where):
-            is_start = option == "startingOffsets"
-            whole = {n: each.first if is_start else each.end for n, each in bounds.items()}
+            raise BadConfig(option, flaw, hint=f"It has {len(whole)}, from 0 on")
+        if missing := set(whole) - set(where):
             such = json.dumps({str(n): where.get(n, whole[n]) for n in sorted(whole)})
             raise BadConfig(
                 option,
-                f"has no offset for partition {min(missing)}: {name} has partitions 0 to "
-                f"{max(bounds)}",
+                f"has no {what} for partition {min(missing)}: {name} has partitions 0 to "
+                f"{max(whole)}",
                 hint=f"Name each of them, such as {such}",
             )
+
+    def _check_ends(
+        self, option: str, where: Mapping[int, int], bounds: "Mapping[int, headrace.Bounds]"
+    ) -> None:
+        """Refuse offsets that the log does not have."""
         for number, each in sorted(bounds.items()):
             if where[number] > each.end:
                 raise BadConfig(
@@ -263,7 +291,8 @@ class Desk:
         schemas = tuple(
             (number, schema.serialize().to_pybytes()) for number, schema in view.schemas.items()
         )
-        tasks = split(self._retained(ranges), self.options.partition_count_min)
+        count_min, count_max = self.options.partition_count_min, self.options.task_row_count_max
+        tasks = split(self._retained(ranges), count_min, count_max)
         return [
             Span(
                 where=where,
@@ -311,6 +340,11 @@ class Desk:
                 )
             found[number] = (min(first, end), end)
         return found
+
+
+def _more(edge: Edge, first: int) -> str:
+    """Return what to give for an end that is before the start."""
+    return f"{first} or more" if edge.times is None else "a later time"
 
 
 def address_of(options: Options) -> str:

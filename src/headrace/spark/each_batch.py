@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import BadRequest
 from headrace.model.names import parse_topic
-from headrace.spark.options import parse
+from headrace.spark.options import Use, parse
 from headrace.spark.running import moment_of, only_frame, query_of
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def writer(
 
 def _target(said: Mapping[str, str]) -> tuple[str, str]:
     """Return the topic and the log, each in one spelling."""
-    found = parse(said)
+    found = parse(said, Use.WRITE)
     where = found.address or str(Path(found.path or "").absolute())
     return str(parse_topic(found.topic)), where
 

@@ -91,14 +91,21 @@ def _shared(counts: Mapping[int, int], limit: int) -> dict[int, int]:
     return taken
 
 
-def split(ranges: Mapping[int, tuple[int, int]], count_min: int) -> list[tuple[int, int, int]]:
-    """Part ranges into `count_min` tasks or more, if there are rows: number, start, end."""
+def split(
+    ranges: Mapping[int, tuple[int, int]], count_min: int, row_count_max: int | None = None
+) -> list[tuple[int, int, int]]:
+    """Part ranges into tasks: number, start, end.
+
+    There are `count_min` or more, if there are rows, and none has more than `row_count_max`.
+    """
     filled = {number: found for number, found in ranges.items() if found[0] < found[1]}
     total = sum(end - start for start, end in filled.values())
     tasks: list[tuple[int, int, int]] = []
     for number, (start, end) in sorted(filled.items()):
         row_count = end - start
         pieces = max(1, -(-row_count * count_min // total)) if len(filled) < count_min else 1
+        if row_count_max is not None:
+            pieces = max(pieces, -(-row_count // row_count_max))
         pieces = min(pieces, row_count)
         cuts = [start + row_count * place // pieces for place in range(pieces + 1)]
         tasks += [(number, first, last) for first, last in pairwise(cuts)]

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 
 from headrace.errors import BadConfig, BadRequest
 from headrace.spark.desk import Desk
-from headrace.spark.options import parse
+from headrace.spark.options import Use, parse
 from headrace.spark.repeats import check_repeat
 from headrace.spark.worker.content import Content
 from headrace.spark.worker.plain import plainly
@@ -54,6 +54,8 @@ class Message(WriterCommitMessage):
 class _Writer:
     """What both writers are made of. `target` is found on the driver, before it is copied."""
 
+    use = Use.SINK
+
     def __init__(self, options: dict[str, str], *, overwrite: bool) -> None:
         self._options = options
         if overwrite:
@@ -61,7 +63,7 @@ class _Writer:
                 "a log is appended to, and never overwritten",
                 hint='Use mode("append"), or outputMode("append") for a stream',
             )
-        self._target = target_of(options)
+        self._target = target_of(options, self.use)
 
     def _stage(self, deed: Deed, batches: Iterator[pa.RecordBatch]) -> Message:
         context = TaskContext.get()
@@ -89,7 +91,7 @@ class _Writer:
                 ),
                 Published,
             )
-        if answer.same or not parse(self._options).fail_on_other_rows:
+        if answer.same or not parse(self._options, self.use).fail_on_other_rows:
             return
         if stages:  # they were staged before another driver published, and are gone
             raise published_meanwhile(self._target, deed)
@@ -133,9 +135,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """The sink of one write. With `txnAppId` and `txnVersion`, a repeated one adds nothing."""
 
+    use = Use.WRITE
+
     def __init__(self, options: dict[str, str], *, overwrite: bool) -> None:
         super().__init__(options, overwrite=overwrite)
-        said = parse(options)
+        said = parse(options, self.use)
         if (said.app_id is None) != (said.app_version is None):
             missing = "txnVersion" if said.app_version is None else "txnAppId"
             raise BadConfig(missing, "is not said", hint="Give both, or neither")
@@ -154,9 +158,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._discard(messages)
 
 
-def target_of(options: dict[str, str]) -> Target:
+def target_of(options: dict[str, str], use: Use) -> Target:
     """Look the topic up."""
-    found = parse(options)
+    found = parse(options, use)
     desk = Desk(found, found.timeout or PLAN_TIMEOUT)
     try:
         view = desk.topic.core.view

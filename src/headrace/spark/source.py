@@ -25,14 +25,14 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructField, StructType
 
-from headrace.errors import BadConfig
 from headrace.spark.desk import Desk, SchemaChanged
 from headrace.spark.offsets import Offsets, from_json
-from headrace.spark.options import PIN, Options, parse
+from headrace.spark.options import PIN, Use, parse
 from headrace.spark.plan import next_ends, next_version
 from headrace.spark.sink import BatchWriter, StreamWriter
 from headrace.spark.teller import Teller
@@ -56,7 +56,7 @@ class HeadraceSource(DataSource):
 
     @plainly
     def schema(self) -> StructType:
-        options = parse(self.options)
+        options = parse(self.options, Use.READ)
         desk = Desk(options, options.timeout or PLAN_TIMEOUT)
         try:
             return spark_schema(desk.schema())
@@ -93,6 +93,7 @@ class _Reader:
     """What both readers are made of."""
 
     timeout = PLAN_TIMEOUT
+    use = Use.BATCH
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._given = options
@@ -106,12 +107,9 @@ class _Reader:
     @property
     def _desk(self) -> Desk:
         if self._found is None:
-            options = self._options()
+            options = parse(self._given, self.use)
             self._found = Desk(options, options.timeout or self.timeout)
         return self._found
-
-    def _options(self) -> Options:
-        return parse(self._given)
 
     @property
     def _exact(self) -> pa.Schema:
@@ -144,24 +142,15 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     """Rows as they are committed. It lives in one process of the driver."""
 
     timeout = RUN_TIMEOUT
+    use = Use.STREAM
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         super().__init__(options, schema)
         self._version: int | None = None  # of the schema that the query has
         self._until: dict[int, int] | None = None  # where an availableNow run ends
         self._asked: tuple[float, str, dict[str, Any]] | None = None
+        self._planned_at: float | None = None  # when rows were given to a batch last
         self._teller: Teller | None = None
-
-    def _options(self) -> Options:
-        found = super()._options()
-        if found.ending_offsets is not None:
-            raise BadConfig(
-                "endingOffsets",
-                "a stream has no end",
-                hint="Read the range with spark.read, or leave the option out and stop with "
-                "trigger(availableNow=True)",
-            )
-        return found
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:
@@ -174,6 +163,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMaxRows(options.row_count_max)
         if options.size_max is not None:
             return ReadMaxBytes(options.size_max)
+        if options.row_count_min > 1:
+            return ReadMinRows(options.row_count_min)
         return ReadAllAvailable()
 
     @plainly
@@ -193,6 +184,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
         desk, options = self._desk, self._desk.options
+        is_whole = isinstance(limit, ReadAllAvailable)
         places = desk.check(start)
         backlogs = desk.backlogs(places)
         is_caught_up = not any(each.row_count for each in backlogs.values())
@@ -202,10 +194,23 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 number: each.up_to(self._until.get(number, each.start))
                 for number, each in backlogs.items()
             }
+        elif not is_whole and self._is_early(sum(one.row_count for one in backlogs.values())):
+            return start
         self._check_version(next_version(backlogs))
-        if isinstance(limit, ReadAllAvailable):
+        if is_whole:
             return desk.offsets(next_ends(backlogs, None, None))
         return desk.offsets(next_ends(backlogs, options.row_count_max, options.size_max))
+
+    def _is_early(self, row_count: int) -> bool:
+        """Tell whether a batch waits for more rows. The first one of a run never does."""
+        options, now = self._desk.options, time.monotonic()
+        is_small = 0 < row_count < options.row_count_min
+        planned_at = self._planned_at
+        if is_small and planned_at is not None and now - planned_at < options.delay_seconds:
+            return True
+        if row_count:
+            self._planned_at = now
+        return False
 
     def _check_version(self, version: int | None) -> None:
         """Stop where rows begin that the query's schema cannot show."""
