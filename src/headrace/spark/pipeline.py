@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -42,6 +42,7 @@ from headrace.spark.record import DataFile, Record, Source, create, is_made, loo
 from headrace.spark.reporter import Reporter
 from headrace.spark.reports import group_of
 from headrace.spark.restored import Watch, refuse_restored
+from headrace.spark.row_by_row import refuse_mixing
 from headrace.spark.table_errors import TableAhead
 from headrace.spark.table_files import write_files
 
@@ -199,7 +200,9 @@ class Pipeline:
             frame = reader.load().withColumnRenamed("_partition", PARTITION)
             frame = frame.withColumnRenamed("_offset", OFFSET).drop("_timestamp")
         with transform_told(self.definition):
-            return checked_frame(self.definition, self.transform(frame))
+            made = checked_frame(self.definition, self.transform(frame))
+            refuse_mixing(made, self.definition, _is_range(starts, ends))
+            return made
 
     def schema(self) -> pa.Schema:
         """Return the columns of the table, as the transform makes them."""
@@ -348,6 +351,18 @@ def _pause(losses: int) -> float:
     first, longest = PAUSE_SECONDS
     doublings = min(losses - LOSSES_MAX, 10)  # more than it takes to the longest
     return float(min(first * 2**doublings, longest))
+
+
+def _is_range(starts: Mapping[int, int], ends: Mapping[int, int]) -> Callable[[Any], bool]:
+    """Return what tells of a leaf of a plan whether it is the source, and reads this range."""
+    wanted = {"startingOffsets": _json(starts), "endingOffsets": _json(ends)}
+
+    def is_range(leaf: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+        if leaf.getClass().getSimpleName() != "DataSourceV2Relation":
+            return False
+        return all(leaf.options().get(name) == value for name, value in wanted.items())
+
+    return is_range
 
 
 def _json(places: Mapping[int, int]) -> str:
