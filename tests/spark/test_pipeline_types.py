@@ -58,13 +58,6 @@ def test_a_table_with_nested_columns_and_a_boolean_opens_again(tmp_path):
     assert found == [full, {**dict.fromkeys(NESTED.names), "id": 2}]
 
 
-def test_statistics_count_missing_values_of_plain_columns_alone(tmp_path):
-    (file,) = written(tmp_path, NESTED, [{"id": 1}, {"id": 7, "paid": True}])
-    stats = json.loads(file.stats)
-    assert stats["nullCount"] == {"id": 0, "paid": 1, "raw": 2}
-    assert (stats["minValues"], stats["maxValues"]) == ({"id": 1}, {"id": 7})
-
-
 @pytest.mark.parametrize("name", ["a b", "ü", "k=1", "t[1]", "h#x"])
 def test_a_table_may_have_any_path(tmp_path, name):
     path = tmp_path / name

@@ -4,21 +4,20 @@ Each attempt of a task takes a random name. Only files that a successful task re
 committed; others are no part of the table, and are cleaned up later.
 """
 
-import json
 import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.errors import StorageFailed
 from headrace.spark.worker.plain import plain_rows
 from headrace.spark.worker.settle import settle
+from headrace.spark.worker.statistics import Statistics
 
 FILE_SIZE: Final = 128 * 1024 * 1024  # of rows in Arrow, about, in one file
 PREFIX: Final = "part-"
@@ -101,7 +100,7 @@ def write_file(
     name = f"{PREFIX}{secrets.token_hex(16)}.parquet"
     assert OURS.fullmatch(name)
     path = root / name
-    counted = _Statistics()
+    counted = Statistics()
     try:
         with open(path, "xb") as file:
             with pq.ParquetWriter(
@@ -121,41 +120,7 @@ def write_file(
         path.unlink(missing_ok=True)
         raise
     sync_directory(root)
-    return name, path.stat().st_size, counted.row_count, json.dumps(counted.told())
-
-
-class _Statistics:
-    """What readers skip files by: counts, and bounds of whole numbers.
-
-    Nested columns are left out: Delta counts their fields, and takes no number for the whole.
-    """
-
-    def __init__(self) -> None:
-        self.row_count = 0
-        self._lows: dict[str, int] = {}
-        self._highs: dict[str, int] = {}
-        self._nulls: dict[str, int] = {}
-
-    def add(self, table: pa.Table) -> None:
-        self.row_count += table.num_rows
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            if pa.types.is_nested(column.type):
-                continue
-            self._nulls[name] = self._nulls.get(name, 0) + column.null_count
-            if pa.types.is_integer(column.type) and column.null_count < len(column):
-                found = pc.min_max(column)
-                low, high = found["min"].as_py(), found["max"].as_py()
-                self._lows[name] = min(low, self._lows.get(name, low))
-                self._highs[name] = max(high, self._highs.get(name, high))
-
-    def told(self) -> dict[str, Any]:
-        """Return it as Delta writes it."""
-        return {
-            "numRecords": self.row_count,
-            "minValues": self._lows,
-            "maxValues": self._highs,
-            "nullCount": self._nulls,
-        }
+    return name, path.stat().st_size, counted.row_count, counted.told()
 
 
 def sync_directory(path: Path) -> None:

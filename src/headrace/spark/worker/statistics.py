@@ -1,0 +1,189 @@
+"""What readers of a Delta table skip files by: rows, missing values, least and greatest ones.
+
+A bound may be wider than the values, and never narrower, whatever a reader makes of it:
+
+    timestamp   in whole milliseconds, which is what Delta has: the least is rounded down, the
+                greatest up; with a Z if it has a zone
+    date        as it is; none outside the years 1 to 9999
+    string      the first 32 characters; a greatest one that is cut ends with U+10FFFF, which
+                sorts behind all that it stands for
+    float       none if there is a NaN, which readers order differently, and none that is
+                infinite, which JSON does not have; a zero is -0.0 as the least one and 0.0
+                as the greatest
+    decimal     every digit
+    boolean, binary, list, map      none, as in Delta
+
+The fields of a struct have their own, in objects of its name.
+"""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+STRING_SIZE: Final = 32  # characters of a string, as Delta's own writer keeps
+_LAST: Final = "\U0010ffff"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US_IN_MS: Final = 1000
+
+Bound = Any  # a JSON value, or a Decimal; None for none
+_ToBound = Callable[[Any], Bound]
+
+
+class Statistics:
+    """Of the rows of one file, as they are written."""
+
+    def __init__(self) -> None:
+        self.row_count = 0
+        self._columns = _Fields()
+
+    def add(self, table: pa.Table) -> None:
+        self.row_count += table.num_rows
+        self._columns.add_all(table.schema, table.columns)
+
+    def told(self) -> str:
+        """Return them as Delta writes them."""
+        found = self._columns
+        return _json(
+            {
+                "numRecords": self.row_count,
+                "minValues": found.told("low"),
+                "maxValues": found.told("high"),
+                "nullCount": found.told("null_count"),
+            }
+        )
+
+
+class _Fields:
+    """The columns of a table, or the fields of a struct."""
+
+    def __init__(self) -> None:
+        self._each: dict[str, _Fields | _Values] = {}
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        self.add_all(column.type, column.flatten())  # a null struct has null fields there
+
+    def add_all(self, fields: Sequence[pa.Field], columns: Sequence[pa.ChunkedArray]) -> None:
+        for field, column in zip(fields, columns, strict=True):
+            if field.name not in self._each:
+                is_struct = pa.types.is_struct(field.type)
+                self._each[field.name] = _Fields() if is_struct else _Values(field.type)
+            self._each[field.name].add(column)
+
+    def told(self, what: str) -> dict[str, Bound]:
+        found = {name: each.told(what) for name, each in self._each.items()}
+        return {name: value for name, value in found.items() if value not in (None, {})}
+
+
+class _Values:
+    """One column of plain values, or of lists or maps, which are counted only."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.null_count = 0
+        self._compared, *self._bounds = _kind(kind)
+        self._low: Any = None  # exact, in `_compared`
+        self._high: Any = None
+        self._is_unordered = False
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        self.null_count += column.null_count
+        if self._compared is None or column.null_count == len(column):
+            return
+        if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+            self._is_unordered = True
+            return
+        found = pc.min_max(column.cast(self._compared))
+        low, high = found["min"].as_py(), found["max"].as_py()
+        self._low = low if self._low is None else min(low, self._low)
+        self._high = high if self._high is None else max(high, self._high)
+
+    def told(self, what: str) -> Bound:
+        if what == "null_count":
+            return self.null_count
+        if self._low is None or self._is_unordered:
+            return None
+        low, high = self._bounds
+        return low(self._low) if what == "low" else high(self._high)
+
+
+def _kind(kind: pa.DataType) -> tuple[pa.DataType | None, _ToBound, _ToBound]:
+    """Return what values are compared as, and what makes bounds of the least and greatest."""
+    types = pa.types
+    if types.is_integer(kind) or types.is_decimal(kind):
+        return kind, _itself, _itself
+    if types.is_floating(kind):
+        return pa.float64(), lambda low: _finite(low or -0.0), lambda high: _finite(high or 0.0)
+    if types.is_date32(kind):
+        return pa.int32(), _day, _day
+    if types.is_timestamp(kind) and kind.unit == "us":
+        zone = "" if kind.tz is None else "Z"
+        return pa.int64(), lambda us: _moment(us // _US_IN_MS, zone), _next_moment(zone)
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return pa.large_binary(), _prefix, _prefix_end  # Spark's may be no UTF-8
+    return None, _itself, _itself
+
+
+def _itself(value: Bound) -> Bound:
+    return value
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _day(days: int) -> str | None:
+    try:
+        return (_EPOCH + timedelta(days=days)).date().isoformat()
+    except OverflowError:
+        return None
+
+
+def _moment(milliseconds: int, zone: str) -> str | None:
+    try:
+        found = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+    return f"{found.replace(tzinfo=None).isoformat(timespec='milliseconds')}{zone}"
+
+
+def _next_moment(zone: str) -> _ToBound:
+    return lambda us: _moment(-(-us // _US_IN_MS), zone)
+
+
+def _prefix(value: bytes) -> str | None:
+    text = _text(value)
+    return None if text is None else text[:STRING_SIZE]
+
+
+def _prefix_end(value: bytes) -> str | None:
+    text = _text(value)
+    if text is None or len(text) <= STRING_SIZE:
+        return text
+    end = STRING_SIZE
+    while text[end : end + 1] == _LAST:  # which would sort behind a cut here
+        end += 1
+    return text if end >= len(text) else text[:end] + _LAST
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _json(value: Bound) -> str:
+    """Write JSON with every digit of a decimal, which `json` has no number for."""
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_plain(key)}:{_json(one)}' for key, one in value.items())}}}"
+    return format(value, "f") if isinstance(value, Decimal) else _plain(value)
+
+
+def _plain(value: object) -> str:
+    # Characters as they are: deltalake reads the escapes of U+10FFFF as another one.
+    return json.dumps(value, ensure_ascii=False)
