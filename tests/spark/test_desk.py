@@ -265,3 +265,51 @@ def test_an_end_is_refused_by_a_stream_that_goes_on_from_its_checkpoint(tmp_path
     reader = stream(tmp_path, desk, endingOffsets='{"0": 5, "1": 0}')
     with pytest.raises(BadConfig, match="endingOffsets: a stream has no end"):
         reader.latestOffset(place, reader.getDefaultReadLimit())
+
+
+def test_a_query_with_a_group_holds_its_rows_before_the_first_is_read(tmp_path, desk, topic):
+    reader = stream(tmp_path, desk, groupId="billing")
+    with closing(reader._desk):
+        place = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+        held = topic.cursors("billing")
+    assert [(one.partition, one.next, one.hold) for one in held] == [(0, 0, True), (1, 0, True)]
+    assert place["partitions"] == {"0": 10, "1": 0}
+    topic.trim(10, partition=0)
+    assert topic.bounds()[0].first == 0
+
+
+def test_a_batch_that_is_played_again_holds_its_rows_from_its_start_on(tmp_path, desk, topic):
+    reader = stream(tmp_path, desk, groupId="billing")
+    with closing(reader._desk):
+        start, end = (desk.offsets({0: n, 1: 0}).to_json() for n in (4, 8))
+        reader.partitions(start, end)
+    assert [(one.next, one.hold) for one in topic.cursors("billing")] == [(4, True), (0, True)]
+
+
+def test_a_query_that_shall_not_hold_is_seen_and_keeps_nothing(tmp_path, desk, topic):
+    reader = stream(tmp_path, desk, groupId="billing", holdRetention="false")
+    with closing(reader._desk):
+        reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert [one.hold for one in topic.cursors("billing")] == [False, False]
+
+
+def test_only_the_first_task_of_a_partition_says_where_a_query_is(tmp_path, desk, topic):
+    """Another one would hold rows from its own start on, and let go those before."""
+    topic.append(rows(0, 3), partition=1)
+    reader = stream(tmp_path, desk, minPartitions="6")
+    with closing(reader._desk):
+        start, end = desk.offsets({0: 2, 1: 0}).to_json(), desk.offsets({0: 10, 1: 3}).to_json()
+        tasks = reader.partitions(start, end)
+    assert len(tasks) >= 6
+    telling = {task.span.partition: task.span.start for task in tasks if task.generation}
+    assert telling == {0: 2, 1: 0}
+    assert sum(task.generation is not None for task in tasks) == 2
+
+
+def test_the_end_of_the_log_is_told_beyond_what_a_batch_takes(tmp_path, desk, topic):
+    reader = stream(tmp_path, desk, maxOffsetsPerTrigger="3")
+    with closing(reader._desk):
+        assert reader.reportLatestOffset() is None
+        start = reader.initialOffset()
+        reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert reader.reportLatestOffset() == desk.offsets({0: 10, 1: 0}).to_json()

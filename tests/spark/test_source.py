@@ -180,6 +180,30 @@ def test_trimmed_rows_end_the_query_unless_they_may_be_lost(spark, tmp_path, top
     assert ids(run(frame, tmp_path)) == [list(range(10, 20))]
 
 
+def test_a_query_holds_what_it_has_not_read_and_says_where_the_log_ends(spark, tmp_path, topic):
+    topic.append(rows(0, 250), partition=0)
+    seen = []
+
+    def see(batch, _):
+        start = min(row._offset for row in batch.collect())
+        topic.trim(250, partition=0)  # as retention would
+        seen.append(topic.bounds()[0].first <= start)
+
+    query = (
+        reading(spark, tmp_path, stream=True, maxOffsetsPerTrigger="100")
+        .writeStream.foreachBatch(see)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    assert seen == [True, True, True]
+    assert {each.hold for each in topic.cursors()} == {True}
+    (source,) = query.recentProgress[0]["sources"]
+    ends = [json.loads(source[name])["partitions"] for name in ("endOffset", "latestOffset")]
+    assert ends == [{"0": 100, "1": 0}, {"0": 250, "1": 0}]
+
+
 def test_a_finished_query_is_a_consumer_without_lag(spark, tmp_path, topic):
     topic.append(rows(0, 250), partition=0)
     frame = reading(spark, tmp_path, stream=True, maxOffsetsPerTrigger="100")

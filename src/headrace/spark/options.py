@@ -63,6 +63,7 @@ _USES: Final = {
     "minOffsetsPerTrigger": Use.STREAM,
     "maxTriggerDelay": Use.STREAM,
     "groupId": Use.STREAM,
+    "holdRetention": Use.STREAM,
     "schemaChange": Use.STREAM,
     "topicCreated": Use.BATCH,
     "topicCluster": Use.BATCH,
@@ -139,6 +140,7 @@ class Options:
     fail_on_data_loss: bool
     fail_on_other_rows: bool  # of a sink, under a version that was published before
     group: str | None
+    hold: bool  # rows stay until the query has read them
     schema_change: str
     token_file: str | None
     key: str | None
@@ -176,6 +178,7 @@ def parse(given: Mapping[str, str], use: Use = Use.READ) -> Options:
         fail_on_data_loss=taken.switch("failOnDataLoss", default=True),
         fail_on_other_rows=taken.switch("failOnOtherRows", default=True),
         group=taken.text("groupId"),
+        hold=taken.switch("holdRetention", default=True),
         schema_change=taken.one_of("schemaChange", (STOP, PIN)),
         token_file=taken.text("tokenFile"),
         key=taken.text("key"),

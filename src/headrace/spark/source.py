@@ -83,10 +83,13 @@ class HeadraceSource(DataSource):
 class Task(InputPartition):
     """What one task reads. With a generation, it tells the driver its query's name."""
 
-    def __init__(self, span: Span, generation: int | None = None) -> None:
+    def __init__(
+        self, span: Span, generation: int | None = None, *, hold: bool = False
+    ) -> None:
         super().__init__(span)
         self.span = span
         self.generation = generation
+        self.hold = hold
 
 
 class _Reader:
@@ -123,7 +126,8 @@ class _Reader:
         if partition.generation is not None and context is not None:
             query = context.getLocalProperty(_QUERY)
             if query is not None:
-                introduce(partition.span, f"{_GROUP}{query}", partition.generation)
+                group, hold = f"{_GROUP}{query}", partition.hold
+                introduce(partition.span, group, partition.generation, hold=hold)
         return plain_rows(read(partition.span))
 
 
@@ -151,6 +155,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._asked: tuple[float, str, dict[str, Any]] | None = None
         self._planned_at: float | None = None  # when rows were given to a batch last
         self._teller: Teller | None = None
+        self._ends: dict[int, int] | None = None  # of the log, as they were seen last
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:
@@ -188,6 +193,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         places = desk.check(start)
         backlogs = desk.backlogs(places)
         is_caught_up = not any(each.row_count for each in backlogs.values())
+        self._ends = {number: each.end for number, each in backlogs.items()}
         self._tell(places, at_once=is_caught_up)
         if self._until is not None:
             backlogs = {
@@ -200,6 +206,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if is_whole:
             return desk.offsets(next_ends(backlogs, None, None))
         return desk.offsets(next_ends(backlogs, options.row_count_max, options.size_max))
+
+    @plainly
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return where the log ends, for the progress of the query. None: nobody looked yet."""
+        return None if self._ends is None else self._desk.offsets(self._ends).to_json()
 
     def _is_early(self, row_count: int) -> bool:
         """Tell whether a batch waits for more rows. The first one of a run never does."""
@@ -237,12 +248,24 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         starts, ends = desk.check(from_json(start)), from_json(end).partitions
         ranges = {number: (starts.get(number, 0), place) for number, place in ends.items()}
         spans = desk.spans(ranges, self._exact, self._query_version)
+        self._tell(starts, at_once=False)
         teller = self._told_by
         generation = teller.generation if teller.group is None else None
-        return [Task(span, generation) for span in spans]
+        firsts: dict[int, int] = {}  # only the first task of a partition tells where it is
+        for span in spans:
+            firsts[span.partition] = min(span.start, firsts.get(span.partition, span.start))
+        return [
+            Task(
+                span,
+                generation if span.start == firsts[span.partition] else None,
+                hold=desk.options.hold,
+            )
+            for span in spans
+        ]
 
     def _tell(self, places: dict[int, int], *, at_once: bool) -> None:
-        self._told_by.tell(places, at_once=at_once)
+        """Tell the log where the query is; for the first time, before it reads on."""
+        self._told_by.tell(places, at_once=at_once or self._told_by.is_new)
 
     @property
     def _told_by(self) -> Teller:

@@ -1,6 +1,9 @@
-"""Tells the log where a streaming query is, so that its lag is seen beside other consumers'.
+"""Tells the log where a streaming query is: its lag is seen, and its rows are held.
 
-The checkpointLocation is the truth; this is for people and monitors, and never fails a query.
+Rows from there on stay, whatever retention says, from before the first of them is read, until
+`retention.max_hold`. What is told is where a batch begins that Spark may play again, never its
+end. The checkpointLocation is the truth; a failure to tell never fails a query.
+
 The driver does not know its query's id, but tasks do: the first ones store a cursor under it
 with a generation that only this driver has, and the driver looks for that.
 """
@@ -23,12 +26,14 @@ class Teller:
         self._desk = desk
         self.group = desk.options.group  # None: not known yet
         self.generation = time.time_ns()  # no other driver has it
+        self.is_new = True  # nothing was told, nor tried
         self._told: Mapping[int, int] = {}
         self._next = 0.0
         self._thread: threading.Thread | None = None
 
     def tell(self, places: Mapping[int, int], *, at_once: bool = False) -> None:
         """Store the places, if it is time and nobody is at it. `at_once` waits for that."""
+        self.is_new = False
         if dict(places) == dict(self._told):
             return
         if at_once:
@@ -54,7 +59,8 @@ class Teller:
             if self.group is None:
                 self.group = self._find()
             if self.group is not None:
-                self._desk.topic.store_cursors(self.group, places)
+                hold = self._desk.options.hold
+                self._desk.topic.store_cursors(self.group, places, hold=hold)
                 self._told = dict(places)
         except HeadraceError:
             return  # the next one may be told

@@ -81,15 +81,18 @@ def _schema(data: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(data))
 
 
-def introduce(span: Span, group: str, generation: int) -> None:
-    """Store where a query is under its name, so that its driver learns it. It may fail."""
+def introduce(span: Span, group: str, generation: int, *, hold: bool) -> None:
+    """Store where a query is under its name, so that its driver learns it. It may fail.
+
+    `hold`: what it reads stays until it has read it.
+    """
     request = StoreCursor(
         namespace=span.namespace,
         created=span.created,
         group=group,
         next=span.start,
         generation=generation,
-        hold=False,
+        hold=hold,
     )
     with suppress(HeadraceError), span.where.link() as link:
         link.ask(request, CursorStored, seconds=INTRODUCE_SECONDS)
