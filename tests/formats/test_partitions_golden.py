@@ -128,6 +128,16 @@ def test_image():
     )
 
 
+def test_image_with_a_writer_of_one_transaction():
+    log, writer = a_log(), b"once" + b"." * 12
+    staged = log.stage(ONE, 0, rows=3, writer=writer)
+    done(log.publish(staged.receipt, writer=writer))
+    done(log.stage(TWO, 0))
+    data = golden("partitions-image-once")
+    assert log.machine.snapshot().replicated == data
+    assert image.encode(image.decode(data, BITS)) == data
+
+
 def test_local():
     assert local.encode(LOCAL) == golden("partitions-local")
     assert local.decode(golden("partitions-local")) == LOCAL

@@ -355,10 +355,10 @@ def test_an_image_that_is_never_written_is_never_taken(name):
 
 @pytest.mark.parametrize("rest", [[], [1, [], [], [], []], ["of", {"another": "kind"}]])
 def test_another_format_is_named_whatever_follows(rest):
-    data = msgspec.msgpack.encode([2, *rest])
+    data = msgspec.msgpack.encode([3, *rest])
     with pytest.raises(UnsupportedFormat) as caught:
         image.decode(data, BITS)
-    assert (caught.value.expected, caught.value.found) == (1, 2)
+    assert (caught.value.expected, caught.value.found) == (2, 3)
 
 
 def test_every_cut_of_an_image_is_corrupt():

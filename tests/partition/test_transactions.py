@@ -22,7 +22,8 @@ from tests.partition.builders import (
 )
 from xxhash import xxh3_128_digest
 
-from headrace.partition import transactions
+from headrace.errors import CorruptFile
+from headrace.partition import image, transactions
 from headrace.partition.operations import STAGE, STAGE_HEADER_SIZE, Receipt, encode_stage
 from headrace.partition.results import Appended, Code, Discarded, Published, Range, Staged
 from headrace.partition.state import Publisher, Stage, StagedEntry
@@ -481,3 +482,84 @@ def test_there_are_so_many_publishers_in_a_topic_and_no_more():
 def test_the_limits_are_those_of_the_design():
     assert transactions.PUBLISHER_COUNT_MAX == 65_536
     assert transactions.STAGE_COUNT_MAX == 65_536
+
+
+SHOT, NEXT = b"once" + b"1" * 12, b"once" + b"2" * 12
+
+
+def test_a_writer_of_one_transaction_is_forgotten_a_day_after_it_and_others_never():
+    log = a_log()
+    for stage_id, writer in ((ONE, SHOT), (TWO, ANN)):
+        done(log.stage(stage_id, 0, rows=3, writer=writer))
+        done(log.publish(a_receipt(log, stage_id), writer=writer))
+    log.restart()
+    log.now = log.topic().once_at[SHOT] + DAY - 1
+    log.seal(expire=True)
+    assert set(log.topic().publishers) == {SHOT, ANN}
+    log.seal()
+    log.now += 400 * DAY
+    assert log.seal().expired_stages == 0
+    assert set(log.topic().publishers) == {SHOT, ANN}
+    log.seal(expire=True)
+    assert set(log.topic().publishers) == {ANN}
+    assert log.topic().once_at == {}
+    log.restart()
+
+
+def test_a_forgotten_writer_that_comes_back_adds_nothing():
+    log = a_log()
+    done(log.stage(ONE, 0, rows=3, writer=SHOT))
+    receipt = a_receipt(log)
+    done(log.publish(receipt, writer=SHOT))
+    assert log.publish(receipt, writer=SHOT).repeated
+    assert refused(log.stage(TWO, 0, writer=SHOT), Code.SUPERSEDED)
+    log.now += 2 * DAY
+    log.seal(expire=True)
+    assert refused(log.publish(receipt, writer=SHOT), Code.STAGE_MISSING, stage_id=ONE.hex())
+    done(log.stage(TWO, 0, writer=SHOT))  # of a task that nobody waits for
+    assert refused(log.publish(receipt, writer=SHOT), Code.STAGE_MISSING)
+    log.now += 2 * DAY
+    assert log.seal(expire=True).expired_stages == 1
+    assert log.partition().end == 3
+
+
+def test_a_writer_of_one_transaction_has_one_version():
+    log = a_log()
+    assert refused(log.stage(ONE, 0, writer=SHOT, version=2), Code.OUT_OF_ORDER, expected=1)
+    assert refused(log.publish(writer=SHOT, version=2), Code.OUT_OF_ORDER, version=2)
+    done(log.stage(ONE, 0, writer=SHOT))
+    done(log.publish(a_receipt(log), writer=SHOT))
+    assert refused(log.stage(TWO, 0, writer=SHOT, version=2), Code.OUT_OF_ORDER)
+
+
+def test_writers_of_one_transaction_do_not_use_a_topic_up():
+    log = a_log()
+    topic = log.topic()
+    for number in range(PUBLISHER_COUNT_MAX):
+        writer = b"once%012d" % number
+        topic.publishers[writer], topic.once_at[writer] = Publisher(1, bytes(16), ()), log.now
+    topic.image = None
+    assert refused(log.publish(writer=SHOT), Code.WRITERS_FULL, max=PUBLISHER_COUNT_MAX)
+    log.now += 2 * DAY
+    log.seal(expire=True)
+    done(log.publish(writer=SHOT))
+
+
+def test_an_image_has_a_new_format_only_while_there_is_a_writer_of_one_transaction():
+    log = a_log()
+    done(log.publish(writer=ANN))
+    done(log.stage(TWO, 0, writer=BOB))
+    before = image.encode(log.machine.state)
+    done(log.stage(ONE, 0, writer=NEXT))
+    done(log.publish(a_receipt(log), writer=NEXT))
+    data = image.encode(log.machine.state)
+    assert [image._OPENING_DECODER.decode(each).format for each in (before, data)] == [1, 2]
+    found = image.decode(data, log.machine.state.partition_bits)
+    assert found.topics[0].once_at.keys() == {NEXT}
+    assert found.topics[0].staged_at.keys() == {BOB}
+    found.topics[0].once_at[SHOT], found.topics[0].image = 1, None
+    with pytest.raises(CorruptFile, match="a writer without stages has a time"):
+        image.decode(image.encode(found), log.machine.state.partition_bits)
+    log.now += 2 * DAY
+    log.seal(expire=True)
+    assert image._OPENING_DECODER.decode(image.encode(log.machine.state)).format == 1

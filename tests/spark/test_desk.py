@@ -10,9 +10,12 @@ import pytest
 from tests.spark.conftest import rows
 
 from headrace.errors import BadConfig
+from headrace.model.ids import is_once
 from headrace.spark.desk import CheckpointAhead, Desk, LogReplaced
 from headrace.spark.options import parse
+from headrace.spark.sink import BatchWriter
 from headrace.spark.source import BatchReader, StreamReader, spark_schema
+from headrace.wire.writers import writer_of
 
 
 @pytest.fixture
@@ -304,6 +307,19 @@ def test_only_the_first_task_of_a_partition_says_where_a_query_is(tmp_path, desk
     telling = {task.span.partition: task.span.start for task in tasks if task.generation}
     assert telling == {0: 2, 1: 0}
     assert sum(task.generation is not None for task in tasks) == 2
+
+
+def test_a_write_without_an_app_id_is_of_a_writer_that_the_log_forgets(tmp_path, topic):
+    def writer(**options):
+        given = {"topic": "shop/orders", "path": str(tmp_path / "data"), **options}
+        return BatchWriter(given, overwrite=False)._deed.writer
+
+    one, other = writer(), writer()
+    assert one != other
+    assert [is_once(each) for each in (one, other)] == [True, True]
+    named = writer(txnAppId="nightly", txnVersion="3")
+    assert named == writer_of("nightly") == writer(txnAppId="nightly", txnVersion="4")
+    assert not is_once(named)
 
 
 def test_the_end_of_the_log_is_told_beyond_what_a_batch_takes(tmp_path, desk, topic):

@@ -18,8 +18,8 @@ from headrace.errors import (
     PartitionUnknown,
     TimedOut,
 )
+from headrace.model.ids import WRITER_SIZE
 from headrace.wire.catalog import PartitionInfo
-from headrace.wire.writers import WRITER_SIZE
 from headrace.wire.writing import Append, Appended
 
 

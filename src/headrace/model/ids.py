@@ -13,6 +13,9 @@ ReplicaId = NewType("ReplicaId", int)  # a replica's place among the voters, fro
 OP_MAX = Op(2**63 - 1)  # stands for an end that nobody knows
 STARTS_MAX = 32  # of its newest starts, that a replica with peers keeps and names
 CLUSTER_ID_SIZE = 16
+WRITER_SIZE = 16
+# How a writer of one transaction begins; any other one may come back for another.
+ONCE = b"once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +37,8 @@ class Identity:
     def is_solo(self) -> bool:
         """One replica: what is durable is committed, and no peer can repair anything."""
         return self.replica_count == 1
+
+
+def is_once(writer: bytes) -> bool:
+    """Tell whether a writer publishes one transaction, and is forgotten after a while."""
+    return writer.startswith(ONCE)

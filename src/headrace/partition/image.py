@@ -14,7 +14,9 @@
                   last_timestamp, size]
 
 One msgpack array; everything with a key is sorted by it. Equal states have equal bytes,
-whatever happened before. Full story in docs/formats/partitions.md.
+whatever happened before. Times of writers are those of their last Stage, if they have stages,
+and of their Publish, if they are writers of one transaction; the format is 2 if there are any
+of those, and 1 if not. Full story in docs/formats/partitions.md.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from headrace.errors import CorruptFile, UnsupportedFormat
-from headrace.model.ids import Offset, Op, Revision
+from headrace.model.ids import Offset, Op, Revision, is_once
 from headrace.model.namespace import Namespace
 from headrace.partition.operations import Schema, Value
 from headrace.partition.results import Range
@@ -47,6 +49,7 @@ from headrace.partition.transactions import fold
 from headrace.partition.writers import WINDOW
 
 FORMAT: Final = 1
+ONCE_FORMAT: Final = 2  # with times of writers of one transaction, which older releases refuse
 _PLACE = "partitions image"  # it has no path of its own: a snapshot holds it
 
 
@@ -149,9 +152,10 @@ def encode(state: PartitionsState) -> bytes:
     for partition in state.partitions.values():
         if partition.image is None:
             partition.image = _ENCODER.encode(_partition(partition))
+    has_once = any(topic.once_at for topic in state.topics.values())
     return _ENCODER.encode(
         _Written(
-            FORMAT,
+            ONCE_FORMAT if has_once else FORMAT,
             state.revision,
             state.sealed_op,
             sorted(state.closed.items()),
@@ -193,7 +197,7 @@ def _topic(topic: Topic) -> _Topic:
             for key, one in sorted(topic.publishers.items())
         ],
         [_stage(topic.stages[key]) for key in sorted(topic.stages)],
-        sorted(topic.staged_at.items()),
+        sorted((topic.staged_at | topic.once_at).items()),
     )
 
 
@@ -239,14 +243,15 @@ def _segment(segment: Segment) -> _Segment:
 def _read(data: bytes) -> _Image:
     try:
         found = _OPENING_DECODER.decode(data).format
-        if found != FORMAT:
-            raise UnsupportedFormat("format", path=_PLACE, expected=FORMAT, found=found)
+        if found not in (FORMAT, ONCE_FORMAT):
+            raise UnsupportedFormat("format", path=_PLACE, expected=ONCE_FORMAT, found=found)
         return _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptFile(f"cannot be read: {error}", path=_PLACE) from error
 
 
 def _restored_topic(one: _Topic) -> Topic:
+    staging = {stage.writer for stage in one.stages}
     return Topic(
         one.number,
         one.created,
@@ -256,7 +261,8 @@ def _restored_topic(one: _Topic) -> Topic:
             for key, version, content, ranges in one.publishers
         },
         {stage.stage_id: _restored_stage(stage) for stage in one.stages},
-        dict(one.staged_at),
+        {writer: at for writer, at in one.staged_at if writer in staging},
+        {writer: at for writer, at in one.staged_at if writer not in staging},
     )
 
 
@@ -335,6 +341,8 @@ def _topic_flaw(state: PartitionsState, topic: Topic) -> str | None:
             return f"stage {stage.stage_id.hex()} is not of this topic"
     if topic.staged_at.keys() != {stage.writer for stage in topic.stages.values()}:
         return "not each writer with stages has its time"
+    if not all(is_once(writer) and writer in topic.publishers for writer in topic.once_at):
+        return "a writer without stages has a time"
     return None
 
 

@@ -223,6 +223,9 @@ class Topic:
     publishers: dict[bytes, Publisher] = field(default_factory=dict)
     stages: dict[bytes, Stage] = field(default_factory=dict)
     staged_at: dict[bytes, int] = field(default_factory=dict)  # writer: time of its last Stage
+    once_at: dict[bytes, int] = field(
+        default_factory=dict
+    )  # writer of one: time of its Publish
     members: list[Namespace] = field(default_factory=list)  # open partitions, ascending
     image: bytes | None = None
 

@@ -2,6 +2,10 @@
 
 Per topic and writer, versions only rise: the last published one is answered again, a lower one
 is superseded. A stage is complete or missing, never shorter.
+
+A writer of one transaction is forgotten a day after its Publish. If it comes back, it adds
+nothing: the stages that its Publish names are gone, since the first one took them, or they
+expired. Only the answer that it was published is lost by then.
 """
 
 from typing import Final
@@ -10,6 +14,7 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import Entry, Header
+from headrace.model.ids import is_once
 from headrace.model.namespace import Namespace
 from headrace.partition.operations import (
     STAGE_HEADER_SIZE,
@@ -38,10 +43,11 @@ from headrace.partition.state import (
     Topic,
 )
 
-# Of one topic: their last versions are kept as long as it lives.
+# Of one topic. Last versions are kept as long as it lives, but those of writers of one.
 PUBLISHER_COUNT_MAX: Final = 65_536
 STAGE_COUNT_MAX: Final = 65_536  # of one topic: a job has a stage for each of its tasks
 IDLE_MAX_US: Final = 24 * 3600 * 1_000_000  # a writer that staged nothing for a day has gone
+_ONLY: Final = 1  # the version of a writer of one transaction
 
 
 def stage(topic: Topic, partition: Partition, entry: Entry) -> Staged | Refused:
@@ -87,6 +93,8 @@ def fold(digest: bytes, checksum: bytes) -> bytes:
 
 
 def _unfit(topic: Topic, header: Header) -> Refused | None:
+    if is_once(header.writer) and header.version != _ONLY:
+        return refuse(Code.OUT_OF_ORDER, version=header.version, expected=_ONLY)
     publisher = topic.publishers.get(header.writer)
     if publisher is not None and header.version <= publisher.version:
         return refuse(Code.SUPERSEDED, version=header.version, published=publisher.version)
@@ -127,6 +135,8 @@ def publish(
     ranges = tuple(given.values())
     topic.publishers[header.writer] = Publisher(header.version, content, ranges)
     _drop_through(topic, header.writer, header.version)
+    if is_once(header.writer):
+        topic.once_at[header.writer] = header.timestamp
     topic.image = None
     return Published(ranges, repeated=False, same=True)
 
@@ -173,7 +183,13 @@ def discard(topic: Topic, header: Header, command: Discard) -> Discarded:
 
 
 def expire(topic: Topic, now: int) -> int:
-    """Drop the stages of writers that staged nothing for too long; return how many."""
+    """Drop the stages of writers that staged nothing for too long; return how many.
+
+    Writers of one transaction are forgotten as long after it.
+    """
+    for writer in [key for key, at in topic.once_at.items() if now - at > IDLE_MAX_US]:
+        del topic.once_at[writer], topic.publishers[writer]
+        topic.image = None
     gone = {
         writer for writer, timestamp in topic.staged_at.items() if now - timestamp > IDLE_MAX_US
     }

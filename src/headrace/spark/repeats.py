@@ -10,7 +10,7 @@ from typing import Final
 
 from headrace.errors import BadRequest
 from headrace.spark.desk import Desk
-from headrace.spark.options import parse
+from headrace.spark.options import Use, parse
 from headrace.spark.worker.content import Content, content_of
 from headrace.spark.worker.read import read
 from headrace.spark.worker.write import Deed, Target
@@ -38,7 +38,7 @@ def check_repeat(
     batch: int | None,
 ) -> None:
     """Raise VersionTaken unless the rows that were published are these. `batch`: of a query."""
-    desk = Desk(parse(options), TIMEOUT)
+    desk = Desk(parse(options, Use.PUT), TIMEOUT)
     try:
         numbers = {namespace: n for n, (namespace, _) in enumerate(target.partitions)}
         ranges = {numbers[one.namespace]: (one.start, one.end) for one in published}

@@ -14,7 +14,6 @@ put back from an old copy comes with the same version and other rows, so the row
 that is there are compared with those that were published, which the log has (`repeats.py`).
 """
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +33,6 @@ from headrace.spark.repeats import check_repeat
 from headrace.spark.worker.content import Content
 from headrace.spark.worker.plain import plainly
 from headrace.spark.worker.write import Deed, Target, published_meanwhile, stage_all
-from headrace.wire.writers import writer_of
 from headrace.wire.writing import Discard, Discarded, Publish, Published, Receipt
 
 PLAN_TIMEOUT = "10s"  # of one question while a query is planned
@@ -85,7 +83,7 @@ class _Writer:
                 Publish(
                     namespace=namespace,
                     created=self._target.created,
-                    writer=writer_of(deed.app_id),
+                    writer=deed.writer,
                     version=deed.version,
                     stages=stages,
                 ),
@@ -105,7 +103,7 @@ class _Writer:
         if not stage_ids:
             return
         namespace, _ = self._target.partitions[0]
-        writer = writer_of(found[0].deed.app_id)
+        writer = found[0].deed.writer
         with self._target.where.link() as link:
             request = Discard(namespace, self._target.created, writer, stage_ids)
             link.ask(request, Discarded, seconds=10.0)
@@ -143,7 +141,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if (said.app_id is None) != (said.app_version is None):
             missing = "txnVersion" if said.app_version is None else "txnAppId"
             raise BadConfig(missing, "is not said", hint="Give both, or neither")
-        self._deed = Deed(said.app_id or f"spark-batch/{uuid.uuid4()}", said.app_version or 1)
+        self._deed = Deed.nameless()
+        if said.app_id is not None and said.app_version is not None:
+            self._deed = Deed(said.app_id, said.app_version)
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:

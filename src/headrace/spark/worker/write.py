@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from headrace.errors import Refused, Unavailable
 from headrace.model.batch import layout
+from headrace.model.ids import WRITER_SIZE
 from headrace.model.schema import conform
 from headrace.model.split import bodies_of, by_key, gathered
 from headrace.spark.worker.content import Content, content_of
@@ -21,7 +22,7 @@ from headrace.spark.worker.link import Link
 from headrace.spark.worker.read import Where
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import checksum_of
-from headrace.wire.writers import STAGE_ID_SIZE, SUPERSEDED, writer_of
+from headrace.wire.writers import STAGE_ID_SIZE, SUPERSEDED, once, writer_of
 from headrace.wire.writing import Receipt, Stage, Staged
 
 BODY_SIZE: Final = 4 * 1024 * 1024
@@ -42,10 +43,22 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Whose rows these are: one version of one writer is published once."""
+    """Whose rows these are: one version of one writer is published once.
 
-    app_id: str
+    Without an app id nobody can repeat it, and the log forgets its writer after a day.
+    """
+
+    app_id: str  # or what it is called without one
     version: int
+    only: bytes = b""  # the writer of a deed without an app id
+
+    @property
+    def writer(self) -> bytes:
+        return self.only or writer_of(self.app_id)
+
+    @classmethod
+    def nameless(cls) -> "Deed":
+        return cls("a write without txnAppId", 1, once(secrets.token_bytes(WRITER_SIZE)))
 
 
 @dataclass(slots=True)
@@ -124,7 +137,7 @@ def _put(
         request = Stage(
             namespace=namespace,
             created=created,
-            writer=writer_of(deed.app_id),
+            writer=deed.writer,
             version=deed.version,
             schema_id=target.version,
             row_count=row_count,
