@@ -201,11 +201,14 @@ def test_a_type_that_delta_does_not_have_is_named_before_anything_is_made(
 
 
 def test_a_transform_that_fails_in_a_task_is_told_by_its_own_error(spark, tmp_path, topic):
-    topic.append(rows(0, 5))
+    topic.append(rows(0, 5), partition=1)
     (tmp_path / "clean.py").write_text(UDF, encoding="utf-8")
     with pytest.raises(RoundFailed) as caught:
         run(spark, a_definition(tmp_path, transform="clean.py"))
-    said = "a task ended with ValueError: n0 is no name. Nothing was committed"
+    said = (
+        "row 0 of partition 1 of shop/orders: a task ended with ValueError: n0 is no name. "
+        "Nothing was committed"
+    )
     assert str(caught.value).startswith(said)
     (line,) = told("status", "--data", tmp_path / "data")["pipelines"]
     assert (line["state"], line["note"]) == ("failed", f"RoundFailed: {caught.value}")

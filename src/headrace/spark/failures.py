@@ -27,6 +27,8 @@ _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*$")
 class RoundFailed(Unavailable):
     """A round ended within Spark. Nothing of it was committed."""
 
+    is_of_rows = False  # the rows may be at fault, or what the transform makes of them
+
 
 class SparkGone(Unavailable):
     """The JVM that Spark runs in does not answer."""
@@ -45,7 +47,11 @@ def told_in_words(
     except (PySparkException, Py4JJavaError) as error:  # the second: a worker died
         sentence = sentence_of(str(error))
         is_ours = _OURS.search(str(error)) is not None  # which says itself what to do
-        raise kind(sentence, hint="" if is_ours else next_step) from error
+        found = kind(sentence, hint="" if is_ours else next_step)
+        if isinstance(found, RoundFailed):
+            # A worker that died, maybe for want of memory, is not tried to death.
+            found.is_of_rows = not is_ours and _ABORTED.search(sentence) is None
+        raise found from error
     except (Py4JError, ConnectionError) as error:
         if not _is_of_spark(error):
             raise

@@ -10,8 +10,10 @@ import os
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Unavailable
 from headrace.spark.java import find_java
@@ -76,6 +78,19 @@ def copied(spark: "SparkSession") -> "SparkSession":
     """
     made = spark._jsparkSession.cloneSession()
     return type(spark)(spark.sparkContext, made)
+
+
+@contextmanager
+def unlogged(spark: "SparkSession") -> Iterator[None]:
+    """Have Spark log nothing meanwhile."""
+    jvm: Any = spark._jvm
+    logger = jvm.org.apache.logging.log4j.LogManager.getRootLogger()
+    before = logger.getLevel().toString()
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLogLevel(before)
 
 
 def packed() -> str:

@@ -32,9 +32,15 @@ from headrace.spark.columns import file_columns, new_columns, refuse_twins
 from headrace.spark.compaction import FILES_MIN, compact
 from headrace.spark.definition import SOURCE, Definition, refuse_missing
 from headrace.spark.desk import Desk, SchemaChanged
-from headrace.spark.failures import checked_frame, told_in_words, transform_told
+from headrace.spark.failing_row import Ranges, failing_row
+from headrace.spark.failures import (
+    RoundFailed,
+    checked_frame,
+    told_in_words,
+    transform_told,
+)
 from headrace.spark.features import refuse_unkept
-from headrace.spark.launch import copied
+from headrace.spark.launch import copied, unlogged
 from headrace.spark.options import parse
 from headrace.spark.plan import next_ends
 from headrace.spark.races import committed
@@ -290,7 +296,30 @@ class Pipeline:
                 f"the columns of {self.desk.topic.name} changed during a round",
                 hint="Go round again: nothing was written",
             )
-        return write_files(frame, schema, self.definition.table)
+        try:
+            return write_files(frame, schema, self.definition.table)
+        except RoundFailed as error:
+            if not error.is_of_rows:
+                raise
+            with unlogged(self.spark):  # what fails there is tried on purpose
+                found = failing_row({n: (starts[n], ends[n]) for n in starts}, self._fails)
+            if found is None:
+                raise
+            number, row = found
+            text = f"row {row} of partition {number} of {self.desk.topic.name}: "
+            raise RoundFailed(text + Exception.__str__(error), hint=error.hint) from error
+
+    def _fails(self, ranges: Ranges) -> bool:
+        """Tell whether the transform fails on these rows. Nothing is written."""
+        none = dict.fromkeys(self.desk.bounds(), 0)
+        starts = none | {number: start for number, (start, _) in ranges.items()}
+        ends = none | {number: end for number, (_, end) in ranges.items()}
+        try:
+            with told_in_words():
+                self.rows(starts, ends).write.format("noop").mode("overwrite").save()
+        except RoundFailed as error:
+            return error.is_of_rows
+        return False
 
     def _tell(self, places: Mapping[int, int]) -> None:
         """Store where the pipeline is, and hold the rows from there on.
