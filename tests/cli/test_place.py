@@ -1,7 +1,10 @@
 """Which log a command is about: a directory, one that a process holds, or a node elsewhere."""
 
+import os
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -9,6 +12,7 @@ from tests.cli.commands import a_node, headrace_here
 
 import headrace
 from headrace.cli.exits import Exit
+from headrace.cli.main import made
 
 
 @pytest.fixture(autouse=True)
@@ -84,3 +88,70 @@ def test_a_pipe_between_two_commands_on_one_directory_loses_nothing(tmp_path):
     assert two.returncode == 0
     with headrace.open(tmp_path / "data") as log:
         assert log.topic("b").read().row_count == 200_000
+
+
+class TestAPlaceThatCannotBeRead:
+    """Whatever the system says, it is one line with the path and the next step."""
+
+    COMMANDS = (("topic", "list"), ("status",), ("read", "orders"), ("group", "list"))
+
+    @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+    def test_a_directory_of_another_user(self, tmp_path, command):
+        locked = tmp_path / "locked"
+        (locked / "log").mkdir(parents=True)
+        with nobody_may(locked):
+            ended = headrace_here(*command, "--data", locked / "log")
+        assert ended.code == Exit.FAILURE
+        assert ended.err == (
+            f"headrace: {locked}/log: Permission denied. "
+            "Run it as the user who owns it, or change its permissions: see ls -ld\n"
+        )
+
+    @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+    def test_a_directory_that_may_be_entered_and_not_read(self, tmp_path, command):
+        headrace.open(tmp_path / "log").close()
+        with nobody_may(tmp_path / "log"):
+            ended = headrace_here(*command, "--data", tmp_path / "log")
+        assert ended.code == Exit.FAILURE
+        assert ended.err.startswith(f"headrace: {tmp_path}/log")
+        assert "Permission denied" in ended.err
+        assert ended.err.count("\n") == 1
+
+    @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+    def test_a_name_that_is_too_long(self, tmp_path, command):
+        ended = headrace_here(*command, "--data", tmp_path / ("a" * 300))
+        assert ended.code == Exit.NOT_FOUND
+        assert ended.err.endswith("aaa: File name too long. Check the name\n")
+        assert ended.err.count("\n") == 1
+
+    @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+    def test_a_place_below_a_file_and_one_that_leads_round(self, tmp_path, command):
+        (tmp_path / "file").touch()
+        (tmp_path / "round").symlink_to(tmp_path / "round")
+        for path in (tmp_path / "file" / "log", tmp_path / "round"):
+            ended = headrace_here(*command, "--data", path)
+            assert ended.code == Exit.NOT_FOUND
+            assert str(path) in ended.err
+            assert ended.err.count("\n") == 1
+
+
+@contextmanager
+def nobody_may(path):
+    """Give a path that this process may not read for as long as this lasts, root or not."""
+    for words in ("topic", "status", "read", ""):  # what is loaded late may be root's own
+        made(words)
+    parents = [each for each in path.parents if each.is_relative_to(tempfile.gettempdir())]
+    before = [(each, each.stat().st_mode) for each in (path, *parents)]
+    for each in parents[:-1]:
+        each.chmod(0o755)
+    path.chmod(0)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        for each, mode in before[:-1]:
+            each.chmod(mode)

@@ -13,7 +13,7 @@ import typer
 
 from headrace import __version__
 from headrace.cli import commands
-from headrace.cli.exits import Exit, exit_code
+from headrace.cli.exits import Exit, exit_code, from_os
 from headrace.cli.output import STANDARD_OUTPUT, PipeClosed
 from headrace.errors import HeadraceError, StorageFailed
 
@@ -37,6 +37,10 @@ def main() -> None:
             _forget_output()
         typer.echo(f"headrace: {error}", err=True)
         sys.exit(exit_code(error))
+    except OSError as error:
+        failure = from_os(error)
+        typer.echo(f"headrace: {failure}", err=True)
+        sys.exit(exit_code(failure))
     except PipeClosed:
         _forget_output()
         sys.exit(Exit.FAILURE if word in VERDICTS else Exit.OK)
