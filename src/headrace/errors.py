@@ -271,15 +271,16 @@ class BadConfig(Rejected):
 
 
 class DirectoryHeld(Unavailable):
-    """Another process holds the data directory."""
+    """Another process holds the data directory. `socket` is where it listens, if it does."""
 
-    def __init__(self, path: str, pid: int | None) -> None:
+    def __init__(self, path: str, pid: int | None, socket: str = "") -> None:
         holder = "another process" if pid is None else f"process {pid}"
         super().__init__(
             f"{path} is held by {holder}", hint="Stop that process, or connect to it instead"
         )
         self.path = path
         self.pid = pid
+        self.socket = socket
 
 
 class RingFull(Unavailable):

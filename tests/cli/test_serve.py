@@ -37,7 +37,7 @@ def serving(path, *options, **environment):
             process.kill()
 
 
-def refused(*arguments) -> str:
+def refused(*arguments, code=2) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "headrace", "serve", *arguments],
         capture_output=True,
@@ -45,7 +45,7 @@ def refused(*arguments) -> str:
         timeout=SECONDS_MAX,
         check=False,
     )
-    assert done.returncode == 2
+    assert done.returncode == code
     assert "Traceback" not in done.stderr
     return done.stderr
 
@@ -188,6 +188,37 @@ def test_a_directory_that_is_held_says_by_whom(tmp_path):
         )
         assert done.returncode == 5
         assert f"held by process {process.pid}" in done.stderr
+
+
+def test_a_directory_that_is_held_is_said_before_any_port(tmp_path):
+    """With the defaults of both, as a person starts a second one."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with serving(tmp_path, "--set", "listen.http=") as (process, _, _):
+            for key in ("address", "http"):
+                setting = ("--set", f"listen.{key}=127.0.0.1:{port}")
+                said = refused("--data", str(tmp_path), *setting, code=5)
+                assert f"held by process {process.pid}" in said
+                assert str(port) not in said
+
+
+@pytest.mark.parametrize("key", ["address", "http"])
+def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path, key):
+    path = tmp_path / "data"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        others = {"address": "127.0.0.1:0", "http": ""} | {key: where}
+        settings = [("--set", f"listen.{name}={value}") for name, value in others.items()]
+        said = refused("--data", str(path), *(each for pair in settings for each in pair))
+    assert f"listen.{key}: cannot listen" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_where_the_socket_goes_is_said_before_anything_is_made(tmp_path):
+    (tmp_path / "headrace.sock").write_text("mine")
+    said = refused("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--set", "listen.http=")
+    assert "headrace.sock is there and is no socket" in said
+    assert [each.name for each in tmp_path.iterdir()] == ["headrace.sock"]
 
 
 class TestEmbedded:

@@ -15,7 +15,7 @@ import uvloop
 from headrace.server.limits import Limits
 from headrace.server.listener import Listener
 from headrace.server.service import Answer
-from headrace.server.tcp import listen_tcp
+from headrace.server.tcp import bind_tcp, listen_tcp
 from headrace.server.traffic import Traffic
 from headrace.wire.frame import Frame, FrameReader, decode_message, encode_frame
 from headrace.wire.greeting import Accepted, Hello, Ping, Pong, Proof, Welcome
@@ -108,8 +108,9 @@ async def a_listener(
     token: bytes | None = None,
     traffic: Traffic | None = None,
 ) -> AsyncIterator[Listener]:
+    port = await bind_tcp("127.0.0.1", 0)
     listener = await listen_tcp(
-        service, "127.0.0.1", 0, limits or some_limits(), token, release="test", traffic=traffic
+        service, port, limits or some_limits(), token, release="test", traffic=traffic
     )
     try:
         yield listener

@@ -1,6 +1,7 @@
 """A listener on loopback: handshake, pipelining, deadlines, bounds on connections, closing."""
 
 import asyncio
+import errno
 import socket
 
 import pytest
@@ -24,7 +25,7 @@ from tests.server.builders import (
 )
 
 from headrace.errors import BadConfig, TopicUnknown
-from headrace.server.tcp import listen_tcp
+from headrace.server.tcp import bind_tcp, listen_tcp
 from headrace.wire.frame import BODY_SIZE_MAX
 from headrace.wire.greeting import Accepted, Failed, Ping, Pong, Proof, Welcome
 from headrace.wire.proof import client_mac, node_mac
@@ -438,9 +439,40 @@ def test_an_address_that_is_taken_or_unknown_is_a_config_error():
             port = int(listener.address.rpartition(":")[2])
             for host, wanted in (("127.0.0.1", port), ("192.0.2.1", 0), ("a..b", 0)):
                 with pytest.raises(BadConfig) as caught:
-                    await listen_tcp(Ledger(), host, wanted, some_limits(), None)
+                    await bind_tcp(host, wanted)
                 assert caught.value.key == "listen.address"
                 assert host in str(caught.value)
+
+    run(scene())
+
+
+def test_a_bound_port_refuses_peers_until_it_listens():
+    async def scene():
+        port = await bind_tcp("127.0.0.1", 0)
+        twin = await bind_tcp(
+            "127.0.0.1", port.addresses[0][1]
+        )  # nobody listens yet, so it may
+        with socket.socket() as peer:
+            assert peer.connect_ex(("127.0.0.1", port.addresses[0][1])) == errno.ECONNREFUSED
+        listener = await listen_tcp(Ledger(), port, some_limits(), None)
+        async with await a_peer(listener):
+            with pytest.raises(BadConfig, match="in use"):
+                await listen_tcp(Ledger(), twin, some_limits(), None)
+        await listener.close(0)
+
+    run(scene())
+
+
+def test_a_name_of_two_addresses_is_heard_at_both():
+    async def scene():
+        port = await bind_tcp("localhost", 0)
+        if len(port.addresses) < 2:
+            port.close()
+            pytest.skip("localhost has one address here")
+        listener = await listen_tcp(Ledger(), port, some_limits(), None)
+        for where in port.addresses:
+            socket.create_connection(where[:2], 5).close()
+        await listener.close(0)
 
     run(scene())
 
@@ -448,7 +480,7 @@ def test_an_address_that_is_taken_or_unknown_is_a_config_error():
 def test_an_ipv6_address_stands_in_brackets():
     async def scene():
         try:
-            listener = await listen_tcp(Ledger(), "::1", 0, some_limits(), None)
+            listener = await listen_tcp(Ledger(), await bind_tcp("::1", 0), some_limits(), None)
         except BadConfig:
             pytest.skip("this machine has no IPv6")
         assert listener.address.startswith("[::1]:")

@@ -117,6 +117,23 @@ class Boot:
             await self._abandon()
             raise
 
+    async def claim(self) -> None:
+        """Take the lock if the directory has one, before ports are bound. Makes nothing.
+
+        A log that a process holds is refused here; where none is yet, `run` makes the lock.
+        """
+        try:
+            await self.loop.run_in_executor(None, self._claim)
+        except BaseException as error:
+            if isinstance(error, HeadraceError):
+                self._failed("lock", error)
+            self._let_go()
+            raise
+
+    def unclaim(self) -> None:
+        """Let go of the lock of a node that does not run; a second call does nothing."""
+        self._let_go()
+
     async def started(self) -> "StartedNode":
         """Take all steps, and return what runs then."""
         return StartedNode(await self.run(), self)
@@ -209,6 +226,13 @@ class Boot:
         self.steps[name] = f"failed: {error}"
         event(f"node.{name}.failed", path=self.path, error=str(error))
 
+    def _claim(self) -> None:
+        self.lock = DirectoryLock.acquire_existing(self.path, self._socket)
+
+    @property
+    def _socket(self) -> str:
+        return SOCKET_NAME if self.config.listen.socket else ""
+
     def _take_lock(self) -> None:
         try:
             # Whoever names the directory may name it by a link; within it none is followed.
@@ -216,8 +240,8 @@ class Boot:
         except OSError as error:
             hint = "Name a directory that this user may write, or one that is not there yet"
             raise StorageFailed(self.path, "open", error, hint=hint) from error
-        socket = SOCKET_NAME if self.config.listen.socket else ""
-        self.lock = DirectoryLock.acquire(self.path, socket)
+        if self.lock is None:
+            self.lock = DirectoryLock.acquire(self.path, self._socket)
         self.was_made = CONFIG_NAME in self.root.names()
 
     def _identify(self) -> ClusterIdentity:

@@ -1,7 +1,7 @@
 """A place where peers connect, whatever kind of socket it is."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.server.connection import Connection
 from headrace.server.crowd import Crowd
@@ -32,7 +32,7 @@ class Listener:
             traffic=Traffic() if traffic is None else traffic,
             loop=self._loop,
         )
-        self._server: asyncio.AbstractServer | None = None
+        self._servers: Sequence[asyncio.AbstractServer] = ()
         self._on_close: Callable[[], None] = lambda: None
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -47,13 +47,14 @@ class Listener:
 
     def begin(
         self,
-        server: asyncio.AbstractServer,
+        servers: Sequence[asyncio.AbstractServer],
         address: str,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Watch over the connections of a server that listens now."""
-        assert self._server is None
-        self._server, self.address, self._on_close = server, address, on_close
+        """Watch over the connections of servers that listen now."""
+        assert servers
+        assert not self._servers
+        self._servers, self.address, self._on_close = servers, address, on_close
         self._sweep()
 
     async def close(self, timeout: float) -> None:  # noqa: ASYNC109
@@ -62,10 +63,11 @@ class Listener:
         Peers see the end of the stream after their last answer. Whoever has not closed its own
         side by the timeout is cut off.
         """
-        if self._server is None or self._crowd.is_stopping:
+        if not self._servers or self._crowd.is_stopping:
             return
         self._on_close()
-        self._server.close()
+        for server in self._servers:
+            server.close()
         await self._crowd.disperse(timeout)
         if self._sweeping is not None:
             self._sweeping.cancel()

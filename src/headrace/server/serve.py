@@ -13,9 +13,9 @@ from headrace.server.limits import Limits
 from headrace.server.listener import Listener
 from headrace.server.metered import Metered, readings
 from headrace.server.metrics import Histogram, Metrics
-from headrace.server.tcp import listen_tcp
+from headrace.server.tcp import TcpPort, bind_tcp, listen_tcp
 from headrace.server.traffic import Traffic
-from headrace.server.unix import listen_unix
+from headrace.server.unix import listen_unix, refuse_if_blocked
 from headrace.wire.address import SOCKET_NAME
 
 
@@ -53,14 +53,34 @@ async def serve(
     """Start the node in `path` and listen. Whatever fails, nothing is left running.
 
     Health is served from the first step on, the log only when all are taken.
+
+    What refuses a start is asked in this order, and until all have agreed nothing is made:
+
+        the lock, if there is one      DirectoryHeld names its process
+        the HTTP port, the TCP port    BadConfig names the setting; so does a file that lies
+        and the socket's place         where the socket goes
+        the directory, LOCK, a log     Boot.run makes them
+
+    So a start that is refused, or killed, before the last line leaves a directory as it was, or
+    not there; only the text in LOCK, which says nothing once its process is gone, may differ.
     """
     boot, traffic = begin(path, config, strict=strict), Traffic()
     boot.release = release
     metrics = Metrics(lambda: readings(boot, traffic))
-    http = await _serve_health(boot, metrics) if tcp else None
+    await boot.claim()
+    http: HttpServer | None = None
+    port: TcpPort | None = None
     try:
+        if tcp:
+            http = await _serve_health(boot, metrics)
+            port = await bind_tcp(config.listen.address.host, config.listen.address.port)
+        if config.listen.socket:
+            refuse_if_blocked(Path(path) / SOCKET_NAME)
         started = await boot.started()
     except BaseException:
+        boot.unclaim()
+        if port is not None:
+            port.close()
         if http is not None:
             await http.stop()
         raise
@@ -69,8 +89,10 @@ async def serve(
         driver.on_group = partial(metrics.observe, Histogram.COMMIT_GROUP_OPS)
     serving = Serving(boot, service, traffic, http=http)
     try:
-        await _listen(serving, config, release, tcp=tcp)
+        await _listen(serving, config, release, port)
     except BaseException:
+        if port is not None:
+            port.close()
         await serving.stop()
         raise
     return serving
@@ -86,25 +108,17 @@ async def _serve_health(boot: Boot, metrics: Metrics) -> HttpServer | None:
     return server
 
 
-async def _listen(serving: Serving, config: Config, release: str, *, tcp: bool) -> None:
+async def _listen(serving: Serving, config: Config, release: str, port: TcpPort | None) -> None:
     limits = limits_of(config)
     service, traffic, boot = serving.service, serving.traffic, serving.boot
     if config.listen.socket:
         path = Path(boot.path) / SOCKET_NAME
         unix = await listen_unix(service, path, limits, release=release, traffic=traffic)
         serving.listeners.append(unix)
-    if tcp:
-        where, token = config.listen.address, config.auth.token.encode() or None
+    if port is not None:
+        token = config.auth.token.encode() or None
         serving.listeners.append(
-            await listen_tcp(
-                service,
-                where.host,
-                where.port,
-                limits,
-                token,
-                release=release,
-                traffic=traffic,
-            )
+            await listen_tcp(service, port, limits, token, release=release, traffic=traffic)
         )
     boot.steps["listen"] = ", ".join(serving.addresses)
     event("node.listening", addresses=boot.steps["listen"])

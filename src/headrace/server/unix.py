@@ -45,7 +45,7 @@ async def listen_unix(
         raise BadConfig(_SETTING, f"cannot listen at {path}: {error}") from error
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(listener.connect, sock=bound, backlog=BACKLOG)
-    listener.begin(server, f"unix:{path}", lambda: _remove(path, inode))
+    listener.begin([server], f"unix:{path}", lambda: _remove(path, inode))
     return listener
 
 
@@ -60,6 +60,20 @@ def short_address(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{parent}/{path.name}"
     finally:
         os.close(parent)
+
+
+def refuse_if_blocked(path: Path) -> None:
+    """Raise BadConfig if something lies at `path` that is no socket; change nothing."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:  # nothing is there; what else is wrong shows when the directory is opened
+        return
+    if not stat.S_ISSOCK(mode):
+        raise BadConfig(
+            _SETTING,
+            f"{path} is there and is no socket",
+            hint="Move it away; nothing was changed",
+        )
 
 
 def _bind(path: Path) -> tuple[socket.socket, int]:
@@ -81,16 +95,9 @@ def _bind(path: Path) -> tuple[socket.socket, int]:
 
 def _clear(path: Path, address: str) -> None:
     """Remove the socket file of a process that is gone."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
+    refuse_if_blocked(path)
+    if not path.is_socket():
         return
-    if not stat.S_ISSOCK(mode):
-        raise BadConfig(
-            _SETTING,
-            f"{path} is there and is no socket",
-            hint="Move it away; nothing was changed",
-        )
     if _is_heard(address):
         raise BadConfig(
             _SETTING,

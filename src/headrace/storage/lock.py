@@ -13,6 +13,10 @@ from headrace.storage.names import joined
 LOCK_NAME = "LOCK"
 _CONTENT_SIZE_MAX = 4096  # a pid and the path of a socket
 _CLOSED = -1
+_ANOTHER_USER = (
+    "The log belongs to another user: connect to the address at which its node listens, "
+    "or run this as its owner"
+)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -32,12 +36,26 @@ class DirectoryLock:
 
         DirectoryHeld if anyone has it, this process included; StorageFailed at stage `lock`.
         """
+        lock = cls._acquire(directory, socket, os.O_CREAT)
+        assert lock is not None
+        return lock
+
+    @classmethod
+    def acquire_existing(cls, directory: str, socket: str = "") -> "DirectoryLock | None":
+        """Take the lock if its file is there, and make nothing: None if it is not."""
+        return cls._acquire(directory, socket, 0)
+
+    @classmethod
+    def _acquire(cls, directory: str, socket: str, create: int) -> "DirectoryLock | None":
         path = joined(directory, LOCK_NAME)
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_RDWR | create | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path, flags, 0o600)
         except OSError as error:
-            raise StorageFailed(path, "lock", error) from error
+            if not create and isinstance(error, FileNotFoundError | NotADirectoryError):
+                return None
+            hint = _ANOTHER_USER if isinstance(error, PermissionError) else ""
+            raise StorageFailed(path, "lock", error, hint=hint) from error
         try:
             _lock(descriptor, directory, f"pid={os.getpid()}\nsocket={socket}\n".encode())
         except OSError as error:
@@ -92,14 +110,14 @@ def _lock(descriptor: int, directory: str, content: bytes) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise DirectoryHeld(directory, _holder(descriptor)) from error
+        raise DirectoryHeld(directory, *_holder(descriptor)) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, content, 0)
 
 
-def _holder(descriptor: int) -> int | None:
-    for line in os.pread(descriptor, _CONTENT_SIZE_MAX, 0).splitlines():
-        key, _, value = line.partition(b"=")
-        if key == b"pid" and value.isdigit():
-            return int(value)
-    return None
+def _holder(descriptor: int) -> tuple[int | None, str]:
+    """Return the process that holds the lock, and its socket, if it has said so already."""
+    content = os.pread(descriptor, _CONTENT_SIZE_MAX, 0)
+    said = dict(line.partition(b"=")[::2] for line in content.splitlines())
+    pid = said.get(b"pid", b"")
+    return int(pid) if pid.isdigit() else None, os.fsdecode(said.get(b"socket", b""))
