@@ -276,7 +276,8 @@ class DirectoryHeld(Unavailable):
     def __init__(self, path: str, pid: int | None, socket: str = "") -> None:
         holder = "another process" if pid is None else f"process {pid}"
         super().__init__(
-            f"{path} is held by {holder}", hint="Stop that process, or connect to it instead"
+            f"{path} is held by {holder}",
+            hint="Stop that process, or connect to it instead: headrace.connect(address)",
         )
         self.path = path
         self.pid = pid

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
@@ -22,6 +22,7 @@ from headrace.errors import (
     BadConfig,
     BadRequest,
     ConnectionLost,
+    DirectoryHeld,
     Refused,
     Unauthorized,
 )
@@ -137,12 +138,67 @@ def test_a_closed_log_says_so(log, topic):
     assert "data" in repr(log)
 
 
-def test_a_directory_has_one_process(tmp_path, log):
-    code = "import sys, headrace\ntry:\n    headrace.open(sys.argv[1])\n"
-    code += "except headrace.DirectoryHeld as error:\n    print(error)\n"
-    command = [sys.executable, "-c", code, str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "connect to it" in done.stdout
+class TestADirectoryThatAnotherProcessHolds:
+    """Held here, by a child that lives until its standard input ends."""
+
+    HOLD = (
+        "import sys, headrace\n"
+        "log = headrace.open(sys.argv[1], listen__socket=sys.argv[2] == 'socket')\n"
+        "log.create_topic('orders', {'id': 'int64'}).append({'id': [1, 2]})\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+
+    @contextmanager
+    def held(self, path, how="socket"):
+        command = [sys.executable, "-c", self.HOLD, str(path), how]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, **pipes) as process:
+            assert process.stdout.readline() == "held\n"
+            try:
+                yield process
+            finally:
+                process.stdin.close()
+
+    def test_it_is_opened_through_its_socket(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with self.held(tmp_path / "data"):
+            with headrace.open("data") as log:
+                assert log.topic("orders").append({"id": [3]}).row_count == 1
+                assert log.address == f"unix:{tmp_path}/data/headrace.sock"
+
+            async def beside():
+                async with await headrace.open_async(tmp_path / "data") as third:
+                    return (await (await third.topic("orders")).read()).row_count
+
+            assert asyncio.run(beside()) == 3
+            with pytest.raises(BadConfig, match="has the settings of process"):
+                headrace.open("data", seal__size="128MiB")
+        with headrace.open("data", seal__size="128MiB") as log:
+            assert log.topic("orders").read().row_count == 3
+
+    def test_one_that_listens_nowhere_is_named(self, tmp_path):
+        with (
+            self.held(tmp_path, "none") as process,
+            pytest.raises(DirectoryHeld, match=f"held by process {process.pid}.*connect to it"),
+        ):
+            headrace.open(tmp_path)
+
+    def test_one_that_ends_while_we_wait_leaves_the_directory_to_us(self, tmp_path):
+        with self.held(tmp_path) as process:
+            (tmp_path / "headrace.sock").unlink()  # as if it were on its way up
+            ending = threading.Timer(0.7, process.stdin.close)
+            ending.start()
+            with headrace.open(tmp_path) as log:
+                assert log.address == str(tmp_path)
+                assert log.topic("orders").read().row_count == 2
+            ending.join()
+
+    def test_one_that_never_answers_is_named_in_the_end(self, tmp_path):
+        with self.held(tmp_path) as process:
+            (tmp_path / "headrace.sock").unlink()
+            with pytest.raises(DirectoryHeld, match=f"held by process {process.pid}"):
+                headrace.open(tmp_path, timeout="600ms")
 
 
 def test_a_log_opened_twice_in_one_process_is_the_same(tmp_path, log, topic):

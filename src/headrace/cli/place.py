@@ -19,10 +19,9 @@ import typer
 import headrace
 from headrace.cli.exits import NotFound
 from headrace.cli.output import say
-from headrace.errors import BadRequest, DirectoryHeld
+from headrace.errors import BadRequest
 from headrace.node.identity import GROUPS
 from headrace.node.identity import NAME as IDENTITY_NAME
-from headrace.wire.address import SOCKET_NAME
 
 DATA_VARIABLE: Final = "HEADRACE_DATA"
 ADDRESS_VARIABLE: Final = "HEADRACE_ADDRESS"
@@ -81,11 +80,7 @@ class Place:
 
     def is_of(self, log: headrace.Log) -> bool:
         """Say whether the log is a node of this process, in the directory."""
-        return self.data is not None and log.address != self.socket
-
-    @property
-    def socket(self) -> str:
-        return f"unix:{self.data / SOCKET_NAME}" if self.data is not None else ""
+        return self.data is not None and not log.address.startswith("unix:")
 
 
 def place_of(data: Path | None, address: str | None) -> Place:
@@ -155,12 +150,7 @@ def _open(place: Place, timeout: str, *, create: bool) -> headrace.Log:
         raise NotFound(
             f"{data} holds no log, but other files", hint="Name a log's directory, or a new one"
         )
-    try:
-        return headrace.open(data, timeout=timeout)
-    except DirectoryHeld:
-        if not (data / SOCKET_NAME).exists():  # its process was told not to listen there
-            raise
-        return headrace.connect(place.socket, timeout=timeout)
+    return headrace.open(data, timeout=timeout)
 
 
 def _from_environment() -> tuple[Path | None, str | None]:

@@ -2,10 +2,12 @@
 
 import asyncio
 import atexit
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import metadata
 from os import PathLike
+from pathlib import Path
 from typing import Final
 
 from headrace.client.consumer import AsyncConsumer
@@ -30,7 +32,15 @@ from headrace.client.values import (
     TopicSummary,
     Trimmed,
 )
-from headrace.errors import BadRequest, HeadraceError
+from headrace.errors import (
+    BadConfig,
+    BadRequest,
+    ConnectionLost,
+    DirectoryHeld,
+    HeadraceError,
+    TimedOut,
+)
+from headrace.wire.address import SOCKET_NAME
 
 __all__ = [
     "Appended",
@@ -60,6 +70,7 @@ __all__ = [
 ]
 
 TIMEOUT: Final = "30s"  # of one operation, retries included
+VISIT_SECONDS: Final = 0.5  # then look whether the process that held the directory is gone
 
 _open_logs: set[Log] = set()  # until they are closed: their producers may have rows to send
 
@@ -69,15 +80,23 @@ def open(  # noqa: A001
 ) -> Log:
     """Open the log in directory `path`; make it if it is not there.
 
-    Opened twice in one process, it is the same log. Settings are those of a node, written
-    `commit__group_size="16MiB"` for `commit.group_size`.
+    Opened twice in one process, it is the same log. If another process of this user holds the
+    directory, the log is reached through that process's socket. Settings are those of a node,
+    written `commit__group_size="16MiB"` for `commit.group_size`.
     """
     # A program that only connects does not need a node.
     from headrace.client.home import Guest, enter
 
-    seconds = _seconds(timeout)
-    home = enter(path_of(path, "path"), settings, _release())
-    return _opened(AsyncLog(Guest(home), seconds), home.runner, home.leave)
+    seconds, place = _seconds(timeout), path_of(path, "path")
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            home = enter(place, settings, _release())
+        except DirectoryHeld as held:
+            if (log := _visit(place, held, settings, seconds, end)) is not None:
+                return log
+        else:
+            return _opened(AsyncLog(Guest(home), seconds), home.runner, home.leave)
 
 
 async def open_async(
@@ -89,9 +108,59 @@ async def open_async(
     """Open the log in directory `path`, for asyncio. See `open`."""
     from headrace.client.home import Guest, enter
 
-    seconds = _seconds(timeout)
-    home = await asyncio.to_thread(enter, path_of(path, "path"), settings, _release())
-    return AsyncLog(Guest(home), seconds)
+    seconds, place = _seconds(timeout), path_of(path, "path")
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            home = await asyncio.to_thread(enter, place, settings, _release())
+        except DirectoryHeld as held:
+            if (log := await _visit_async(place, held, settings, seconds, end)) is not None:
+                return log
+        else:
+            return AsyncLog(Guest(home), seconds)
+
+
+def _visit(
+    path: str, held: DirectoryHeld, settings: dict[str, object], seconds: float, end: float
+) -> Log | None:
+    """Reach a log through the process that holds it. See `_visit_async`."""
+    runner = Runner(f"headrace {path}")
+    core: AsyncLog | None = None
+    try:
+        core = runner.run(_visit_async(path, held, settings, seconds, end))
+    finally:
+        if core is None:
+            runner.stop()
+    return None if core is None else _opened(core, runner, runner.stop)
+
+
+async def _visit_async(
+    path: str, held: DirectoryHeld, settings: dict[str, object], seconds: float, end: float
+) -> AsyncLog | None:
+    """Reach a log through the process that holds it; None if that does not answer right now.
+
+    It may be on its way up, or gone by now, in which case the directory can be opened.
+    """
+    if held.pid is not None and not held.socket:  # it was told not to listen there
+        raise held
+    if settings:
+        hint = "Stop that process, or open it without settings"
+        raise BadConfig("", f"{held.path} has the settings of process {held.pid}", hint=hint)
+    channel = RemoteChannel(_socket_in(path), None, _release())
+    left = end - time.monotonic()
+    try:
+        await channel.connect(now() + min(left, VISIT_SECONDS))
+    except (ConnectionLost, TimedOut):
+        await channel.close()
+        if left <= VISIT_SECONDS:
+            raise held from None
+        return None
+    return AsyncLog(channel, seconds)
+
+
+def _socket_in(path: str) -> str:
+    """Return the socket's address: the same wherever the program goes."""
+    return f"unix:{Path(path).absolute() / SOCKET_NAME}"
 
 
 def connect(address: str, token: str | None = None, timeout: str | float = TIMEOUT) -> Log:
