@@ -20,6 +20,7 @@ from headrace.errors import (
     BadRequest,
     BadSchema,
     Behind,
+    ConnectionLost,
     Expired,
     Recreated,
     Refused,
@@ -406,9 +407,66 @@ async def test_auto_commit_commits_what_was_given_when_more_is_asked_for(door):
         await it(topic.append(rows(0, 1)))
         async with within(topic.consumer("audit", auto_commit=True)) as consumer:
             await it(consumer.poll("5s"))
-            assert await it(topic.cursors("audit")) == []
+            assert (await it(topic.cursors("audit")))[0].next == 0  # where it joined
             assert await it(consumer.poll("10ms")) is None
             assert (await it(topic.cursors("audit")))[0].next == 1
+
+
+async def test_a_second_consumer_takes_the_group_over_and_the_first_is_told(door):
+    async with door.log() as log, soon():
+        topic = await it(log.create_topic("orders", ORDERS, partitions=2))
+        await it(topic.append(rows(0, 2), partition=0))
+        await it(topic.append(rows(2, 2), partition=1))
+        first, second = topic.consumer("billing"), topic.consumer("billing")
+        for consumer in (first, second):
+            assert len(await each(consumer, 2)) == 2
+        with pytest.raises(Refused, match="'billing' was taken over by another consumer"):
+            await it(first.commit())
+        assert await it(second.commit()) == {0: 2, 1: 2}
+        with pytest.raises(Refused, match="of 'default/orders'"):
+            await it(first.commit())
+        await it(topic.append(rows(4, 1), partition=0))
+        assert (await it(second.poll("5s")))["id"].to_pylist() == [4]
+        await it(second.commit())  # as often as it likes
+        for consumer in (first, second):
+            await it(consumer.close())
+
+
+async def test_a_member_outlives_its_connection_and_its_node(tmp_path):
+    settings = {}
+    with RunningNode(tmp_path) as node:
+        settings["listen__address"] = node.address
+        log = await headrace.connect_async(node.address)
+        topic = await log.create_topic("orders", ORDERS)
+        await topic.append(rows(0, 1))
+        consumer = topic.consumer("billing")
+        assert (await consumer.poll("5s"))["id"].to_pylist() == [0]
+        log.caller.channel._connection.abort(ConnectionLost("cut by the test"))
+        assert await consumer.commit() == {0: 1}
+        await topic.append(rows(1, 1))
+    with RunningNode(tmp_path, **settings):
+        assert (await consumer.poll("20s"))["id"].to_pylist() == [1]
+        assert await consumer.commit() == {0: 2}
+        # It dies without a word: the next one goes on where it was, at once.
+        async with within(topic.consumer("billing")) as after:
+            assert await after.positions() == {0: 2}
+            await topic.append(rows(2, 1))
+            assert (await after.poll("5s"))["id"].to_pylist() == [2]
+            assert await after.commit() == {0: 3}
+        await log.close()
+
+
+async def test_members_that_name_their_partitions_are_of_one_group(door):
+    async with door.log() as log, soon():
+        topic = await it(log.create_topic("orders", ORDERS, partitions=2))
+        for number in range(2):
+            await it(topic.append(rows(number, 1), partition=number))
+        members = [topic.consumer("billing", partition=number) for number in range(2)]
+        for number, member in enumerate(members):
+            assert (await it(member.poll("5s")))["id"].to_pylist() == [number]
+        for number, member in enumerate(members):
+            assert await it(member.commit()) == {number: 1}
+            await it(member.close())
 
 
 async def test_a_holding_group_keeps_its_rows_from_being_trimmed(door):

@@ -1,9 +1,22 @@
-"""A consumer group's reader: goes on where the group's cursors are."""
+"""A consumer group's reader: goes on where the group's cursors are.
+
+A cursor has one member at a time, the one that took it last. Whoever begins to read stores each
+cursor where it is, with a generation of its own that is above all before it; from then on the
+log refuses what an earlier member commits there, and that one raises. So:
+
+    nothing stored yet       the earlier member goes on; the newcomer's reading starts nowhere
+    some cursors stored      those partitions are the newcomer's, the others still the earlier's
+    all stored               the earlier member is refused at its next commit, by name
+
+No one has to be told that a member died: a restart takes the cursors, and reads on behind what
+was committed. A connection that is lost and made again changes no generation.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -14,9 +27,12 @@ from headrace.client.rows import endless
 from headrace.client.spans import EARLIEST, Spans, Where
 from headrace.client.values import Cursor
 from headrace.client.view import View
-from headrace.errors import Diverged
+from headrace.errors import Diverged, Refused
 from headrace.model.names import check_name
 from headrace.wire.reading import CursorStored, StoreCursor
+
+CLAIMS_MAX: Final = 64  # cursors that are taken at once
+_FENCED: Final = "fenced"
 
 if TYPE_CHECKING:
     from headrace.client.topic import AsyncTopic
@@ -43,11 +59,11 @@ class AsyncConsumer:
         self._columns = columns
         self._hold = hold
         self._auto_commit = auto_commit
-        # By partition: the next row to be given, the one that is stored, the generation.
+        # By partition: the next row to be given, and the one that is stored.
         self._next: dict[int, int] | None = None
         self._stored: dict[int, int] = {}
         self._is_ahead = False  # something was given since the last commit
-        self._generations: dict[int, int] = {}
+        self._generation = 0  # of this member, once it has joined: no other has it
         self._slabs: AsyncGenerator[Slab, None] | None = None
         self._pending: asyncio.Task[Slab] | None = None
 
@@ -89,7 +105,7 @@ class AsyncConsumer:
         positions = await self._load()
         for number, place in list(positions.items()):  # there may be more meanwhile
             if self._stored.get(number) != place:
-                await self._store(number, place)
+                await self._store(number, place, hold=self._hold)
         self._is_ahead = False
         return dict(positions)
 
@@ -130,7 +146,7 @@ class AsyncConsumer:
         return slab.rows
 
     async def _load(self) -> dict[int, int]:
-        """Find where the group is. Where it has no cursor, it begins at `start`."""
+        """Join the group where it is. Where it has no cursor, it begins at `start`."""
         if self._next is not None:
             return self._next
         view = await self._topic.refresh()
@@ -155,16 +171,21 @@ class AsyncConsumer:
         spans = Spans(self._topic.caller, view)
         cursors = {each.partition: each for each in await self._topic.cursors(self.group)}
         bounds = await spans.bounds(numbers)
+        newest = max((each.generation for each in cursors.values()), default=0)
+        self._generation = self._generation or max(newest + 1, time.time_ns())
         fresh = {number: each for number, each in bounds.items() if number not in cursors}
         places = await spans.places(start, fresh)
         for number in numbers:
             cursor = cursors.get(number)
             if cursor is not None:
                 self._check(cursor, bounds[number].end)
-                places[number] = self._stored[number] = cursor.next
-                self._generations[number] = cursor.generation
-            if self._hold and (cursor is None or not cursor.hold):
-                await self._store(number, places[number])
+                places[number] = cursor.next
+        for start_at in range(0, len(numbers), CLAIMS_MAX):
+            taking = [
+                self._store(number, places[number], hold=self._hold or _holds(cursors, number))
+                for number in numbers[start_at : start_at + CLAIMS_MAX]
+            ]
+            await asyncio.gather(*taking)
         return {number: places[number] for number in numbers}
 
     def _check(self, cursor: Cursor, end: int) -> None:
@@ -177,18 +198,32 @@ class AsyncConsumer:
                 hint="Rows that were acknowledged are gone; delete the cursor, and begin anew",
             )
 
-    async def _store(self, number: int, place: int) -> None:
+    async def _store(self, number: int, place: int, *, hold: bool) -> None:
         info = self._topic.view.partition(number)
         request = StoreCursor(
             namespace=info.namespace,
             created=info.created,
             group=self.group,
             next=place,
-            generation=self._generations.get(number, 0),
-            hold=self._hold,
+            generation=self._generation,
+            hold=hold,
         )
-        await self._topic.caller.get(request, CursorStored)
+        try:
+            await self._topic.caller.get(request, CursorStored)
+        except Refused as error:
+            raise self._explained(error, number) from error
         self._stored[number] = place
+
+    def _explained(self, error: Refused, number: int) -> Refused:
+        if error.code != _FENCED:
+            return error
+        return Refused(
+            error.code,
+            f"partition {number} of {self._topic.name!r}: consumer group {self.group!r} was "
+            "taken over by another consumer, or was reset: a newer generation reads it now",
+            hint="Stop one of the two, give this one a group of its own, or have each name its "
+            "partitions; what was read here and not committed is read there as well",
+        )
 
     async def _stop(self) -> None:
         pending, self._pending = self._pending, None
@@ -198,6 +233,11 @@ class AsyncConsumer:
             await asyncio.gather(pending, return_exceptions=True)
         if slabs is not None:
             await slabs.aclose()
+
+
+def _holds(cursors: Mapping[int, Cursor], number: int) -> bool:
+    cursor = cursors.get(number)
+    return cursor is not None and cursor.hold
 
 
 async def _next_of(slabs: AsyncGenerator[Slab, None]) -> Slab:
