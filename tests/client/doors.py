@@ -63,6 +63,10 @@ class RunningNode:
         self.address = next(each for each in self._serving.addresses if "unix" not in each)
         self.socket = next(each for each in self._serving.addresses if "unix" in each)
 
+    @property
+    def http_port(self) -> int:
+        return self._serving.http.port
+
     def __enter__(self):
         return self
 

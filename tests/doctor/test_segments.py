@@ -1,13 +1,22 @@
 """A damaged segment gives only rows that are proven, whichever byte of it is turned over."""
 
+import json
+import re
+import urllib.request
 from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cli.commands import headrace_here
+from tests.client.doors import RunningNode
+from tests.doctor import harm
 
+import headrace
+from headrace.cli.exits import Exit
 from headrace.doctor.segments import SegmentTask, check_segment, rows_in
 from headrace.doctor.sight import Sight
+from headrace.errors import CorruptSegment
 from headrace.model.ids import Offset, Op
 from headrace.model.schema import canonical, encode_schema
 from headrace.partition import segment_writer
@@ -118,3 +127,55 @@ def test_a_stump_is_no_segment(tmp_path, size):
     state = check_segment(task)
     assert not state.is_whole
     assert state.readable == ()
+
+
+def test_what_nobody_read_is_not_called_whole(log):
+    """A flipped bit in a page: only --deep reads it, and the headline says so."""
+    harm.segment_page(log)
+    shallow = headrace_here("doctor", log)
+    assert shallow.code == Exit.OK
+    verdict = shallow.out.splitlines()[-1]
+    assert verdict.startswith(f"No damage in the journal, headers and tables: {log}. ")
+    assert "were NOT read: --deep checks them" in verdict
+    told = headrace_here("doctor", log, "--json").json
+    assert told["unread_files"] == len(harm.segments(log)) + len(harm.carries(log))
+    deep = headrace_here("doctor", log, "--deep")
+    assert deep.code == Exit.INTEGRITY
+    assert deep.out.splitlines()[-1].startswith("Damage in 1 place: ")
+    assert headrace_here("doctor", log, "--deep", "--json").json["unread_files"] == 0
+
+
+def test_a_node_that_misses_rows_is_degraded(log):
+    """From the moment at which it knows: at its start, or at the first read."""
+    harm.segment_page(log)
+    path, partition, first, end = harm.segments(log)[0]
+    with RunningNode(log, listen__http="127.0.0.1:0") as node:
+        base = f"http://127.0.0.1:{node.http_port}"
+        assert pages(base) == (True, [], 0)
+        with headrace.connect(node.address) as other:
+            rows = other.topic("shop/orders").read(partition, start=first, end=end)
+            with pytest.raises(CorruptSegment):
+                rows.to_table()
+        is_ready, degraded, count = pages(base)
+        assert (is_ready, count) == (True, 1)
+        assert path.name in degraded[0]
+        shown = headrace_here("status", "--address", node.address).out.splitlines()
+        assert "degraded: rows are missing" in shown[0]
+        assert headrace_here("status", "--address", node.address, "--json").json["node"][
+            "degraded"
+        ]
+    path.unlink()
+    with RunningNode(log, listen__http="127.0.0.1:0") as node:
+        is_ready, degraded, count = pages(f"http://127.0.0.1:{node.http_port}")
+        assert (is_ready, count) == (True, 1)
+        assert "segment is gone" in degraded[0]
+
+
+def pages(base):
+    """What `/health/ready` says, and the metric."""
+    with urllib.request.urlopen(f"{base}/health/ready", timeout=10) as answer:
+        found = json.load(answer)
+    with urllib.request.urlopen(f"{base}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    (count,) = re.findall(r"(?m)^headrace_degraded (\S+)", text)
+    return found["ready"], found["degraded"], float(count)

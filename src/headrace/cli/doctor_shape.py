@@ -50,7 +50,7 @@ class GroupShape(Shape, frozen=True):
 
 
 class DoctorShape(Shape, frozen=True):
-    """What the doctor found."""
+    """What the doctor found. Without --deep, rows in `unread_files` were not looked at."""
 
     path: str
     cluster: str
@@ -62,6 +62,7 @@ class DoctorShape(Shape, frozen=True):
     findings: list[FindingShape]
     groups: list[GroupShape]
     checked_bytes: int
+    unread_files: int
     seconds: float
 
 
@@ -133,6 +134,7 @@ def report_of(found: Examination, directory: Path) -> DoctorShape:
         findings=[_finding(one) for one in found.findings],
         groups=[_group(one) for one in found.groups],
         checked_bytes=found.checked_size,
+        unread_files=found.unread_count,
         seconds=round(found.seconds, 3),
     )
 

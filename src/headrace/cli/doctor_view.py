@@ -58,17 +58,28 @@ def _line(one: GroupSummary) -> tuple[str, ...]:
 def _verdict(found: Examination, directory: Path) -> str:
     notes = f", {count(len(found.notes), 'note')}" if found.notes else ""
     if found.damage:
-        opening = f"Damage in {count(len(found.damage), 'place')}{notes}"
+        opening = f"Damage in {count(len(found.damage), 'place')}"
+    elif found.unread_count:
+        opening = "No damage in the journal, headers and tables"
     else:
-        opening = f"No damage{notes}"
-    depth = (
-        f"Every byte was checked in {found.seconds:.1f} s "
-        f"({found.checked_size:,} in segments and carry files)"
-        if found.is_deep
-        else f"Journal, headers and tables were checked in {found.seconds:.1f} s; "
-        "--deep checks every byte"
-    )
-    return f"{opening}: {directory}. {depth}. Nothing was changed."
+        opening = "No damage"
+    return f"{opening}{notes}: {directory}. {_depth(found)}. Nothing was changed."
+
+
+def _depth(found: Examination) -> str:
+    """Say what was looked at, and what was not."""
+    if found.is_deep:
+        return (
+            f"Every byte was checked in {found.seconds:.1f} s "
+            f"({found.checked_size:,} in segments and carry files)"
+        )
+    if not found.unread_count:
+        return (
+            f"All of it was checked in {found.seconds:.1f} s: there is no segment or carry file"
+        )
+    unread = count(found.unread_count, "segment or carry file", "segments and carry files")
+    said = f"The rows in {unread} were NOT read: --deep checks them"
+    return f"Checked in {found.seconds:.1f} s. {said}"
 
 
 def print_salvage(account: Account, new: Path) -> None:

@@ -67,6 +67,7 @@ class _Status(msgspec.Struct, frozen=True):
     steps: dict[str, str] = msgspec.field(default_factory=dict)
     groups: dict[str, _Group] = msgspec.field(default_factory=dict)
     diverged: tuple[str, ...] = ()
+    degraded: tuple[str, ...] = ()  # of findings and diverged: where rows are missing
 
 
 def look(log: headrace.Log, *, served: bool = True) -> Picture:
@@ -88,6 +89,7 @@ def look(log: headrace.Log, *, served: bool = True) -> Picture:
             cluster=status.cluster,
             served=served,
             ready=status.ready,
+            degraded=bool(status.degraded),
             reasons=tuple(reasons),
             started_at=status.started_at,
             uptime_seconds=status.uptime_seconds,

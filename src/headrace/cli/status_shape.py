@@ -6,7 +6,10 @@ from headrace.cli.output import Shape
 
 
 class NodeFigures(Shape, frozen=True, kw_only=True):
-    """One node. `reasons` say what is wrong; a node that is ready may still have some."""
+    """One node. `reasons` say what is wrong; a node that is ready may still have some.
+
+    `degraded`: it misses rows that were acknowledged, and the reasons say where.
+    """
 
     address: str
     release: str
@@ -14,6 +17,7 @@ class NodeFigures(Shape, frozen=True, kw_only=True):
     cluster: str
     served: bool  # by a process of its own; if not, this command opened it for the moment
     ready: bool
+    degraded: bool = False
     reasons: tuple[str, ...]
     started_at: str
     uptime_seconds: float

@@ -49,7 +49,11 @@ def _title(picture: Picture) -> Text:
     line = Text.assemble(("headrace", "bold"), f" {node.release}  {node.address}  ")
     if node.ready and not node.served:
         return line.append("not running, opened for this look", "yellow")
-    line.append("ready" if node.ready else "not ready", "green" if node.ready else "bold red")
+    if node.ready and node.degraded:
+        line.append("degraded: rows are missing", "bold red")
+    else:
+        said = ("ready", "green") if node.ready else ("not ready", "bold red")
+        line.append(*said)
     return line.append(f"  up {_span(node.uptime_seconds)}")
 
 

@@ -84,6 +84,13 @@ class Examination:
         return self.who.cluster
 
     @property
+    def unread_count(self) -> int:
+        """How many segments and carry files were not read: names and headers are known."""
+        if self.is_deep:
+            return 0
+        return sum(one.segment_count + one.carry_count for one in self.groups)
+
+    @property
     def damage(self) -> list[Finding]:
         return [one for one in self.findings if one.severity is Severity.DAMAGE]
 

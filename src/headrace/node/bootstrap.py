@@ -173,7 +173,22 @@ class Boot:
             "steps": dict(self.steps),
             "groups": {str(number): self._describe(number) for number in sorted(self.groups)},
             "diverged": list(self.diverged),
+            "degraded": self.degraded,
         }
+
+    @property
+    def degraded(self) -> list[str]:
+        """Say where acknowledged rows are missing from what is served, as far as is known.
+
+        What only a read of every byte finds is not known: `headrace doctor --deep` does that.
+        """
+        files = [
+            f"{each.path}: {each.what}"
+            for number in sorted(self.stores)
+            for each in self.stores[number].findings
+            if each.rows_missing
+        ]
+        return [*files, *self.diverged]
 
     @property
     def is_ready(self) -> bool:

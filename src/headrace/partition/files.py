@@ -49,6 +49,7 @@ class Finding:
 
     path: str
     what: str
+    rows_missing: bool = True  # maybe: as long as the file is so, rows in it cannot be read
 
 
 @dataclass(slots=True)
@@ -220,7 +221,8 @@ class ShardFiles:
                 if not self.stuck.set_aside(self.segments, name, self.quarantine):
                     continue
                 what = "segment of no row that this log knows: moved to quarantine"
-                self.report(Finding(joined(self.segments.path, name), what))
+                path = joined(self.segments.path, name)
+                self.report(Finding(path, what, rows_missing=False))
             else:
                 self._forget_open(name)  # first: the last to let go of a file frees it
                 if not self.stuck.unlink(self.segments, name):

@@ -151,7 +151,11 @@ class ShardKeeper:
         """Say which segments could not be written yet, and why. Their rows are carried."""
         room = self.files.segments.path
         return [
-            Finding(joined(room, self.info(segment).name), f"unsealed: {segment.place.flaw}")
+            Finding(
+                joined(room, self.info(segment).name),
+                f"unsealed: {segment.place.flaw}",
+                rows_missing=False,
+            )
             for partition in list(self.machine.state.partitions.values())
             for segment in partition.segments
             if isinstance(segment.place, Unplaced) and segment.place.flaw

@@ -53,7 +53,11 @@ class Store:
     def stuck(self) -> list[Finding]:
         """Files that should have gone, and cannot be moved or removed."""
         every = (*self.group.stuck, self.keeper.files.stuck)
-        return [Finding(*one) for stuck in every for one in stuck.findings()]
+        return [
+            Finding(path, what, rows_missing=False)
+            for stuck in every
+            for path, what in stuck.findings()
+        ]
 
     def stop(self) -> None:
         """Stop cleanly."""

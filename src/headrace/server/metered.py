@@ -74,6 +74,7 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         Counter.CONNECTIONS: traffic.connections_total,
         Counter.CUT_OFFS: dict(traffic.cut_offs),
         Gauge.READY: int(boot.is_ready),
+        Gauge.DEGRADED: len(boot.degraded),
         Gauge.JOURNAL_BYTES: sum(map(journal_size, groups)),
         Gauge.SEGMENT_BYTES: sum(segments_size(one.shard.store) for one in running),
         **_disk(boot.path),

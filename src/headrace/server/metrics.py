@@ -76,6 +76,10 @@ class Gauge(StrEnum):
         return member
 
     READY = "headrace_ready", "1 if the node serves, 0 if not."
+    DEGRADED = (
+        "headrace_degraded",
+        "Places where rows are missing: files that cannot be read, cursors beyond an end.",
+    )
     JOURNAL_BYTES = "headrace_journal_bytes", "Bytes of all journal files, spares included."
     SEGMENT_BYTES = "headrace_segment_bytes", "Bytes of segments and carry files."
     DISK_FREE_BYTES = (
