@@ -258,6 +258,7 @@ class TestStrangers:
             Finding(
                 f"segments/{name}",
                 "segment of no row that this log knows: moved to quarantine",
+                rows_missing=False,
             )
         ]
         assert shard.ids() == list(range(140))
