@@ -121,11 +121,14 @@ class StorageFailed(HeadraceError):
 class BodyTooLarge(Rejected):
     """A body over the limit. No byte of it was written."""
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(
-            f"a body of {size} bytes is over the limit of {limit}",
-            hint="Split it into smaller batches",
-        )
+    def __init__(self, size: int, limit: int, *, row_count: int | None = None) -> None:
+        what, hint = f"a body of {size} bytes", "Split it into smaller batches"
+        if row_count == 1:
+            what = f"a row of {size} bytes"
+            hint = (
+                "A row is never split: keep large values elsewhere, and their place in the row"
+            )
+        super().__init__(f"{what} is over the limit of {limit}", hint=hint)
         self.size = size
         self.limit = limit
 

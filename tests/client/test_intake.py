@@ -32,7 +32,6 @@ def test_rows_become_batches_of_exactly_the_schema():
     ("kind", "value"),
     [
         (pa.int64(), 1.5),
-        (pa.int64(), 1.0),
         (pa.int8(), 300),
         (pa.int64(), 2**63),
         (pa.int64(), "1"),
@@ -113,7 +112,7 @@ def test_columns_may_be_arrays():
     [
         ({"id": 1, "name": "a"}, "one row"),
         ({"id": [1], "name": ["a", "b"]}, "values"),
-        ({"id": [1]}, "missing"),
+        ({"name": ["a"]}, "missing"),
         ("text", "no rows"),
         (7, "no rows"),
         ([1, 2], "no row"),
@@ -167,8 +166,9 @@ def test_rows_of_any_size_are_cut_until_they_fit(sizes):
 
 
 def test_a_single_row_over_the_limit_is_told():
-    with pytest.raises(BodyTooLarge):
+    with pytest.raises(BodyTooLarge, match=r"a row of .* is never split") as caught:
         list(bodies_of(pa.record_batch({"name": ["x" * 5_000]}), limit=4_096))
+    assert "smaller batches" not in str(caught.value)
 
 
 A_KEY = st.one_of(st.none(), st.sampled_from("abcdefgh"))

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from datetime import date, datetime
 from itertools import chain
 from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
+from headrace.client.python_values import fitted
 from headrace.errors import BadBatch
 from headrace.model.schema import conform
-from headrace.model.types import inside, said
-from headrace.model.values import Required, check_names, required_of
+from headrace.model.types import said
+from headrace.model.values import Required, check_names, names_of, required_of
 
 PIECE_ROWS: Final = 1_000  # that are converted at once
 PIECE_SIZE: Final = 1024 * 1024  # bytes of them, about: far below what one array can hold
@@ -55,12 +55,14 @@ def batches_of(
 ) -> Iterator[pa.RecordBatch]:
     """Give `data` as batches of exactly `schema`, which is canonical. BadBatch names a column.
 
-    A stream is read and judged as it is taken; everything else is judged before the first.
+    Whatever `data` is, one rule holds: values are taken exactly, by `model.types.TAKES`, and a
+    column that may be null may be left out. A stream is read and judged as it is taken;
+    everything else is judged before the first.
     """
     found = _arrow_batches(data, schema)
     known = required_of(schema) if required is None else required
     fitted = (
-        conform(_typed(batch, schema), schema, known) for batch in found if batch.num_rows
+        conform(_filled(batch, schema), schema, known) for batch in found if batch.num_rows
     )
     return iter(list(fitted)) if isinstance(found, list) else fitted
 
@@ -81,19 +83,19 @@ def _arrow_batches(data: Data, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     return list(rows_to_batches([row_of(each) for each in data], schema))
 
 
-def _typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Give columns of nothing but nulls, which frames have without a type, their type.
+def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Add the columns that may be null and are left out.
 
     Those of polars' Enum and Categorical become strings: Arrow cannot undo them itself.
     """
     if batch.schema.equals(schema):
         return batch
+    names = names_of(batch.schema)
+    for name in _with_absent(names, schema)[len(names) :]:
+        field = schema.field(name)
+        batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
     for place, field in enumerate(batch.schema):
-        known = schema.get_field_index(field.name)
-        if known >= 0 and pa.types.is_null(field.type):
-            nulls = pa.nulls(batch.num_rows, schema.field(known).type)
-            batch = batch.set_column(place, field.name, nulls)
-        elif pa.types.is_dictionary(field.type) and field.type.value_type == pa.string_view():
+        if pa.types.is_dictionary(field.type) and field.type.value_type == pa.string_view():
             column = batch.column(place)
             words = column.dictionary.cast(pa.string())
             plain = pa.DictionaryArray.from_arrays(column.indices, words)
@@ -181,13 +183,21 @@ def rows_to_batches(
 def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> list[pa.RecordBatch]:
     if columns and not any(_is_column(each) for each in columns.values()):
         raise BadBatch("a dict of single values is one row", hint="Give it in a list: [row]")
-    check_names([*map(str, columns)], schema.names)
-    found = [_as_column(columns[field.name], field) for field in schema]
-    for field, column in zip(schema, found, strict=True):
+    names = [*map(str, columns)]
+    check_names(_with_absent(names, schema), schema.names)
+    given = [field for field in schema if field.name in columns]
+    found = [_as_column(columns[field.name], field) for field in given]
+    for field, column in zip(given, found, strict=True):
         if len(column) != len(found[0]):
-            flaw = f"it has {len(column)} values, {schema.names[0]!r} has {len(found[0])}"
+            flaw = f"it has {len(column)} values, {given[0].name!r} has {len(found[0])}"
             raise BadBatch(flaw, column=field.name, hint="Give each column as many")
-    return list(pa.Table.from_arrays(found, names=schema.names).to_batches())
+    return list(pa.Table.from_arrays(found, names=[each.name for each in given]).to_batches())
+
+
+def _with_absent(names: list[str], schema: pa.Schema) -> list[str]:
+    """Add the columns that may be left out: they are null in every row then."""
+    absent = [each.name for each in schema if each.nullable and each.name not in names]
+    return [*names, *absent]
 
 
 def _is_column(value: object) -> bool:
@@ -197,50 +207,15 @@ def _is_column(value: object) -> bool:
 def _as_column(values: Any, field: pa.Field) -> Column:  # noqa: ANN401
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    if isinstance(values, list | tuple):
+    is_objects = str(getattr(values, "dtype", "")) == "object"
+    if is_objects or isinstance(values, list | tuple):
         return _column(list(values), field)
     return _converted(lambda: pa.array(values), field.name)
 
 
 def _column(values: list[object], field: pa.Field) -> Column:
-    _judge(values, field.type, field.name)
-    return _converted(lambda: pa.array(values, field.type), field.name)
-
-
-def _judge(values: Iterable[object], kind: pa.DataType, path: str) -> None:
-    """Raise BadBatch for values that Arrow would take, and change without a word."""
-    if pa.types.is_integer(kind):
-        _refuse(values, float, path, "a float is no whole number")
-    elif pa.types.is_date(kind):
-        _refuse(values, datetime, path, "a time of day would be lost; give a date")
-    elif pa.types.is_timestamp(kind):
-        _judge_times(values, path)
-    elif pa.types.is_struct(kind):
-        rows = [each for each in values if isinstance(each, Mapping)]
-        for row in rows:
-            unknown = [name for name in row if kind.get_field_index(str(name)) < 0]
-            names = [each.name for each in kind]
-            check_names([*names, *map(str, unknown)], names, path)
-        for child in kind:
-            _judge([row.get(child.name) for row in rows], child.type, inside(path, child.name))
-    elif pa.types.is_list(kind):
-        lists = (each for each in values if isinstance(each, list | tuple))
-        _judge(list(chain.from_iterable(lists)), kind.value_type, f"{path}[]")
-
-
-def _judge_times(values: Iterable[object], path: str) -> None:
-    for value in values:
-        if isinstance(value, datetime) and value.tzinfo is None:
-            flaw = f"{value.isoformat()} has no time zone"
-            raise BadBatch(flaw, column=path, hint="Say which: datetime.now(UTC)")
-        if isinstance(value, date) and not isinstance(value, datetime):
-            raise BadBatch("a date is no moment; give a datetime", column=path)
-
-
-def _refuse(values: Iterable[object], kind: type, path: str, flaw: str) -> None:
-    for value in values:
-        if isinstance(value, kind):
-            raise BadBatch(f"{said(value)}: {flaw}", column=path, hint="Convert it first")
+    found = fitted(values, field.type, field.name)
+    return _converted(lambda: pa.array(found, field.type), field.name)
 
 
 def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  # noqa: ANN401
@@ -260,12 +235,14 @@ def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  #
 
 
 def _from_pandas(series: Any, name: str, schema: pa.Schema) -> Column:  # noqa: ANN401
-    """Return one column. Whole numbers that pandas keeps as floats, for nulls, fit again."""
+    """Return one column, of its own type. What pandas takes for a null, NaN too, is one."""
     place = schema.get_field_index(name)
-    kind = schema.field(place).type if place >= 0 else None
-    if kind is None or pa.types.is_timestamp(kind):
-        return _converted(lambda: pa.array(series, from_pandas=True), name)
-    return _converted(lambda: pa.array(series, type=kind, from_pandas=True), name)
+    if place >= 0 and str(series.dtype) == "object":
+        values = zip(series.tolist(), series.isna().tolist(), strict=True)
+        return _column(
+            [None if is_null else each for each, is_null in values], schema.field(place)
+        )
+    return _converted(lambda: pa.array(series, from_pandas=True), name)
 
 
 def _converted(make: Any, name: str) -> Column:  # noqa: ANN401

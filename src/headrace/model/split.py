@@ -102,7 +102,7 @@ def _cut(
             yield batch.num_rows, body
             return
         if not half:
-            raise BodyTooLarge(body.nbytes, limit)
+            raise BodyTooLarge(body.nbytes, limit, row_count=1)
     yield from _cut(batch.slice(0, half), limit, known)
     yield from _cut(batch.slice(half), limit, known)
 

@@ -44,6 +44,19 @@ _BECOMES: dict[pa.DataType, pa.DataType] = {
     pa.binary_view(): pa.binary(),
     pa.date64(): pa.date32(),
 }
+# Which values a column takes, by what they are: exactly, or not at all. Values of Python and of
+# Arrow columns are judged by this table alike.
+TAKES: Final[dict[str, frozenset[str]]] = {
+    "bool": frozenset({"bool"}),
+    "int": frozenset({"int", "float"}),  # a float that is a whole number
+    "float": frozenset({"int", "float"}),
+    "decimal": frozenset({"int", "decimal"}),
+    "string": frozenset({"string"}),
+    "binary": frozenset({"binary"}),
+    "date": frozenset({"date"}),
+    "timestamp": frozenset({"timestamp"}),  # a moment: with a zone, whichever it is
+}
+
 _UTC = frozenset({"UTC", "Etc/UTC", "+00:00", "Z"})
 
 # The first that holds gives the hint.
@@ -85,6 +98,40 @@ def is_any_list(kind: pa.DataType) -> bool:
     )
 
 
+def _is_text(kind: pa.DataType) -> bool:
+    tests = pa.types
+    return bool(
+        tests.is_string(kind) or tests.is_large_string(kind) or tests.is_string_view(kind)
+    )
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    tests = pa.types
+    return bool(
+        tests.is_binary(kind)
+        or tests.is_large_binary(kind)
+        or tests.is_binary_view(kind)
+        or tests.is_fixed_size_binary(kind)
+    )
+
+
+_FAMILIES: Final[tuple[tuple[str, Callable[[pa.DataType], bool]], ...]] = (
+    ("bool", pa.types.is_boolean),
+    ("int", pa.types.is_integer),
+    ("float", pa.types.is_floating),
+    ("decimal", pa.types.is_decimal),
+    ("string", _is_text),
+    ("binary", _is_bytes),
+    ("date", pa.types.is_date),
+    ("timestamp", pa.types.is_timestamp),
+)
+
+
+def family(kind: pa.DataType) -> str:
+    """Return what the values of a type are, a key of TAKES; "" if they hold others."""
+    return next((name for name, is_one in _FAMILIES if is_one(kind)), "")
+
+
 def said(thing: object) -> str:
     """Return a name or a type as it is put into a message."""
     text = str(thing)
@@ -98,9 +145,14 @@ def inside(path: str, name: str) -> str:
 
 @dataclass(slots=True)
 class Walk:
-    """One way through a schema, and how many columns it has met."""
+    """One way through a schema, and how many columns it has met.
+
+    `is_input`: the types of a batch that comes in. Its times may be of any zone, and a column,
+    or what is in it, may be nothing but nulls.
+    """
 
     column_count: int = 0
+    is_input: bool = False
 
     def fields(
         self, fields: Iterable[pa.Field], path: str = "", depth: int = 1
@@ -125,6 +177,8 @@ class Walk:
         self._meet(path, depth)
         if not kind.num_fields and (leaf := _BECOMES.get(kind)):
             return leaf
+        if self.is_input and pa.types.is_null(kind):
+            return kind
         for is_one, rule in _RULES:
             if is_one(kind) and (kept := rule(self, kind, path, depth)):
                 return kept
@@ -147,7 +201,8 @@ class Walk:
 
     def _timestamp(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType | None:
         try:
-            return TIMESTAMP if kind.tz in _UTC else None
+            is_known = kind.tz in _UTC or (self.is_input and bool(kind.tz))
+            return TIMESTAMP if is_known else None
         except UnicodeDecodeError:
             return None
 

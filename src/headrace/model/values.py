@@ -10,7 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import BadBatch, BadSchema
-from headrace.model.types import Walk, inside, is_any_list, said
+from headrace.model.types import (
+    DECIMAL_PRECISION_MAX,
+    TAKES,
+    Walk,
+    family,
+    inside,
+    is_any_list,
+    said,
+)
+
+_SCALE_OF_ANY_INT = (
+    19  # digits after the point that leave room for any int64, or uint64, before
+)
 
 # Not ArrowMemoryError: then the batch is not at fault.
 _UNFIT = (
@@ -30,27 +42,48 @@ def exact(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     if array.type == kind:
         return array
     # All of the type first: Arrow aborts the process on a union below a null struct.
-    _kept(array.type, kind, path)
+    _check_type(array.type, kind, path)
     return _exact(array, kind, path)
 
 
 def _exact(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     if array.type == kind:
         return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
     if pa.types.is_dictionary(array.type):
         return _exact(_decoded(array, path), kind, path)
-    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
-        return _exact_struct(array, kind, path)
-    if pa.types.is_list(kind) and is_any_list(array.type):
-        return _exact_list(array, kind, path)
-    if pa.types.is_map(kind) and pa.types.is_map(array.type):
-        return _exact_map(array, kind, path)
-    if _kept(array.type, kind, path) != kind:
-        raise BadBatch(
-            f"it is {said(array.type)}, the schema says {said(kind)}",
-            column=path,
-            hint="Cast it before it is appended",
-        )
+    for is_one, is_other, convert in _NESTED:
+        if is_one(kind) and is_other(array.type):
+            return convert(array, kind, path)
+    if family(array.type) not in TAKES.get(family(kind), ()):
+        raise other_type(str(array.type), kind, path)
+    return _cast_number(array, kind, path)
+
+
+def other_type(found: str, kind: pa.DataType, path: str) -> BadBatch:
+    """Return the error for values that are of another family than the column."""
+    return BadBatch(
+        f"it is {said(found)}, the schema says {said(kind)}",
+        column=path,
+        hint="Cast it before it is appended",
+    )
+
+
+def _cast_number(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
+    """Cast where Arrow needs a step between, or does not see that a value would change."""
+    if pa.types.is_float16(array.type):
+        array = cast(array, pa.float32(), path)
+    if pa.types.is_float32(kind):
+        # The nearest one: few values of Python or of a frame are float32 as they are.
+        wide = cast(array, pa.float64(), path)
+        found = cast(wide, kind, path)
+        if pc.any(pc.and_(pc.is_inf(found), pc.is_finite(wide))).as_py():
+            raise unfit(kind, "a number is beyond its range", path)
+        return found
+    if pa.types.is_decimal(kind) and pa.types.is_integer(array.type):
+        wide = pa.decimal128(DECIMAL_PRECISION_MAX, min(kind.scale, _SCALE_OF_ANY_INT))
+        return cast(cast(array, wide, path), kind, path)
     return cast(array, kind, path)
 
 
@@ -59,11 +92,16 @@ def cast(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     try:
         return array.cast(kind)
     except _UNFIT as error:
-        raise BadBatch(
-            f"a value does not fit {said(kind)}: {error}",
-            column=path,
-            hint="Change the value, or take a column that holds it",
-        ) from error
+        raise unfit(kind, str(error), path) from error
+
+
+def unfit(kind: pa.DataType, flaw: str, path: str) -> BadBatch:
+    """Return the error for a value that would not be the same in the column."""
+    return BadBatch(
+        f"a value does not fit {said(kind)}: {flaw}",
+        column=path,
+        hint="Change the value, or take a column that holds it",
+    )
 
 
 def check_nulls(array: pa.Array, field: pa.Field, path: str, absent: int = 0) -> None:
@@ -146,9 +184,9 @@ def _nearest(where: str, name: str, others: Sequence[str]) -> str:
     return f"Is it what {where} as {said(folded[near[0]])!r}?" if near else ""
 
 
-def _kept(found: pa.DataType, kind: pa.DataType, path: str) -> pa.DataType:
+def _check_type(found: pa.DataType, kind: pa.DataType, path: str) -> None:
     try:
-        return Walk().kind(found, path)
+        Walk(is_input=True).kind(found, path)
     except BadSchema as error:
         flaw = f"it is {said(found)}, which cannot be kept, where the schema says {said(kind)}"
         raise BadBatch(flaw, column=error.column, hint=error.hint) from error
@@ -203,6 +241,13 @@ def map_as_list(array: pa.Array) -> pa.Array:
         offset=array.offset,
         children=[entries],
     )
+
+
+_NESTED = (
+    (pa.types.is_struct, pa.types.is_struct, _exact_struct),
+    (pa.types.is_list, is_any_list, _exact_list),
+    (pa.types.is_map, pa.types.is_map, _exact_map),
+)
 
 
 def _offsets(array: pa.Array, path: str) -> pa.Array:

@@ -149,7 +149,8 @@ def _judge(
 ) -> bytes:
     """Judge a batch, and return the checksum of its body."""
     if len(body) + reserve > BODY_SIZE_MAX:
-        raise BodyTooLarge(len(body), BODY_SIZE_MAX - reserve)
+        limit = BODY_SIZE_MAX - reserve
+        raise BodyTooLarge(len(body), limit, row_count=request.row_count)
     if len(request.writer) != len(NOBODY) or request.writer == NOBODY:
         raise BadBatch("a writer is 16 bytes, and not all zeros")
     if not 1 <= request.version <= _VERSION_MAX:
