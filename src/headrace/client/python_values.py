@@ -41,6 +41,10 @@ _FAMILIES: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
     (datetime, "timestamp"),
     (date, "date"),
 )
+_DAY_OR_MOMENT: Final = {
+    "timestamp": ("a time of day would be lost", "Give a date: moment.date()"),
+    "date": ("a date is no moment", "Give a datetime with its time zone"),
+}
 _FLOAT32_MAX: Final = 3.4028235677973362e38  # and half a step: what is below rounds down to it
 _EXACT_MAX: Final = 2**53  # whole numbers up to here are floats, too
 
@@ -69,17 +73,18 @@ def _leaf(value: Any, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401
     if value is None:
         return None
     wanted, found = family(kind), _family_of(value)
-    if found not in TAKES[wanted]:
-        if (wanted, found) == ("date", "timestamp"):
-            flaw, hint = "a time of day would be lost", "Give a date: moment.date()"
-            raise BadBatch(flaw, column=path, hint=hint)
-        if (wanted, found) == ("timestamp", "date"):
-            flaw, hint = "a date is no moment", "Give a datetime with its time zone"
-            raise BadBatch(flaw, column=path, hint=hint)
-        raise other_type(f"{type(value).__name__} ({said(repr(value))})", kind, path)
-    match wanted:
+    if found in TAKES[wanted]:
+        return _as_wanted(value, kind, path)
+    if {wanted, found} == {"date", "timestamp"}:
+        flaw, hint = _DAY_OR_MOMENT[found]
+        raise BadBatch(flaw, column=path, hint=hint)
+    raise other_type(f"{type(value).__name__} ({said(repr(value))})", kind, path)
+
+
+def _as_wanted(value: Any, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401
+    match family(kind):
         case "int":
-            if found == "float" and not value.is_integer():
+            if isinstance(value, float) and not value.is_integer():
                 raise unfit(kind, f"{value} is no whole number", path)
             return int(value)
         case "float" if pa.types.is_float32(kind):
