@@ -170,6 +170,14 @@ def test_a_page_does_what_it_says(page, place, monkeypatch, capsys):
     assert PRINTED.get(name_of(page), "") in capsys.readouterr().out
 
 
+def test_the_programs_of_the_readme_may_be_run_again(place):
+    found = fences((ROOT / "README.md").read_text())
+    programs = [each.body for each in found if each.language == "python"]
+    assert len(programs) == 2
+    for body in programs * 2:
+        exec(compile(body, "README.md", "exec"), {})
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_a_command_in_a_recording_exists(document):
     for fence in fences(document.read_text(encoding="utf-8")):

@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.cli.times import iso, moment_of, place_of, shown_seconds
+from headrace.cli.times import iso, place_of, shown_seconds
+from headrace.client.moments import moment_of
 from headrace.errors import BadRequest
 
 

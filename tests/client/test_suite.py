@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from tests.client.doors import Door, RunningNode, each, it, soon, table, within
@@ -374,6 +376,49 @@ async def test_a_topic_made_again_is_another_one(door):
             await it(old.read())
         await it(new.append(rows(3, 1)))
         assert ids(await table(await it(new.read()))) == [3]
+
+
+async def test_a_read_with_a_condition_gives_the_rows_that_have_it(door):
+    async with door.log() as log:
+        topic = await it(log.create_topic("orders", ORDERS, partitions=2))
+        await it(topic.append(rows(0, 5), partition=0))
+        await it(topic.append(rows(5, 5), partition=1))
+
+        async def found(where, **options):
+            return await table(await it(topic.read(where=where, **options)))
+
+        assert ids(await found("id in (1, 7) or name = 'name 9'")) == [1, 7, 9]
+        assert ids(await found("_offset = 4 and _partition = 1")) == [9]
+        assert ids(await found("id >= 3", last=2)) == [3, 4, 8, 9]
+        some = await found("id > 8", columns=["name"])
+        assert some.to_pydict() == {"name": ["name 9"]}
+        nothing = await found("id < 0")
+        assert (nothing.num_rows, nothing.schema.names[-2:]) == (0, ["id", "name"])
+        read = await it(topic.read(where="id > 8"))
+        with pytest.raises(TypeError, match="no length"):
+            len(read)
+        with pytest.raises(BadRequest, match="id > 8"):
+            _ = read.row_count
+        with pytest.raises(BadRequest, match=r"where: there is no column 'idd'. Is it 'id'"):
+            await it(topic.read(where="idd > 3"))
+        with pytest.raises(BadRequest, match="where"):
+            await it(topic.read(where=5))
+
+
+async def test_rows_have_a_length_and_become_frames(door):
+    async with door.log() as log:
+        topic = await it(log.create_topic("orders", ORDERS))
+        await it(topic.append(rows(0, 3)))
+        read = await it(topic.read())
+        assert len(read) == 3
+        assert bool(await it(topic.read(start=3)))
+        assert (await it(read.to_pandas()))["id"].tolist() == [0, 1, 2]
+        assert (await it(read.to_polars()))["id"].to_list() == [0, 1, 2]
+        if door.api == "sync":
+            assert pl.DataFrame(read)["id"].to_list() == [0, 1, 2]
+            with pytest.raises(TypeError, match=r"to_pandas\(\)"):
+                pd.DataFrame(read)
+            assert [each.num_rows for each in list(read)] == [3]
 
 
 async def test_a_consumer_group_goes_on_where_it_committed(door):

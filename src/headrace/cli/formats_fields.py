@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from headrace.cli.formats_lines import Unfit
 from headrace.cli.formats_names import name_twice
 from headrace.cli.formats_values import column_of
-from headrace.cli.topic_schema import type_word
+from headrace.client.schemas import type_word
 from headrace.model.types import said
 
 _INFINITE: Final = ("inf", "infinity", "+inf", "+infinity", "-inf", "-infinity")

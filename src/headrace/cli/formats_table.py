@@ -4,7 +4,6 @@ Columns only grow wider, so that rows need not wait for those behind them. On a 
 fits its width: long values are cut, with an ellipsis.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Final
@@ -16,11 +15,11 @@ from rich.text import Text
 
 from headrace.cli.formats_text import text_column
 from headrace.cli.formats_write import pieces
+from headrace.client.show import printable
 
 GAP: Final = "  "
 NULL: Final = "null"
 CELL_LETTERS_MAX: Final = 1_000  # of a value that are looked at
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 class TableWriter:
@@ -87,11 +86,7 @@ def fitted(wanted: Sequence[int], kinds: Sequence[pa.DataType], room: int | None
 def cell(value: object) -> str:
     """Return a value as one line that commands no terminal."""
     text = NULL if value is None else str(value)[:CELL_LETTERS_MAX]
-    return _CONTROL.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()
+    return printable(text)
 
 
 def _cells(column: pa.Array) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.cli.formats_lines import Unfit
-from headrace.cli.topic_schema import type_word
+from headrace.client.schemas import type_word
 from headrace.model.types import inside
 
 _FLOAT_WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

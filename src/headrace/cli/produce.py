@@ -17,7 +17,7 @@ from headrace.cli.formats_open import Incoming, incoming
 from headrace.cli.output import Json, Shape, print_json, say, words
 from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.produce_run import Sent, send_all, settle
-from headrace.cli.topic_schema import field_word
+from headrace.client.schemas import field_word
 from headrace.errors import BadRequest, HeadraceError, TopicUnknown, Unknown
 
 BATCH_ROWS: Final = 65_536  # rows come many at a time: a batch is full by its bytes

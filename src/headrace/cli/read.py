@@ -13,6 +13,7 @@ from headrace.cli.output import say, words
 from headrace.cli.place import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.read_output import Shown, output_to, shown_as
 from headrace.cli.read_plan import Plan, Wish, plan_of
+from headrace.client.where.words import BadWhere
 
 
 def register(app: typer.Typer) -> None:
@@ -65,7 +66,10 @@ def read(
         no_system=no_system,
     )
     with opened(data, address, timeout) as log:
-        _run(plan_of(log.topic(topic), wish), shown, output)
+        try:
+            _run(plan_of(log.topic(topic), wish), shown, output)
+        except BadWhere as error:
+            raise error.called("--where") from None
 
 
 def _run(plan: Plan, shown: Shown, output: Path | None) -> None:

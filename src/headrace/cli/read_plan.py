@@ -9,9 +9,9 @@ import pyarrow as pa
 
 import headrace
 from headrace.cli.read_span import span_of
-from headrace.cli.read_where import Where, parse_where
 from headrace.cli.times import place_of
 from headrace.client.spans import LATEST
+from headrace.client.where.grammar import Where, parse_where
 from headrace.errors import BadRequest
 from headrace.model.place import Shape
 from headrace.model.schema import SYSTEM_FIELDS

@@ -6,10 +6,10 @@ An offset is a number; `-10m` is ten minutes ago; `2026-11-15T10:00Z` is a momen
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
-from headrace.client.moments import duration
+from headrace.client.moments import TIMES, moment_of
 from headrace.client.spans import EARLIEST, LATEST
 from headrace.errors import BadRequest
 from headrace.model.types import said
@@ -17,10 +17,8 @@ from headrace.model.types import said
 Place = int | str | datetime  # what the API takes as `start` and `end`
 
 PLACES: Final = "an offset, 2026-11-15T10:00Z, -10m, now, earliest or latest"
-_TIMES: Final = "Give 2026-11-15T10:00Z, -10m, or now"
 _OFFSET: Final = re.compile(r"[0-9]+", re.ASCII)
 _OFFSET_DIGITS_MAX: Final = 19
-_AGO: Final = re.compile(r"-([0-9]+[a-z]+)", re.ASCII)
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
@@ -35,25 +33,8 @@ def place_of(text: str, option: str) -> Place:
     try:
         return moment_of(text)
     except BadRequest as error:
-        hint = error.hint if error.hint != _TIMES else f"Give {PLACES}"
+        hint = error.hint if error.hint != TIMES else f"Give {PLACES}"
         raise BadRequest(f"{option}: {Exception.__str__(error)}", hint=hint) from None
-
-
-def moment_of(text: str) -> datetime:
-    """Return the moment that `text` names: `now`, `-10m`, or ISO 8601 with its zone."""
-    if text == "now":
-        return datetime.now(UTC)
-    if (ago := _AGO.fullmatch(text)) is not None:
-        return _before_now(ago[1])
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadRequest(f"{said(text)!r} is no time", hint=_TIMES) from None
-    if found.tzinfo is None:
-        zoned = f"{found.isoformat(timespec='minutes')}Z"
-        flaw = f"{said(text)!r} has no time zone"
-        raise BadRequest(flaw, hint=f"Write {zoned} if UTC is meant")
-    return found.astimezone(UTC)
 
 
 def iso(moment: datetime) -> str:
@@ -73,11 +54,3 @@ def shown_seconds(seconds: float) -> str:
             less, less_name = _UNITS[place + 1] if place + 1 < len(_UNITS) else (1, "s")
             return f"{whole // unit}{name} {whole % unit // less}{less_name}"
     raise AssertionError(whole)
-
-
-def _before_now(length: str) -> datetime:
-    now = datetime.now(UTC)
-    try:
-        return now - timedelta(microseconds=duration(length, "a time").us)
-    except OverflowError:
-        raise BadRequest(f"-{length} is before all time", hint="Say less") from None

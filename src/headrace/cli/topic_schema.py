@@ -1,14 +1,14 @@
 """Schemas as the command line writes and reads them: `id:int64 not null,tags:list<string>`."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from headrace.cli.exits import NotFound
-from headrace.client.schemas import schema_of
+from headrace.client.schemas import field_word, schema_of
 from headrace.errors import BadRequest, BadSchema
 from headrace.model.types import said
 
@@ -72,36 +72,6 @@ def split_columns(text: str) -> list[str]:
     return parts
 
 
-def type_word(kind: pa.DataType) -> str:
-    """Write a kept type in the words that `schema_from_words` reads."""
-    for is_one, written in _WRITTEN:
-        if is_one(kind):
-            return written(kind)
-    return str(kind)
-
-
-def field_word(field: pa.Field) -> str:
-    """Write a column's type, with `not null` where no null may be."""
-    return type_word(field.type) + ("" if field.nullable else " not null")
-
-
 def schema_lines(fields: Iterable[pa.Field]) -> list[tuple[str, str]]:
     """Return a schema as lines of name and type."""
     return [(each.name, field_word(each)) for each in fields]
-
-
-_WRITTEN: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...]] = (
-    (pa.types.is_decimal, lambda kind: f"decimal({kind.precision}, {kind.scale})"),
-    (pa.types.is_timestamp, lambda _: "timestamp"),
-    (pa.types.is_date, lambda _: "date"),
-    (pa.types.is_floating, lambda kind: f"float{kind.bit_width}"),
-    (
-        pa.types.is_map,
-        lambda kind: f"map<{type_word(kind.key_type)}, {field_word(kind.item_field)}>",
-    ),
-    (pa.types.is_list, lambda kind: f"list<{field_word(kind.value_field)}>"),
-    (
-        pa.types.is_struct,
-        lambda kind: f"struct<{', '.join(f'{e.name}: {field_word(e)}' for e in kind)}>",
-    ),
-)

@@ -9,12 +9,15 @@ from os import fsencode, fspath
 from typing import Final
 
 from headrace.errors import BadConfig, BadRequest
+from headrace.model.types import said
 from headrace.model.units import NUMBER_MAX, Duration, parse_duration, parse_size
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _SHOWN_MAX: Final = 100  # characters of what was given that a message repeats
 _AGO: Final = re.compile(r"-\s*(\S+)")
+_AGO_TYPED: Final = re.compile(r"-([0-9]+[a-z]+)", re.ASCII)
+TIMES: Final = "Give 2026-11-15T10:00Z, -10m, or now"
 
 
 def whole(value: object, what: str) -> int:
@@ -75,6 +78,23 @@ def microseconds(moment: datetime | str) -> int:
         return microseconds(datetime.fromisoformat(moment))
     except ValueError:
         raise _no_time(moment) from None
+
+
+def moment_of(text: str) -> datetime:
+    """Return the moment that `text` names: `now`, `-10m`, or ISO 8601 with its zone."""
+    if text == "now":
+        return datetime.now(UTC)
+    if (ago := _AGO_TYPED.fullmatch(text)) is not None:
+        return _before_now(ago[1])
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadRequest(f"{said(text)!r} is no time", hint=TIMES) from None
+    if found.tzinfo is None:
+        zoned = f"{found.isoformat(timespec='minutes')}Z"
+        flaw = f"{said(text)!r} has no time zone"
+        raise BadRequest(flaw, hint=f"Write {zoned} if UTC is meant")
+    return found.astimezone(UTC)
 
 
 def duration(value: str | float | timedelta, what: str) -> Duration:
@@ -138,3 +158,11 @@ def _aware(moment: datetime) -> datetime:
             hint="Say which: datetime.now(UTC), or moment.astimezone() for local time",
         )
     return moment
+
+
+def _before_now(length: str) -> datetime:
+    now = datetime.now(UTC)
+    try:
+        return now - timedelta(microseconds=duration(length, "a time").us)
+    except OverflowError:
+        raise BadRequest(f"-{length} is before all time", hint="Say less") from None

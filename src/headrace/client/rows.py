@@ -16,7 +16,9 @@ import pyarrow as pa
 from headrace.client.ahead import bounded, cancel, started
 from headrace.client.feed import WAIT_MS, Feed, Slab
 from headrace.client.values import Range
-from headrace.errors import Unavailable
+from headrace.client.where.grammar import Where as Condition
+from headrace.errors import BadRequest, Unavailable
+from headrace.model.types import said
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,26 +31,59 @@ More = Callable[[], Awaitable[list[Feed]]]
 
 
 class AsyncRows:
-    """The rows of some ranges, read as they are taken. May be read as often as you like."""
+    """The rows of some ranges, read as they are taken. May be read as often as you like.
+
+    With a condition it gives those for which that is true.
+    """
 
     def __init__(
-        self, schema: pa.Schema, ranges: tuple[Range, ...], feed: Callable[[Range], Feed]
+        self,
+        schema: pa.Schema,
+        ranges: tuple[Range, ...],
+        feed: Callable[[Range], Feed],
+        where: Condition | None = None,
     ) -> None:
         self.schema = schema
         self.ranges = ranges
         self._feed = feed
+        self._where = where
 
     @property
     def row_count(self) -> int:
+        """How many rows there are. With a condition nobody knows before they are read."""
+        if self._where is not None:
+            raise BadRequest(
+                f"how many rows have {said(self._where.text)!r} shows once they are read",
+                hint="Count them: rows.to_table().num_rows",
+            )
+        return self._range_size
+
+    def __len__(self) -> int:
+        if self._where is not None:  # list() asks, too, and goes on without
+            raise TypeError("rows with a condition have no length: use len(rows.to_table())")
+        return self._range_size
+
+    def __bool__(self) -> bool:
+        return True  # it is a read, whatever it finds
+
+    @property
+    def _range_size(self) -> int:
         return sum(each.row_count for each in self.ranges)
 
     def __repr__(self) -> str:
-        return f"<rows: {self.row_count} of {len(self.ranges)} partitions>"
+        which = "" if self._where is None else f", where {said(self._where.text)}"
+        return f"<rows: {self._range_size} of {len(self.ranges)} partitions{which}>"
 
     async def __aiter__(self) -> AsyncGenerator[pa.RecordBatch, None]:
         async with aclosing(self.slabs()) as slabs:
             async for slab in slabs:
-                yield slab.rows
+                if self._where is None:
+                    yield slab.rows
+                    continue
+                # Beside the loop: it may be a node's own.
+                for kept in await asyncio.to_thread(self._where.kept, slab.rows):
+                    shown = kept.select(self.schema.names)
+                    yield pa.RecordBatch.from_arrays(shown.columns, schema=self.schema)
 
     async def slabs(self) -> AsyncGenerator[Slab, None]:
         """Give the rows by partition and offset."""

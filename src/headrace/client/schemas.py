@@ -10,7 +10,7 @@
 
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -277,3 +277,33 @@ def _decimal_of(digits: int, places: int, path: str) -> pa.DataType:
 
 def _no_column(annotation: object, path: str, hint: str) -> BadSchema:
     return BadSchema(path, f"{said(annotation)} is no type of a column", hint=hint)
+
+
+def type_word(kind: pa.DataType) -> str:
+    """Write a kept type in the words that `schema_of` reads."""
+    for is_one, written in _WRITTEN:
+        if is_one(kind):
+            return written(kind)
+    return str(kind)
+
+
+def field_word(field: pa.Field) -> str:
+    """Write a column's type, with `not null` where no null may be."""
+    return type_word(field.type) + ("" if field.nullable else " not null")
+
+
+_WRITTEN: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], str]], ...]] = (
+    (pa.types.is_decimal, lambda kind: f"decimal({kind.precision}, {kind.scale})"),
+    (pa.types.is_timestamp, lambda _: "timestamp"),
+    (pa.types.is_date, lambda _: "date"),
+    (pa.types.is_floating, lambda kind: f"float{kind.bit_width}"),
+    (
+        pa.types.is_map,
+        lambda kind: f"map<{type_word(kind.key_type)}, {field_word(kind.item_field)}>",
+    ),
+    (pa.types.is_list, lambda kind: f"list<{field_word(kind.value_field)}>"),
+    (
+        pa.types.is_struct,
+        lambda kind: f"struct<{', '.join(f'{e.name}: {field_word(e)}' for e in kind)}>",
+    ),
+)

@@ -1,5 +1,6 @@
 """Topics as tables, for a terminal and for a notebook."""
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -9,8 +10,14 @@ SHOWN_MAX = 20  # topics or partitions in a table; the rest is counted
 
 Line = tuple[str, ...]
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _TOPIC_HEADS = ("topic", "partitions", "rows", "size", "kept")
 _PARTITION_HEADS = ("partition", "first", "end", "rows", "size")
+
+
+def printable(text: str) -> str:
+    """Return text as one line that commands no terminal."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def log_lines(topics: Sequence[TopicSummary]) -> list[Line]:

@@ -129,14 +129,18 @@ class Topic:
         end: Where = None,
         last: int | None = None,
         columns: Sequence[str] | None = None,
+        where: str | None = None,
     ) -> Rows:
         """Return the rows from `start` to before `end`, by default all that there are now.
 
         `start` and `end` are offsets, times (`datetime`, `-15m`, ISO 8601), `earliest`,
         `latest`, or a dict with an offset for each partition. `last` is a number of rows of
-        each partition.
+        each partition; of them, those that `where` wants. `where` is a condition as that of
+        `headrace read --where`: `"amount > 10 and customer = 'ann'"`.
         """
-        reading = self._core.read(partition, start=start, end=end, last=last, columns=columns)
+        reading = self._core.read(
+            partition, start=start, end=end, last=last, columns=columns, where=where
+        )
         return Rows(self._runner.run(reading), self._runner)
 
     def follow(

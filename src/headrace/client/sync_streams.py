@@ -25,7 +25,7 @@ class Rows:
     """The rows of a read, fetched as they are taken. May be read as often as you like.
 
     Iterate over it for record batches, or give it to whatever takes Arrow streams: polars,
-    DuckDB, pandas.
+    DuckDB. `to_pandas`, `to_polars` and `to_table` read all of it; `len` is its rows.
     """
 
     def __init__(self, core: AsyncRows, runner: Runner) -> None:
@@ -44,6 +44,16 @@ class Rows:
     @property
     def row_count(self) -> int:
         return self._core.row_count
+
+    def __len__(self) -> int:
+        return len(self._core)
+
+    def __bool__(self) -> bool:
+        return True  # it is a read, whatever it finds
+
+    def __array__(self, *_: object, **__: object) -> object:
+        """Say what to do: pandas would make one cell of each batch."""
+        raise TypeError("rows are no array: use rows.to_pandas(), or rows.to_table()")
 
     def __repr__(self) -> str:
         return repr(self._core)

@@ -21,11 +21,12 @@ from headrace.client.schemas import SchemaLike, schema_of
 from headrace.client.spans import LATEST, Spans, Where
 from headrace.client.values import Appended, Bounds, Cursor, Range, Retention, Trimmed
 from headrace.client.view import View
+from headrace.client.where.grammar import parse_where
 from headrace.client.writer import Writer
 from headrace.errors import BadRequest, HeadraceError, Recreated, Rejected
 from headrace.model.names import check_name
 from headrace.model.place import Shape
-from headrace.model.schema import check_evolution, encode_schema
+from headrace.model.schema import SYSTEM_FIELDS, check_evolution, encode_schema
 from headrace.model.split import Parcel
 from headrace.wire import reading, writing
 from headrace.wire.catalog import (
@@ -127,25 +128,35 @@ class AsyncTopic:
         end: Where = None,
         last: int | None = None,
         columns: Sequence[str] | None = None,
+        where: str | None = None,
     ) -> AsyncRows:
         """Return the rows from `start` to before `end`, by default all that there are now.
 
         `start` and `end` are offsets, times (`datetime`, `-15m`, ISO 8601), `earliest`,
         `latest`, or a dict with an offset for each partition. `last` is a number of rows of
-        each partition.
+        each partition; of them, those that `where` wants. `where` is a condition as that of
+        `headrace read --where`: `"amount > 10 and customer = 'ann'"`.
         """
         view = await self.refresh()
         numbers = view.numbers(partition)
         chosen = chosen_of(columns)
         shape = Shape.of(view.schema, chosen)
+        condition = None
+        if where is not None:
+            whole = pa.schema([*SYSTEM_FIELDS, *view.schema])
+            # Beside the loop: Arrow's evaluation is slow to load.
+            condition = await asyncio.to_thread(parse_where, word(where, "where"), whole)
+        fetched = chosen
+        if chosen is not None and condition is not None:
+            fetched = tuple(dict.fromkeys([*chosen, *condition.columns]))
         ranges = await Spans(self.caller, view).ranges(numbers, start, end, last)
 
         def feed(each: Range) -> Feed:
             return Feed(
-                self.caller, view, each.partition, each.start, each.end, chosen, self.refresh
+                self.caller, view, each.partition, each.start, each.end, fetched, self.refresh
             )
 
-        return AsyncRows(shape.schema, ranges, feed)
+        return AsyncRows(shape.schema, ranges, feed, condition)
 
     async def follow(
         self,

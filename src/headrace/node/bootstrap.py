@@ -38,13 +38,6 @@ from headrace.node.catalog import Catalog, MetadataGroup
 from headrace.node.config import effective
 from headrace.node.driver import Driver, now_us
 from headrace.node.events import event
-from headrace.node.figures import (
-    disk_figures,
-    group_figures,
-    iso,
-    reconciler_figures,
-    store_figures,
-)
 from headrace.node.identity import (
     GROUPS,
     METADATA,
@@ -54,6 +47,7 @@ from headrace.node.identity import (
 )
 from headrace.node.node import Node, Running
 from headrace.node.pump import Pump, PumpLimits
+from headrace.node.ready_state import ready_state
 from headrace.node.reconcile import Reconciler
 from headrace.node.router import Router
 from headrace.node.settings import Config
@@ -160,35 +154,7 @@ class Boot:
 
     def describe(self) -> dict[str, object]:
         """Return the ready state."""
-        return {
-            "ready": self.is_ready,
-            "path": self.path,
-            "release": self.release,
-            "started_at": iso(self.began),
-            "uptime_seconds": round(max(0.0, time.time() - self.began), 3),
-            "cluster": self.node.cluster.hex() if self.node else "",
-            "disk": disk_figures(self.path),
-            "work": self.node.work.figures() if self.node else {},
-            "leases": self.node.lessor.figures() if self.node else {},
-            "steps": dict(self.steps),
-            "groups": {str(number): self._describe(number) for number in sorted(self.groups)},
-            "diverged": list(self.diverged),
-            "degraded": self.degraded,
-        }
-
-    @property
-    def degraded(self) -> list[str]:
-        """Say where acknowledged rows are missing from what is served, as far as is known.
-
-        What only a read of every byte finds is not known: `headrace doctor --deep` does that.
-        """
-        files = [
-            f"{each.path}: {each.what}"
-            for number in sorted(self.stores)
-            for each in self.stores[number].findings
-            if each.rows_missing
-        ]
-        return [*files, *self.diverged]
+        return ready_state(self)
 
     @property
     def is_ready(self) -> bool:
@@ -437,40 +403,6 @@ class Boot:
             file_size=file_size,
             spare_count_max=self.config.journal.spare_count,
         )
-
-    def _describe(self, number: GroupId) -> dict[str, object]:
-        state = self.groups[number]
-        said: dict[str, object] = {
-            "recovery": [] if state.report is None else state.report.lines(),
-            "refused": None if state.refused is None else str(state.refused),
-        }
-        group = self.metadata_group if number == METADATA else None
-        if number in self.stores:
-            store = self.stores[number]
-            group = store.group
-            said["findings"] = [f"{each.path}: {each.what}" for each in store.findings]
-            said["partitions"] = len(store.machine.state.partitions)
-            said |= store_figures(store)
-        if self.node is not None and number in self.node.shards:
-            said |= reconciler_figures(self.node.shards[number].shard)
-        if group is not None:
-            pump = self._pump(number)
-            said["durable"] = group.journal.durable
-            said["applied"] = group.applied
-            said = group_figures(group, pump) | said
-            if pump is not None:
-                said["halted"] = None if pump.halted is None else str(pump.halted)
-                failure = pump.last_failure
-                said["checkpoint"] = None if failure is None else str(failure)
-        return said
-
-    def _pump(self, number: GroupId) -> Pump | None:
-        if self.node is None:
-            return None
-        if number == METADATA:
-            return None if self.node.catalog is None else self.node.catalog.driver.pump
-        running = self.node.shards.get(number)
-        return None if running is None else running.driver.pump
 
     def _stop_groups(self) -> None:
         """Mark the heads and let go of everything."""

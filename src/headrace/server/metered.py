@@ -8,6 +8,7 @@ from headrace.errors import HeadraceError
 from headrace.node.bootstrap import Boot
 from headrace.node.figures import Work, disk_space, journal_size, segments_size
 from headrace.node.node import Node
+from headrace.node.ready_state import degraded
 from headrace.server.metrics import Counter, Gauge, Histogram, Metrics, Readings
 from headrace.server.service import Answer
 from headrace.server.traffic import Traffic
@@ -74,7 +75,7 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         Counter.CONNECTIONS: traffic.connections_total,
         Counter.CUT_OFFS: dict(traffic.cut_offs),
         Gauge.READY: int(boot.is_ready),
-        Gauge.DEGRADED: len(boot.degraded),
+        Gauge.DEGRADED: len(degraded(boot)),
         Gauge.JOURNAL_BYTES: sum(map(journal_size, groups)),
         Gauge.SEGMENT_BYTES: sum(segments_size(one.shard.store) for one in running),
         **_disk(boot.path),

@@ -1,4 +1,4 @@
-"""`--where`: it means what SQL means; what it cannot mean is shown with its place."""
+"""A condition: it means what SQL means; what it cannot mean is shown with its place."""
 
 import operator
 from contextlib import suppress
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cli.read_where import parse_where
-from headrace.cli.read_words import BadWhere
+from headrace.client.where.grammar import parse_where
+from headrace.client.where.words import BadWhere
 from headrace.errors import BadRequest
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Values in a `--where`, as values of the column that they are compared with.
+"""Values in a condition, as values of the column that they are compared with.
 
 A column of whole numbers is compared with any number exactly: `id > 1.5` is `id > 1`, and a
 number beyond all that the column can have makes the comparison true, or false, for every row.
@@ -12,9 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.cli.read_words import BadWhere, Kind, Word
-from headrace.cli.times import moment_of
-from headrace.cli.topic_schema import type_word
+from headrace.client.moments import moment_of
+from headrace.client.schemas import type_word
+from headrace.client.where.words import BadWhere, Kind, Word
 from headrace.errors import BadRequest
 
 Expression = Any  # a pc.Expression, which has no types

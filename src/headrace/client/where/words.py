@@ -1,4 +1,4 @@
-"""The words of a `--where`: names, values, signs, each with its place.
+"""The words of a condition: names, values, signs, each with its place.
 
 name   := letters, digits, _ and dots, or anything in `backticks`
 string := '…' or "…"; a quote within is doubled
@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from rich.cells import cell_len
-
-from headrace.cli.formats_table import cell
+from headrace.client.show import printable
 from headrace.errors import BadRequest
 
 TEXT_MAX: Final = 10_000  # letters; nobody types more
@@ -24,17 +22,26 @@ KEYWORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "true", "fa
 
 
 class BadWhere(BadRequest):
-    """A `--where` that cannot be understood, with the place where."""
+    """A condition that cannot be understood, with the place where."""
 
-    def __init__(self, text: str, position: int, flaw: str, *, hint: str = "") -> None:
-        super().__init__(f"--where: {flaw}", hint=hint)
+    def __init__(
+        self, text: str, position: int, flaw: str, *, hint: str = "", name: str = "where"
+    ) -> None:
+        super().__init__(f"{name}: {flaw}", hint=hint)
         self.text = text
         self.position = position
+        self.flaw = flaw
+
+    def called(self, name: str) -> "BadWhere":
+        """Return the same under the name that it has elsewhere, such as an option's."""
+        return BadWhere(self.text, self.position, self.flaw, hint=self.hint, name=name)
 
     def __str__(self) -> str:
+        from rich.cells import cell_len
+
         start = max(0, self.position - _AROUND)
-        before = cell(self.text[start : self.position])
-        behind = cell(self.text[self.position : self.position + _AROUND])
+        before = printable(self.text[start : self.position])
+        behind = printable(self.text[self.position : self.position + _AROUND])
         return f"{super().__str__()}\n  {before}{behind}\n  {' ' * cell_len(before)}^"
 
 
@@ -82,7 +89,7 @@ _WORD: Final = re.compile(
 
 
 def words_of(text: str) -> list[Word]:
-    """Return the words of a `--where`; the last one is its end."""
+    """Return the words of a condition; the last one is its end."""
     if len(text) > TEXT_MAX:
         raise BadWhere(text, TEXT_MAX, f"it is longer than {TEXT_MAX} letters")
     found: list[Word] = []

@@ -1,4 +1,4 @@
-"""`--where`: a condition on rows, from text to an expression that Arrow evaluates.
+"""A condition on rows, from text to an expression that Arrow evaluates.
 
     either  := both ("or" both)*
     both    := negated ("and" negated)*
@@ -18,9 +18,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.cli.read_values import Expression, Value, among, compared, value_of
-from headrace.cli.read_words import BadWhere, Kind, Word, words_of
-from headrace.cli.topic_schema import type_word
+from headrace.client.schemas import type_word
+from headrace.client.where.values import Expression, Value, among, compared, value_of
+from headrace.client.where.words import BadWhere, Kind, Word, words_of
 from headrace.model.types import said
 
 NESTING_MAX: Final = 64  # brackets within brackets

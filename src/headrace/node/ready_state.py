@@ -1,0 +1,87 @@
+"""What a node says of itself: the ready state, which status and `/health/ready` show."""
+
+import time
+from typing import TYPE_CHECKING
+
+from headrace.model.ids import GroupId
+from headrace.node.figures import (
+    disk_figures,
+    group_figures,
+    iso,
+    reconciler_figures,
+    store_figures,
+)
+from headrace.node.identity import METADATA
+from headrace.node.pump import Pump
+
+if TYPE_CHECKING:
+    from headrace.node.bootstrap import Boot
+
+
+def ready_state(boot: "Boot") -> dict[str, object]:
+    """Return everything that is known of a node on its way up, or up."""
+    return {
+        "ready": boot.is_ready,
+        "path": boot.path,
+        "release": boot.release,
+        "started_at": iso(boot.began),
+        "uptime_seconds": round(max(0.0, time.time() - boot.began), 3),
+        "cluster": boot.node.cluster.hex() if boot.node else "",
+        "disk": disk_figures(boot.path),
+        "work": boot.node.work.figures() if boot.node else {},
+        "leases": boot.node.lessor.figures() if boot.node else {},
+        "steps": dict(boot.steps),
+        "groups": {str(number): _group_state(boot, number) for number in sorted(boot.groups)},
+        "diverged": list(boot.diverged),
+        "degraded": degraded(boot),
+    }
+
+
+def degraded(boot: "Boot") -> list[str]:
+    """Say where acknowledged rows are missing from what is served, as far as is known.
+
+    What only a read of every byte finds is not known: `headrace doctor --deep` does that.
+    """
+    files = [
+        f"{each.path}: {each.what}"
+        for number in sorted(boot.stores)
+        for each in boot.stores[number].findings
+        if each.rows_missing
+    ]
+    return [*files, *boot.diverged]
+
+
+def _group_state(boot: "Boot", number: GroupId) -> dict[str, object]:
+    state = boot.groups[number]
+    said: dict[str, object] = {
+        "recovery": [] if state.report is None else state.report.lines(),
+        "refused": None if state.refused is None else str(state.refused),
+    }
+    group = boot.metadata_group if number == METADATA else None
+    if number in boot.stores:
+        store = boot.stores[number]
+        group = store.group
+        said["findings"] = [f"{each.path}: {each.what}" for each in store.findings]
+        said["partitions"] = len(store.machine.state.partitions)
+        said |= store_figures(store)
+    if boot.node is not None and number in boot.node.shards:
+        said |= reconciler_figures(boot.node.shards[number].shard)
+    if group is not None:
+        pump = _pump(boot, number)
+        said["durable"] = group.journal.durable
+        said["applied"] = group.applied
+        said = group_figures(group, pump) | said
+        if pump is not None:
+            said["halted"] = None if pump.halted is None else str(pump.halted)
+            failure = pump.last_failure
+            said["checkpoint"] = None if failure is None else str(failure)
+    return said
+
+
+def _pump(boot: "Boot", number: GroupId) -> Pump | None:
+    if boot.node is None:
+        return None
+    if number == METADATA:
+        return None if boot.node.catalog is None else boot.node.catalog.driver.pump
+    running = boot.node.shards.get(number)
+    return None if running is None else running.driver.pump
