@@ -8,9 +8,9 @@ from tests.cli.commands import a_node, headrace_here
 
 from headrace.cli.exits import Exit
 from headrace.cli.topic import TopicCreated, TopicDeleted
-from headrace.cli.topic_schema import schema_from_words, type_word
+from headrace.cli.topic_schema import schema_from_words
 from headrace.cli.topic_show import TopicDescribed, TopicList
-from headrace.client.schemas import schema_of
+from headrace.client.schemas import schema_of, type_word
 from headrace.errors import BadSchema
 
 
