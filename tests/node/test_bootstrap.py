@@ -56,6 +56,7 @@ def test_a_new_directory_becomes_a_node_and_says_each_step(tmp_path):
     assert list(status["steps"]) == [
         "lock",
         "identity",
+        "heads",
         "metadata",
         "shards",
         "cursors",

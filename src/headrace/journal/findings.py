@@ -132,6 +132,6 @@ class Scan:
 class Evidence:
     """What the rest of the directory knows of the journal."""
 
-    durable: Op = Op(0)  # from the superblock (commit, clean head) and the snapshots
+    durable: Op = Op(0)  # from the superblock (commit, clean head), the snapshots and `heads`
     clean_head: Op | None = None  # the last stop was clean and this was the head
     cut_from: Op | None = None  # a cut was begun: frames at or above it do not count

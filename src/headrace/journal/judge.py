@@ -5,6 +5,7 @@ this group; nothing on disk has been touched then, so that a human finds everyth
 """
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from headrace.errors import (
     ChainBroken,
@@ -17,13 +18,17 @@ from headrace.errors import (
 )
 from headrace.journal.entry import Flaw, root
 from headrace.journal.findings import Faulty, TornTail
+from headrace.journal.heads import Head
 from headrace.journal.scan import contiguous_from
 from headrace.journal.snapshot import Snapshot
 from headrace.journal.superblock import Checkpoint
 from headrace.journal.survey import Survey
 from headrace.model.ids import OP_MAX, Identity, Op
 
-_RESTORE = "Nothing was changed. Keep the directory as it is, and put the file back from a copy"
+_RESTORE = (
+    "Nothing was changed. Keep the directory as it is, and put the file back from a copy; "
+    "without one, `headrace doctor --salvage NEW_DIR` makes a new log of what can be read"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +65,10 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
     base = snapshot.op if snapshot else Op(0)
     base_tip = snapshot.tip if snapshot else root(identity)
     problem = _lost_above(survey, base, path) or _faulty_above(survey, base, identity)
-    if problem is not None and identity.is_solo:
-        raise problem
+    unreached = _unreached(survey, base, base_tip, path)
+    lost = problem or unreached
+    if lost is not None and identity.is_solo:
+        raise lost
     chain = list(contiguous_from(survey.scan.entries, base, base_tip))
     reached = chain[-1] if chain else None
     whole = reached.op if reached else base
@@ -97,7 +104,7 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
         suspect=_suspect(survey, identity, cut_from, cut_last),
         faulty=tuple(one for one in survey.scan.faulty if one.op <= head),
         needs_file=_needs_file(survey, head),
-        is_recovering=_is_recovering(survey, identity),
+        is_recovering=_is_recovering(survey, identity, unreached),
         problem=problem,
     )
 
@@ -114,6 +121,7 @@ def _check_intent(survey: Survey, identity: Identity, path: str) -> None:
         return
     known = [block.commit, block.checkpoint.op, block.clean_head or Op(0)]
     known += [survey.scan.commit, *(snapshot.op for snapshot in survey.snapshots)]
+    known += [] if survey.head is None else [survey.head.op]
     if block.cut_from <= max(known):
         raise CorruptFile(
             f"it says that a cut from op {block.cut_from} was begun",
@@ -247,7 +255,8 @@ def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
             message = f"the file after it is gone, with the ops from {gap.first}{until}"
             return MissingFile(message, path=gap.path, hint=_RESTORE)
         return CorruptEntry(
-            f"ops {gap.first} to {gap.last} were acknowledged and are gone from its end",
+            f"ops {gap.first} to {gap.last} were acknowledged and are gone from its end"
+            f"{_as_heads_say(survey, gap.first)}",
             path=gap.path,
             expected=f"head {gap.last}",
             found=gap.first - 1,
@@ -312,7 +321,8 @@ def _faulty_above(survey: Survey, base: Op, identity: Identity) -> Corrupt | Non
     for one in survey.scan.faulty:
         if one.op > base and (identity.is_solo or survey.scan.tip is None):
             return CorruptEntry(
-                f"op {one.op} was acknowledged and cannot be read: {one.flaw.what}",
+                f"op {one.op} was acknowledged and cannot be read: {one.flaw.what}"
+                f"{_as_heads_say(survey, one.op)}",
                 path=one.path,
                 position=one.position,
                 expected=one.flaw.expected,
@@ -320,6 +330,40 @@ def _faulty_above(survey: Survey, base: Op, identity: Identity) -> Corrupt | Non
                 hint=_RESTORE,
             )
     return None
+
+
+def reaches(survey: Survey, head: Head, base: Op, base_tip: bytes) -> bool:
+    """Tell whether a group still has the entry of its head, or a snapshot above it.
+
+    Below the snapshot in use nothing is asked: what is damaged there costs nothing.
+    """
+    if head.op <= base:
+        return head.op < base or head.tip == base_tip
+    return any(one.op == head.op and one.checksum == head.tip for one in survey.scan.entries)
+
+
+def _unreached(survey: Survey, base: Op, base_tip: bytes, path: str) -> Corrupt | None:
+    head = survey.head
+    if head is None or reaches(survey, head, base, base_tip):
+        return None
+    return ChainBroken(
+        f"op {head.op} is not the entry that was acknowledged{_as_heads_say(survey, head.op)}",
+        path=f"{path}/journal",
+        expected=head.tip.hex(),
+        found=next(
+            (one.checksum.hex() for one in survey.scan.entries if one.op == head.op), "nothing"
+        ),
+        hint=_RESTORE,
+    )
+
+
+def _as_heads_say(survey: Survey, op: Op) -> str:
+    """Name the evidence that outlives a damaged journal, if it covers this op."""
+    head = survey.head
+    if head is None or head.op < op:
+        return ""
+    at = datetime.fromtimestamp(head.written_at // 1_000_000, UTC).isoformat()
+    return f" (the file `heads` says that op {head.op} was here at {at.replace('+00:00', 'Z')})"
 
 
 def _check_chain(survey: Survey, base: Op, base_tip: bytes, head: Op) -> None:
@@ -377,9 +421,10 @@ def _pairing(survey: Survey, snapshot: Snapshot | None) -> tuple[Checkpoint, Op]
     return Checkpoint(snapshot.op, snapshot.tip, snapshot.checksum), previous
 
 
-def _is_recovering(survey: Survey, identity: Identity) -> bool:
+def _is_recovering(survey: Survey, identity: Identity, unreached: Corrupt | None) -> bool:
     block = survey.superblock
-    return not identity.is_solo and (block is None or block.recovering)
+    forgot = block is None or block.recovering or unreached is not None
+    return not identity.is_solo and forgot
 
 
 def _cut(survey: Survey) -> tuple[Op | None, Op | None]:

@@ -32,6 +32,7 @@ from headrace.journal.entry import Entry, Header, decode_header, root
 from headrace.journal.file import BLOCK_SIZE, JournalFile, size_for
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.group import SEAL_SLOTS, Group
+from headrace.journal.heads import Head
 from headrace.journal.journal import Journal
 from headrace.journal.judge import Plan, judge
 from headrace.journal.machine import Machine
@@ -66,6 +67,7 @@ class Options:
     create: bool = True  # make the group if the directory is empty
     forgotten: bool = False  # a group made now may have promised things: it does not vote yet
     lost: bool = False  # it takes the place of one that is lost: peers must not think it new
+    head: Head | None = None  # what it must reach, as `heads` says; None: nobody knows
     keeper: Keeper = field(default_factory=NoFiles)
     new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
     clock: Callable[[], float] = time.monotonic
@@ -92,7 +94,13 @@ def recover(
     started = options.clock()
     try:
         rooms = _rooms(directory, identity, options)
-        found = survey(rooms.top, rooms.journal, rooms.snapshots)
+        found = survey(rooms.top, rooms.journal, rooms.snapshots, options.head)
+        if found.is_empty and options.head is not None and identity.is_solo:
+            raise MissingFile(
+                f"the group's files are gone, and its head was op {options.head.op}",
+                path=directory.path,
+                hint="Put them back from a copy; `headrace doctor` tells what is there",
+            )
         if found.is_empty and not options.create:
             raise MissingFile(
                 "there is no group here", path=directory.path, hint="Check the data directory"

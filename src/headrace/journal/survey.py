@@ -15,6 +15,7 @@ from headrace.journal.file import (
 )
 from headrace.journal.findings import Candidate, Evidence, Scan
 from headrace.journal.frame import PREFIX_SIZE, Prefix, decode_prefix
+from headrace.journal.heads import Head
 from headrace.journal.scan import scan
 from headrace.journal.snapshot import Snapshot, SnapshotFiles, snapshot_name
 from headrace.journal.superblock import Copies, Superblock, read_copies
@@ -52,6 +53,7 @@ class Survey:
     bad_snapshots: list[BadSnapshot]
     unreadable: list[Unreadable]
     scan: Scan
+    head: Head | None = None  # what `heads` says of this group; None: nothing
 
     @property
     def superblock(self) -> Superblock | None:
@@ -71,22 +73,30 @@ class Survey:
         return head is not None and head == self.scan.head and not lost
 
 
-def survey(directory: Directory, journal: Directory, snapshots: SnapshotFiles) -> Survey:
+def survey(
+    directory: Directory,
+    journal: Directory,
+    snapshots: SnapshotFiles,
+    head: Head | None = None,
+) -> Survey:
     """Look at all files of a group. Raises only on foreign files and newer formats."""
     identity = snapshots.identity
     copies = read_copies(directory, identity)
     good, bad = _snapshots(snapshots)
     candidates, unreadable = _candidates(journal, identity)
-    evidence = _evidence(copies.best, good)
+    evidence = _evidence(copies.best, good, head)
     if evidence.clean_head is None:
         _drop_caches(candidates)
-    return Survey(copies, good, bad, unreadable, scan(candidates, identity, evidence))
+    found = scan(candidates, identity, evidence)
+    return Survey(copies, good, bad, unreadable, found, head)
 
 
-def _evidence(superblock: Superblock | None, snapshots: list[Snapshot]) -> Evidence:
-    known = [snapshot.op for snapshot in snapshots]
+def _evidence(
+    superblock: Superblock | None, snapshots: list[Snapshot], head: Head | None
+) -> Evidence:
+    known = [Op(0) if head is None else head.op, *(snapshot.op for snapshot in snapshots)]
     if superblock is None:
-        return Evidence(durable=max(known, default=Op(0)))
+        return Evidence(durable=max(known))
     known += [superblock.commit, superblock.checkpoint.op, superblock.clean_head or Op(0)]
     return Evidence(max(known), superblock.clean_head, superblock.cut_from)
 

@@ -3,6 +3,7 @@
     config     checked by the caller
     lock       one process at a time
     identity   which cluster this is; an empty directory gets a new one
+    heads      how far each group had come: what a recovery may not cut
     metadata   group 0, recovered
     shards     every shard, recovered, with partitions as their logs say; then node.toml, the
                config as it is: where that lies, groups were made
@@ -28,6 +29,7 @@ from typing import Final, TypeVar
 
 from headrace.errors import HeadraceError, MissingFile, StorageFailed
 from headrace.journal.group import Group
+from headrace.journal.heads import Head
 from headrace.journal.recovery import Options, recover
 from headrace.journal.report import RecoveryReport
 from headrace.metadata.machine import MetadataMachine
@@ -38,6 +40,8 @@ from headrace.node.catalog import Catalog, MetadataGroup
 from headrace.node.config import effective
 from headrace.node.driver import Driver, now_us
 from headrace.node.events import event
+from headrace.node.figures import diverged
+from headrace.node.heads_writer import HeadsWriter
 from headrace.node.identity import (
     GROUPS,
     METADATA,
@@ -73,6 +77,7 @@ _T = TypeVar("_T")
 class GroupState:
     """What became of one group at the start."""
 
+    head: Head | None = None  # what it had to reach, as `heads` says
     report: RecoveryReport | None = None
     refused: HeadraceError | None = None
 
@@ -92,6 +97,7 @@ class Boot:
     root: FileDirectory | None = None
     was_made: bool = False  # an earlier start has made all groups
     lock: DirectoryLock | None = None
+    heads: HeadsWriter | None = None
     metadata_group: Group | None = None
     stores: dict[GroupId, Store] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
@@ -158,25 +164,20 @@ class Boot:
 
     @property
     def is_ready(self) -> bool:
-        halted = [running.driver.pump.halted for running in self._running()]
-        refused = [state.refused for state in self.groups.values()]
         node = self.node
         return (
             node is not None
             and not node.is_stopping
             and node.catalog is not None
-            and node.catalog.driver.pump.halted is None
-            and not any(halted)
-            and not any(refused)
+            and not any(driver.pump.halted for driver in node.drivers)
+            and not any(state.refused for state in self.groups.values())
             and "ready" in self.steps
         )
-
-    def _running(self) -> list[Running]:
-        return [] if self.node is None else list(self.node.shards.values())
 
     async def _run(self) -> Node:
         await self._step("lock", self._take_lock)
         cluster = await self._step("identity", self._identify)
+        await self._step("heads", partial(self._read_heads, cluster))
         machine = MetadataMachine(NamespaceLayout(*cluster.identity.namespace_bits))
         await self._step("metadata", partial(self._recover_metadata, cluster, machine))
         await self._step("shards", partial(self._recover_shards, cluster))
@@ -237,6 +238,12 @@ class Boot:
         self._note("identity", f"cluster {cluster.identity.cluster.hex()}")
         return cluster
 
+    def _read_heads(self, cluster: ClusterIdentity) -> None:
+        """Read what vouches for the ends of all logs, before any of them is recovered."""
+        assert self.root is not None
+        self.heads = HeadsWriter.of(self.root, cluster.identity.cluster, self.loop)
+        self._note("heads", self.heads.lines(self.was_made))
+
     def _note(self, step: str, said: str) -> None:
         before = self.steps.get(step)
         self.steps[step] = said if before is None else f"{before}; {said}"
@@ -275,9 +282,8 @@ class Boot:
 
     def _recover_metadata(self, cluster: ClusterIdentity, machine: MetadataMachine) -> None:
         journal = self.config.journal
-        options = self._options(
-            journal.metadata_slots, min(journal.file_size, METADATA_FILE_SIZE)
-        )
+        file_size = min(journal.file_size, METADATA_FILE_SIZE)
+        options = self._options(METADATA, journal.metadata_slots, file_size)
 
         def bring_back() -> RecoveryReport:
             if self.was_made or any(self._has_files(number) for number in cluster.shards):
@@ -292,13 +298,14 @@ class Boot:
         self._note("metadata", self._said(METADATA))
 
     def _recover_shards(self, cluster: ClusterIdentity) -> None:
-        options = StoreOptions(
-            group=self._options(self.config.journal.slots, self.config.journal.file_size),
-            sealer=lambda: Children(self.config.seal.children),
-        )
+        journal = self.config.journal
         for number in cluster.shards:
 
             def bring_back(number: GroupId = number) -> RecoveryReport:
+                options = StoreOptions(
+                    group=self._options(number, journal.slots, journal.file_size),
+                    sealer=lambda: Children(self.config.seal.children),
+                )
                 group = self.metadata_group
                 # Without group 0 nobody knows whether the log was in use.
                 if self.was_made or group is None or group.journal.durable:
@@ -341,14 +348,7 @@ class Boot:
 
     def _check_cursors(self) -> None:
         """Find cursors beyond their partition's end. They are said, and never cut down."""
-        for store in self.stores.values():
-            for partition in store.machine.state.partitions.values():
-                for group, cursor in partition.cursors.items():
-                    if cursor.next > partition.end:
-                        self.diverged.append(
-                            f"consumer group {group!r} reads {cursor.next} next in partition "
-                            f"{partition.namespace:x}, which ends at {partition.end}"
-                        )
+        self.diverged += (said for store in self.stores.values() for said in diverged(store))
         for said in self.diverged:
             event("node.cursor.diverged", said=said)
         self._note("cursors", f"{len(self.diverged)} beyond the end")
@@ -371,6 +371,7 @@ class Boot:
             driver.start()
         for number, store in self.stores.items():
             node.shards[number] = self._run_shard(number, store, node)
+        node.heads_writer = self.heads
         if node.catalog is not None:
             target = node.target()
             for running in node.shards.values():
@@ -397,11 +398,15 @@ class Boot:
         _count_unsealed(pace, group)
         return Driver(name, Pump(group, pace, limits), self.loop, commit.group_size)
 
-    def _options(self, slots: int, file_size: int) -> Options:
+    def _options(self, number: GroupId, slots: int, file_size: int) -> Options:
+        assert self.heads is not None
+        state = self.groups.setdefault(number, GroupState())
+        state.head = self.heads.file.heads.get(number)
         return Options(
             slots=slots,
             file_size=file_size,
             spare_count_max=self.config.journal.spare_count,
+            head=state.head,
         )
 
     def _stop_groups(self) -> None:
@@ -415,6 +420,8 @@ class Boot:
                     stop()
                 except HeadraceError as error:  # the others still get their clean heads
                     event("node.group.unclean", level=logging.WARNING, error=str(error))
+            if self.heads is not None and self.node is not None:
+                self.heads.stop(self.node.heads)
         finally:
             self._let_go()
 
@@ -423,6 +430,8 @@ class Boot:
         if self.node is not None:
             for driver in self.node.drivers:
                 await self.loop.run_in_executor(None, driver.abandon)
+        if self.heads is not None:
+            await self.loop.run_in_executor(None, self.heads.abandon)
         for store in self.stores.values():
             with suppress(HeadraceError):
                 store.close()

@@ -5,7 +5,7 @@ times are ISO 8601, in UTC.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -98,10 +98,17 @@ def group_figures(group: Group, pump: Pump | None) -> dict[str, object]:
     journal, current = group.journal, group.superblock.current
     op = current.checkpoint.op
     seal = journal.headers(op, op)
-    return {
+    said: dict[str, object] = {}
+    if pump is not None:
+        failure = pump.last_failure
+        said["halted"] = None if pump.halted is None else str(pump.halted)
+        said["checkpoint"] = None if failure is None else str(failure)
+    return said | {
         "findings": [
             f"{path}: {what}" for files in group.stuck for path, what in files.findings()
         ],
+        "durable": group.journal.durable,
+        "applied": group.applied,
         "journal": {
             "size": journal_size(group),
             "slots": journal.ring.count,
@@ -119,7 +126,22 @@ def group_figures(group: Group, pump: Pump | None) -> dict[str, object]:
 
 def store_figures(store: Store) -> dict[str, object]:
     """Say what a shard's rows take on disk, beside its journal."""
-    return {"segments": {"count": len(_placed(store)), "size": segments_size(store)}}
+    return {
+        "findings": [f"{each.path}: {each.what}" for each in store.findings],
+        "partitions": len(store.machine.state.partitions),
+        "segments": {"count": len(_placed(store)), "size": segments_size(store)},
+    }
+
+
+def diverged(store: Store) -> Iterator[str]:
+    """Name the cursors beyond their partition's end."""
+    for partition in store.machine.state.partitions.values():
+        for group, cursor in partition.cursors.items():
+            if cursor.next > partition.end:
+                yield (
+                    f"consumer group {group!r} reads {cursor.next} next in partition "
+                    f"{partition.namespace:x}, which ends at {partition.end}"
+                )
 
 
 def segments_size(store: Store) -> int:

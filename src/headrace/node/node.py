@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from headrace.errors import CorruptSegment, HeadraceError, NotReady, NotYet, TimedOut
+from headrace.journal.heads import Head
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.namespace import Namespace
@@ -18,6 +19,8 @@ from headrace.node.admission import Admission, Kind, judge_append, judge_stage
 from headrace.node.catalog import Catalog
 from headrace.node.driver import Driver, now_us
 from headrace.node.figures import Work
+from headrace.node.heads_writer import HeadsWriter
+from headrace.node.identity import METADATA
 from headrace.node.lessor import Lessor
 from headrace.node.outcomes import defect
 from headrace.node.reads import bounds_of, cursors_of, fetched
@@ -67,6 +70,7 @@ class Node:
     threads: ThreadPoolExecutor  # rows are read there
     describe: Callable[[], dict[str, object]]  # what bootstrap knows
     catalog: Catalog | None = None  # None: group 0 refused to start
+    heads_writer: HeadsWriter | None = None
     shards: dict[GroupId, Running] = field(default_factory=dict)
     is_stopping: bool = False
     open_count: int = 0  # requests that are not answered yet
@@ -123,6 +127,15 @@ class Node:
     @property
     def metadata(self) -> MetadataState:
         return self.require_catalog().state
+
+    @property
+    def heads(self) -> dict[GroupId, Head]:
+        """How far each group that serves has come."""
+        pumps = {number: one.driver.pump for number, one in self.shards.items()}
+        if self.catalog is not None:
+            pumps[METADATA] = self.catalog.driver.pump
+        found = {number: pump.head for number, pump in pumps.items()}
+        return {number: head for number, head in found.items() if head is not None}
 
     def start_ticking(self) -> None:
         self._tick()
@@ -417,6 +430,8 @@ class Node:
                 max_hold_ms = self.config.retention.max_hold.ms
                 effects += running.shard.retain(self.metadata, now, max_hold_ms)
             running.driver.perform(effects)
+        if self.heads_writer is not None:
+            self.heads_writer.tick(self.heads, clock)
 
 
 def _key(one: PartitionInfo) -> Key:

@@ -22,6 +22,7 @@ from headrace.errors import Busy, HeadraceError, NotReady, TimedOut, Unavailable
 from headrace.journal.checkpoint import PENDING_MAX
 from headrace.journal.entry import SEAL, Entry, seal
 from headrace.journal.group import SEAL_SLOTS, Group
+from headrace.journal.heads import Head
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
 from headrace.partition import operations
@@ -180,6 +181,16 @@ class Pump:
         if clock >= self.retry_at:
             effects += self._persist()
         return [*effects, *self._fill(now)]
+
+    @property
+    def head(self) -> Head | None:
+        """The newest entry that was applied, so durable and committed; None before the first.
+
+        Op and checksum belong together because both are of the machine, which runs on the loop:
+        `journal.durable` and `journal.tip` are two stores of another thread.
+        """
+        replica = self.replica
+        return Head(replica.applied, replica.applied_tip) if replica.applied else None
 
     def request_seal(self, now: int) -> list[Effect]:
         """Have a Seal soon, whatever the pace says."""

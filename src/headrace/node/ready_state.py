@@ -32,6 +32,7 @@ def ready_state(boot: "Boot") -> dict[str, object]:
         "leases": boot.node.lessor.figures() if boot.node else {},
         "steps": dict(boot.steps),
         "groups": {str(number): _group_state(boot, number) for number in sorted(boot.groups)},
+        "heads": {} if boot.heads is None else boot.heads.describe(),
         "diverged": list(boot.diverged),
         "degraded": degraded(boot),
     }
@@ -61,21 +62,10 @@ def _group_state(boot: "Boot", number: GroupId) -> dict[str, object]:
     if number in boot.stores:
         store = boot.stores[number]
         group = store.group
-        said["findings"] = [f"{each.path}: {each.what}" for each in store.findings]
-        said["partitions"] = len(store.machine.state.partitions)
         said |= store_figures(store)
     if boot.node is not None and number in boot.node.shards:
         said |= reconciler_figures(boot.node.shards[number].shard)
-    if group is not None:
-        pump = _pump(boot, number)
-        said["durable"] = group.journal.durable
-        said["applied"] = group.applied
-        said = group_figures(group, pump) | said
-        if pump is not None:
-            said["halted"] = None if pump.halted is None else str(pump.halted)
-            failure = pump.last_failure
-            said["checkpoint"] = None if failure is None else str(failure)
-    return said
+    return said if group is None else group_figures(group, _pump(boot, number)) | said
 
 
 def _pump(boot: "Boot", number: GroupId) -> Pump | None:

@@ -193,8 +193,8 @@ def _newest_snapshot_only(found: Any, one: Any, pairing: Checkpoint) -> bool:
     return one.op >= pairing.op and _tail_usable(found, one, pairing)
 
 
-def _no_evidence(block: Any, snapshots: Any) -> Evidence:
-    return Evidence(cut_from=_evidence(block, snapshots).cut_from)
+def _no_evidence(block: Any, snapshots: Any, head: Any) -> Evidence:
+    return Evidence(cut_from=_evidence(block, snapshots, head).cut_from)
 
 
 def _stop_at_bad(

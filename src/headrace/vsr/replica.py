@@ -44,12 +44,12 @@ class Replica(Generic[P]):
     view: View = View(0)
     in_flight: deque[_InFlight[P]] = field(default_factory=deque)
     in_flight_size: int = 0  # body bytes
-    _applied_tip: bytes = field(init=False)
+    applied_tip: bytes = field(init=False)  # its checksum
 
     def __post_init__(self) -> None:
         """A recovered log is durable and applied up to its head."""
         self.durable = self.applied = self.op
-        self._applied_tip = self.tip
+        self.applied_tip = self.tip
 
     @property
     def committed(self) -> Op:
@@ -81,7 +81,7 @@ class Replica(Generic[P]):
         assert op == self.applied + 1
         assert op <= self.committed
         one = self.in_flight.popleft()
-        self.applied, self._applied_tip = op, one.prepare.checksum
+        self.applied, self.applied_tip = op, one.prepare.checksum
         self.in_flight_size -= one.size
         return [] if one.ticket is None else [Reply(one.ticket, result)]
 
@@ -94,7 +94,7 @@ class Replica(Generic[P]):
         refused = [one.ticket for one in self.in_flight if one.ticket is not None]
         self.in_flight.clear()
         self.in_flight_size = 0
-        self.op, self.tip = self.applied, self._applied_tip
+        self.op, self.tip = self.applied, self.applied_tip
         return [Reply(ticket, error) for ticket in refused]
 
     def on_tick(self, now: float) -> list[Effect[P]]:
