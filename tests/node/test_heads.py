@@ -15,8 +15,8 @@ from headrace.model.ids import GroupId, Op
 from headrace.node.bootstrap import start
 from headrace.node.heads_writer import HeadsWriter
 from headrace.node.identity import look
-from headrace.storage.file import FileDirectory
 from headrace.storage.faults import Fail
+from headrace.storage.file import FileDirectory
 from headrace.storage.memory import MemoryDisk
 from headrace.wire import catalog, reading
 
@@ -25,7 +25,7 @@ TIMEOUT = 10.0
 
 async def until(holds) -> None:
     async with asyncio.timeout(TIMEOUT):
-        while not holds():
+        while not holds():  # noqa: ASYNC110 - the node has no event for it
             await asyncio.sleep(0.01)
 
 

@@ -146,7 +146,8 @@ def look_at_log(root: Sight, who: Who, tell: Tell) -> LogSight:
     for number in who.cluster.shards:
         tell("reading journals", number, total)
         room = home.within(group_name(number))
-        own = look_at_group(room, who.cluster.of(number), who.config.journal.slots)
+        head = who.heads.heads.get(number)
+        own = look_at_group(room, who.cluster.of(number), who.config.journal.slots, head)
         found.shards[number] = look_at_shard(own, found.names.metadata)
     if who.holder.is_held and behind(found):  # it moved while the shards were looked at
         found.metadata_group.close()
@@ -159,7 +160,8 @@ def _with_metadata(root: Sight, who: Who) -> LogSight:
     assert who.cluster is not None
     identity = who.cluster.identity
     room = root.within(GROUPS).within(group_name(METADATA))
-    group = look_at_group(room, identity, who.config.journal.metadata_slots)
+    head = who.heads.heads.get(METADATA)
+    group = look_at_group(room, identity, who.config.journal.metadata_slots, head)
     metadata = _replayed_metadata(group)
     state = metadata.machine.state if metadata is not None else None
     highest = max((one.shard for one in state.topics.values()), default=0) if state else 0

@@ -15,6 +15,7 @@ from headrace.journal.entry import Flaw, Header
 from headrace.journal.file import FIRST_POSITION, FileHeader
 from headrace.journal.findings import Candidate, Evidence, Scan
 from headrace.journal.frame import FILE_ID_AT
+from headrace.journal.heads import Head
 from headrace.journal.judge import Plan, judge
 from headrace.journal.scan import scan
 from headrace.journal.snapshot import Snapshot, SnapshotFiles
@@ -62,14 +63,16 @@ class GroupSight:
                 one.candidate.storage.close()
 
 
-def look_at_group(room: Sight, identity: Identity, slots: int) -> GroupSight:
+def look_at_group(
+    room: Sight, identity: Identity, slots: int, head: Head | None = None
+) -> GroupSight:
     """Look at everything in `room`. Raises nothing that the bytes there could cause."""
     journal, snapshots = room.within(JOURNAL), room.within(SNAPSHOTS)
     misfits: list[HeadraceError] = []
     found: Survey | None = None
     while found is None:
         try:
-            found = survey(room, journal, SnapshotFiles(snapshots, identity))
+            found = survey(room, journal, SnapshotFiles(snapshots, identity), head)
         except (ForeignFile, UnsupportedFormat) as error:
             _hide(error.path, (room, journal, snapshots))
             misfits.append(error)

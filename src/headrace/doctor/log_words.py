@@ -27,6 +27,7 @@ from headrace.doctor.shard import ShardSight
 from headrace.doctor.shard_words import ShardWords
 from headrace.doctor.sight import Sight
 from headrace.doctor.who import Who
+from headrace.journal.heads import NAME as HEADS_NAME
 from headrace.model.ids import GroupId, Op
 from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.node.identity import NAME as CLUSTER_NAME
@@ -88,7 +89,7 @@ def _unlistable(path: str, why: str) -> Finding:
 
 def _group_findings(log: LogSight, states: States) -> list[Finding]:
     if _are_all_gone(log):
-        return [_all_gone()]
+        return [_all_gone(log)]
     found = metadata_findings(log)
     is_complete = log.metadata is not None and not any(uncounted(found))
     for number, shard in log.shards.items():
@@ -132,7 +133,7 @@ def is_refused(log: LogSight, group: GroupSight) -> bool:
     """Say whether a start refuses to make this group, which has no files, anew."""
     metadata = log.metadata_group
     if group.identity.group == METADATA:
-        return not _are_all_gone(log)
+        return bool(log.who.heads.heads) or not _are_all_gone(log)
     if metadata.is_empty:
         return is_refused(log, metadata)
     return metadata.refusal is not None or metadata.scan.head > 0
@@ -143,7 +144,10 @@ def _are_all_gone(log: LogSight) -> bool:
     return all(one.is_empty for one in groups)
 
 
-def _all_gone() -> Finding:
+def _all_gone(log: LogSight) -> Finding:
+    if log.who.heads.heads:
+        lost = Loss("everything", is_counted=False)
+        return _gone(GROUPS, lost, f"no group has any file, and {HEADS_NAME!r} names their ops")
     return damage(
         "group-gone",
         GROUPS,

@@ -10,6 +10,7 @@ from headrace.doctor.sight import Sight
 from headrace.errors import UnsupportedFormat
 from headrace.journal.entry import Flaw
 from headrace.journal.file import BLOCK_SIZE, decode_block, first_op_of
+from headrace.journal.heads import NAME as HEADS_NAME
 from headrace.journal.superblock import NAMES
 from headrace.model.ids import GroupId
 from headrace.node.bootstrap import CONFIG_NAME
@@ -26,7 +27,9 @@ REPORT_NAME: Final = "salvage.json"  # what a salvage leaves beside the log it m
 
 _SNAPSHOT = re.compile(r"[0-9]{20}\.snap")
 _SPARE = re.compile(r"[0-9a-f]{16}\.wal")
-_ROOT_NAMES: Final = frozenset({LOCK_NAME, CONFIG_NAME, CLUSTER_NAME, SOCKET_NAME, REPORT_NAME})
+_ROOT_NAMES: Final = frozenset(
+    {LOCK_NAME, CONFIG_NAME, CLUSTER_NAME, HEADS_NAME, SOCKET_NAME, REPORT_NAME}
+)
 
 Knows = Callable[[str], bool]
 
@@ -35,7 +38,7 @@ def strangers(
     root: Sight, groups: list[GroupId], known: Iterable[str] = ()
 ) -> Iterator[Finding]:
     """Find leftovers, files and directories that no part of Headrace made."""
-    rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, *known}
+    rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, HEADS_NAME, *known}
     yield from _names(root, "", _ROOT_NAMES.__contains__, rooms)
     home = root.within(GROUPS)
     yield from _names(home, GROUPS, lambda _: False, {group_name(one) for one in groups})

@@ -9,8 +9,10 @@ from headrace.doctor.finding import PUT_BACK, Finding, Severity, count
 from headrace.doctor.group import JOURNAL, cause_text
 from headrace.doctor.rooms import no_file
 from headrace.doctor.sight import Holder, Sight, holder
-from headrace.errors import BadConfig, HeadraceError
+from headrace.errors import BadConfig, ForeignFile, HeadraceError
 from headrace.journal.file import BLOCK_SIZE, FileHeader, decode_block, first_op_of
+from headrace.journal.heads import NAME as HEADS_NAME
+from headrace.journal.heads import FoundHeads, read_heads
 from headrace.journal.superblock import NAMES, Superblock, decode
 from headrace.model.ids import GroupId, Identity, ReplicaId
 from headrace.node.bootstrap import CONFIG_NAME
@@ -28,6 +30,7 @@ class Who:
     holder: Holder
     config: Config
     cluster: ClusterIdentity | None  # None: no log was ever made here
+    heads: FoundHeads = field(default_factory=FoundHeads)
     findings: list[Finding] = field(default_factory=list)
 
     def require_shards(self, number: int, why: str) -> None:
@@ -68,7 +71,54 @@ def who_is(root: Sight) -> Who:
         found.findings.append(_identity(Severity.DAMAGE, cause_text(error)))
     _outvote(root, found)
     _count_groups(root, found)
+    _heads(root, found)
     return found
+
+
+def _heads(root: Sight, found: Who) -> None:
+    """Read how far each group had come, before any group is looked at, as a start does."""
+    if found.cluster is None:
+        return
+    try:
+        found.heads = read_heads(root, found.cluster.identity.cluster)
+    except HeadraceError as error:
+        is_foreign = isinstance(error, ForeignFile)
+        found.findings.append(
+            Finding(
+                Severity.DAMAGE,
+                "foreign-file" if is_foreign else "newer-format",
+                HEADS_NAME,
+                f"its {error.field} should be {error.expected}, is {error.found}"
+                if isinstance(error, ForeignFile)
+                else cause_text(error),
+                "it belongs to another log, and a start refuses while it is here"
+                if is_foreign
+                else "a newer release wrote it, and a start refuses",
+                next="Move it to where it belongs, and put this log's own file back: without "
+                "one a start goes on, with weaker evidence"
+                if is_foreign
+                else "Start that release",
+            )
+        )
+    if found.holder.is_held:
+        return  # it may be in the middle of a write
+    for flaw in found.heads.flaws:
+        found.findings.append(heads_note(flaw))
+    if found.heads.is_missing and CONFIG_NAME in root.names():
+        found.findings.append(heads_note("there is no such file"))
+
+
+def heads_note(what: str) -> Finding:
+    """Say that less than should be vouches for the ends of the journals."""
+    return Finding(
+        Severity.NOTE,
+        "heads",
+        HEADS_NAME,
+        what,
+        "only the marks in the journals themselves tell damage at their ends from an "
+        "unfinished append",
+        next="A running node writes it again",
+    )
 
 
 def _count_groups(root: Sight, found: Who) -> None:
