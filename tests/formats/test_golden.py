@@ -11,6 +11,8 @@ from tests.formats import values
 from headrace.journal.entry import decode, decode_header
 from headrace.journal.file import decode_block, encode_block
 from headrace.journal.frame import Kind, decode_prefix, encode_prefix, padding
+from headrace.journal.heads import decode as decode_heads
+from headrace.journal.heads import encode as encode_heads
 from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.journal.superblock import decode as decode_superblock
 from headrace.journal.superblock import encode as encode_superblock
@@ -78,6 +80,11 @@ def test_journal_block():
 def test_superblock():
     assert encode_superblock(values.SUPERBLOCK) == golden("superblock")
     assert decode_superblock(golden("superblock"), "x") == values.SUPERBLOCK
+
+
+def test_heads():
+    assert encode_heads(values.HEADS) == golden("heads")
+    assert decode_heads(golden("heads"), "x") == values.HEADS
 
 
 def test_snapshot():

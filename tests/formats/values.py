@@ -3,6 +3,7 @@
 from headrace.journal.entry import Entry, seal
 from headrace.journal.file import FileHeader
 from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, entry_frame_size
+from headrace.journal.heads import Head, Slot
 from headrace.journal.machine import State
 from headrace.journal.superblock import Checkpoint, Superblock
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
@@ -52,5 +53,14 @@ SUPERBLOCK = Superblock(
     suspect=(Op(301), Op(302)),
     clean_head=Op(300),
     peers=((ReplicaId(1), 5), (ReplicaId(2), 70_000)),
+)
+HEADS = Slot(
+    IDENTITY.cluster,
+    sequence=9,
+    written_at=1_700_000_000_000_000,
+    heads={
+        GroupId(0): Head(Op(5), bytes(range(16))),
+        GroupId(1): Head(Op(300), bytes(range(16, 32))),
+    },
 )
 STATE = State(b"replicated part", b"local part")
