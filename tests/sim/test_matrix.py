@@ -2,11 +2,18 @@
 
 import pytest
 
-from headrace.sim.damage import Damage, damaged, every
+from headrace.sim.damage import RANGE_SIZES, Damage, damaged, every, ranges_of
 from headrace.sim.expect import expected
-from headrace.sim.matrix import CASES_SHORT, catch, main, share
+from headrace.sim.matrix import (
+    CASES_SHORT,
+    RANGES_SHORT,
+    catch,
+    catch_by_ranges,
+    main,
+    share,
+)
 from headrace.sim.mutants import MUTANTS
-from headrace.sim.scene import STORIES, build
+from headrace.sim.scene import RESTED, STORIES, build
 
 PARTS = 16
 
@@ -27,6 +34,33 @@ def test_every_damage_has_its_exact_outcome(story, part):
 )
 def test_a_planted_bug_is_caught(mutant):
     assert catch(mutant, seed=1)
+
+
+@pytest.mark.campaign(3)
+@pytest.mark.parametrize("story", RESTED)
+def test_a_damaged_range_of_a_group_at_rest_takes_nothing(story):
+    result = share(story, (0, 1), RANGES_SHORT, 1, "")
+    assert result.failures == []
+    assert result.cases >= RANGES_SHORT * 9 // 10
+
+
+@pytest.mark.campaign(2)
+@pytest.mark.parametrize(
+    "mutant", [mutant.name for mutant in MUTANTS if mutant.harness == "ranges"]
+)
+def test_a_planted_bug_of_evidence_is_caught_by_ranges(mutant):
+    assert catch_by_ranges(mutant, seed=1)
+
+
+def test_a_full_run_damages_ranges_of_every_size_at_every_sector_of_every_file():
+    scenes = [build(name) for name in RESTED]
+    assert sum(1 for scene in scenes for _ in ranges_of(scene)) >= 20_000
+    files = {path: len(scenes[0].disk.content(path)) for path in scenes[0].disk.files()}
+    damages = set(ranges_of(scenes[0]))
+    for path, size in files.items():
+        for at in range(0, size, 512):
+            assert {Damage(path, "noise", at, each) for each in RANGE_SIZES} <= damages
+    assert (min(RANGE_SIZES), max(RANGE_SIZES)) == (512, 64 * 1024)
 
 
 def test_a_damage_that_changes_nothing_is_no_case():

@@ -1,7 +1,7 @@
 """Ways to damage one file of a scene at rest, each a value that can be repeated."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -9,24 +9,34 @@ from typing import Any
 from headrace.journal.entry import Entry, Flaw, decode, seal
 from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, decode_prefix, encode_prefix
 from headrace.journal.frame import padding as frame_padding
+from headrace.journal.heads import NAME as HEADS
+from headrace.journal.heads import SLOT_SIZE
 from headrace.model.ids import Op
 from headrace.sim.scene import Layout, Region, Scene
 from headrace.sim.solo import SOLO
 from headrace.storage.faults import SECTOR_SIZE
 
 WHOLE = ("missing", "empty", "foreign", "stale")
+RANGES = ("noise", "blank")  # random bytes, or zeros
+_HEADS_USED = 64 + 28  # bytes of a slot with one head
+RANGE_SIZES = (512, 4096, 8192, 65536)
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One file, one kind of damage, one place. `at` is a bit, a length, a sector or an op."""
+    """One file, one kind of damage, one place. `at` is a bit, a length, a sector or an op.
+
+    Of a range it is the first byte, and `size` tells how many there are.
+    """
 
     path: str
     kind: str
     at: int = 0
+    size: int = 0
 
     def __str__(self) -> str:
-        return f"{self.path} {self.kind} {self.at}"
+        size = f" +{self.size}" if self.size else ""
+        return f"{self.path} {self.kind} {self.at}{size}"
 
 
 def damaged(scene: Scene, damage: Damage) -> bytes | None:
@@ -38,6 +48,8 @@ def damaged(scene: Scene, damage: Damage) -> bytes | None:
         return flipped(data, damage.at)
     if damage.kind == "cut":
         return data[: damage.at]
+    if damage.kind in RANGES:
+        return ranged(data, damage)
     if damage.kind == "forged":
         return _forged(data, scene.layout(damage.path), Op(damage.at))
     return _sector(scene, damage, data)
@@ -57,6 +69,43 @@ def flipped(data: bytes, bit: int) -> bytes:
     """Return `data` with one bit turned over, counted from the lowest of the first byte."""
     place = bit // 8
     return data[:place] + bytes([data[place] ^ (1 << bit % 8)]) + data[place + 1 :]
+
+
+def ranged(data: bytes, damage: Damage) -> bytes:
+    """Return `data` with one range of it overwritten, as far as it reaches."""
+    end = min(len(data), damage.at + damage.size)
+    size = max(0, end - damage.at)
+    is_noise = damage.kind == "noise"
+    new = Random(str(damage)).randbytes(size) if is_noise else bytes(size)
+    return data[: damage.at] + new + data[end:]
+
+
+def ranges(files: Mapping[str, int]) -> Iterator[Damage]:
+    """Yield every range of files of these sizes: each size of it, at every sector."""
+    for path, file_size in files.items():
+        for kind in RANGES:
+            for size in RANGE_SIZES:
+                for at in range(0, file_size, SECTOR_SIZE):
+                    yield Damage(path, kind, at, size)
+
+
+def ranges_of(scene: Scene) -> Iterator[Damage]:
+    """Yield every range of every file of a scene, and what can befall its heads as a whole."""
+    sizes = {path: len(scene.disk.content(path)) for path in scene.disk.files()}
+    yield from ranges(sizes)
+    yield from (Damage(HEADS, kind) for kind in ("missing", "empty", "foreign"))
+    used = range(8 * _HEADS_USED)  # of each slot; in the rest all bits are alike
+    for start in (0, 8 * SLOT_SIZE):
+        yield from (Damage(HEADS, "flip", start + bit) for bit in used)
+
+
+def sample_ranges(scene: Scene, count: int, seed: int) -> list[Damage]:
+    """Return `count` of them, two thirds in the journal, which has most to lose."""
+    of_journal = [one for one in ranges_of(scene) if one.path.startswith("journal/0")]
+    others = [one for one in ranges_of(scene) if not one.path.startswith("journal/")]
+    rng = Random(seed)
+    chosen = rng.sample(of_journal, min(len(of_journal), count * 2 // 3))
+    return [*chosen, *rng.sample(others, min(len(others), count - len(chosen)))]
 
 
 def _sector(scene: Scene, damage: Damage, data: bytes) -> bytes:

@@ -7,6 +7,7 @@ what still testifies that an op was durable, and what a reader could still see o
 from dataclasses import dataclass
 
 from headrace.journal.frame import PREFIX_SIZE
+from headrace.journal.heads import NAME as HEADS
 from headrace.model.ids import Op
 from headrace.sim.damage import Damage, damaged
 from headrace.sim.scene import Layout, Region, Scene
@@ -42,8 +43,8 @@ def expected(scene: Scene, damage: Damage) -> Outcome | None:
         return None
     if damage.kind == "foreign" and not damage.path.startswith("journal/spare"):
         return refused("ForeignFile")
-    if damage.path.startswith("journal/spare/"):
-        return Outcome("clean", scene.head)
+    if damage.path.startswith("journal/spare/") or damage.path == HEADS:
+        return Outcome("clean", scene.head)  # the journal is whole: nothing is asked of heads
     if damage.path.startswith("superblock"):
         # An older copy is whole, only of a lower sequence: the other one is believed.
         is_older = after in scene.versions[damage.path] and damage.kind != "unreadable"
@@ -149,6 +150,7 @@ class _Judgement:
         """The highest op of which something that is still whole says that it was durable."""
         block = self.scene.superblock
         known = [block.commit, block.checkpoint.op, block.clean_head or Op(0)]
+        known.append(self.scene.vouched)
         known += [Op(layout.first_op - 1) for layout in self.scene.layouts[1:]]
         for layout in self.scene.layouts:
             for region in layout.regions:

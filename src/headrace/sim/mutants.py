@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import DiskFull, WriteFailed
-from headrace.journal import judge, mend, snapshot, spare, superblock, survey
+from headrace.journal import heads, judge, mend, recovery, snapshot, spare, superblock, survey
 from headrace.journal.checkpoint import Captured, Checkpoints
 from headrace.journal.entry import SEAL, Flaw, decode_header
 from headrace.journal.file import size_for
 from headrace.journal.findings import Evidence
 from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix
 from headrace.journal.group import Group
+from headrace.journal.heads import Head, HeadsFile
 from headrace.journal.journal import Journal
 from headrace.journal.machine import State
 from headrace.journal.recovery import _Recovery
@@ -26,6 +27,7 @@ from headrace.journal.spare import Spares
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.journal.walk import FileReader, Frame
 from headrace.model.ids import Op
+from headrace.node.pump import Pump
 from headrace.storage.atomic import atomic_replace, is_leftover
 
 # A patch says where, which name, and what stands there while the bug is planted. What is
@@ -38,7 +40,7 @@ class Mutant:
     """One planted bug and the harness that must catch it."""
 
     name: str
-    harness: str  # sweep or matrix
+    harness: str  # sweep, matrix, ranges or heads
     patches: tuple[Patch, ...]
 
     @contextmanager
@@ -68,6 +70,7 @@ _apply = Group.apply
 _candidates = survey._candidates
 _tail_usable = judge._is_usable
 _evidence = survey._evidence
+_survey = survey.survey
 
 
 def _ack_before_sync(self: Journal, file: Any, stage: str) -> None:
@@ -197,6 +200,48 @@ def _no_evidence(block: Any, snapshots: Any, head: Any) -> Evidence:
     return Evidence(cut_from=_evidence(block, snapshots, head).cut_from)
 
 
+def _beside_its_frame(*places: Any, **_: Any) -> Any:
+    return _survey(*places[:3])
+
+
+def _asked_below(found: Any, head: Head, base: Op, base_tip: bytes) -> bool:
+    return any(one.op == head.op and one.checksum == head.tip for one in found.scan.entries)
+
+
+def _unchecked_slot(data: bytes, path: str) -> Any:
+    if len(data) < heads.SLOT_SIZE:
+        return None
+    *_, count, cluster, sequence, at = heads._FIELDS.unpack_from(data)
+    if not sequence or count > heads.HEADS_MAX:
+        return None
+    packed = data[heads._FIELDS.size :][: count * heads._HEAD.size]
+    read = heads._HEAD.iter_unpack(packed)
+    return heads.Slot(cluster, sequence, at, {each[0]: Head(each[1], each[2]) for each in read})
+
+
+def _newest_prepared(self: Pump) -> Head | None:
+    return Head(self.replica.op, self.replica.tip) if self.replica.op else None
+
+
+def _read_apart(self: Pump) -> Head | None:
+    op = self.group.journal.durable
+    return Head(op, self.replica.applied_tip) if op else None
+
+
+def _only_who_runs(directory: Any, cluster: bytes, found: Any) -> HeadsFile:
+    place = (found.place + 1) % heads.SLOT_COUNT
+    sequence = found.newest.sequence if found.newest else 0
+    return HeadsFile(directory, cluster, {}, sequence, place, found.is_whole)
+
+
+def _next_slot(self: HeadsFile, data: bytes) -> None:
+    place, self.place = self.place, (self.place + 1) % heads.SLOT_COUNT
+    with self.directory.open(heads.NAME) as storage:  # type: ignore[attr-defined]
+        storage.write(place * heads.SLOT_SIZE, [data])
+        storage.sync()
+    self.place = place
+
+
 def _stop_at_bad(
     self: _Scanner, index: int, file: Any, reader: Any, position: int, flaw: Flaw
 ) -> None:
@@ -305,4 +350,19 @@ MUTANTS = (
         ((_Scanner, "_follows", lambda *_: True), (judge, "contiguous_from", _unchained)),
     ),
     Mutant("body checksum not checked", "matrix", ((FileReader, "_entry", _body_unchecked),)),
+    Mutant(
+        "evidence beside its frame only", "ranges", ((recovery, "survey", _beside_its_frame),)
+    ),
+    Mutant("head asked for below the base", "ranges", ((judge, "reaches", _asked_below),)),
+    Mutant(
+        "a slot believed without its checksum", "ranges", ((heads, "decode", _unchecked_slot),)
+    ),
+    Mutant(
+        "a head that is not durable", "heads", ((Pump, "head", property(_newest_prepared)),)
+    ),
+    Mutant("op and checksum read apart", "heads", ((Pump, "head", property(_read_apart)),)),
+    Mutant("head lowered by a start", "heads", ((HeadsFile, "of", _only_who_runs),)),
+    Mutant(
+        "the other slot after a failed one", "heads", ((HeadsFile, "_write_slot", _next_slot),)
+    ),
 )

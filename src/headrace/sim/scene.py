@@ -1,17 +1,21 @@
 """Groups at rest, one for each way to stop, with a map of every byte that means something."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from headrace.journal.entry import Flaw
 from headrace.journal.file import BLOCK_COUNT, BLOCK_SIZE, FIRST_POSITION, decode_block
 from headrace.journal.frame import Kind, Prefix, aligned
+from headrace.journal.heads import NAME as HEADS
+from headrace.journal.heads import Head, HeadsFile, read_heads
+from headrace.journal.recovery import Options
 from headrace.journal.superblock import Superblock
 from headrace.journal.superblock import decode as decode_superblock
 from headrace.journal.walk import FileReader
 from headrace.model.ids import Op
 from headrace.sim.history import Broken, History
 from headrace.sim.script import Actor, options
-from headrace.sim.solo import Solo
+from headrace.sim.solo import SOLO, Solo
 from headrace.storage.memory import MemoryDisk
 
 
@@ -54,11 +58,18 @@ class Scene:
     versions: dict[str, list[bytes]] = field(
         default_factory=dict
     )  # all contents of a path, in order
+    options: Callable[[], Options] = options
     foreign: dict[str, bytes] = field(default_factory=dict)  # the same paths in another cluster
 
     @property
     def head(self) -> Op:
         return Op(len(self.history.acknowledged))
+
+    @property
+    def vouched(self) -> Op:
+        """The head that is written down outside the journal; 0 if there is none."""
+        heads = read_heads(self.disk.root, SOLO.cluster).heads
+        return heads[SOLO.group].op if heads else Op(0)
 
     @property
     def base(self) -> Op:
@@ -133,16 +144,72 @@ STORIES = {
 }
 
 
+def _large(actor: Actor) -> None:
+    """Files in which a range of 64 KiB is a part, with groups of one to five entries."""
+    actor.open()
+    for number in range(90):
+        sizes = ((number * 37 + at * 811) % 3_900 + 20 for at in range(number % 5 + 1))
+        actor.append(*sizes)
+        if number % 7 == 3:
+            actor.mark()
+        if number in (30, 50, 70):
+            actor.checkpoint()
+
+
+def _large_marked(actor: Actor) -> None:
+    _large(actor)
+    actor.mark()
+
+
+def _large_checkpointed(actor: Actor) -> None:
+    _large(actor)
+    actor.checkpoint()
+
+
+def _large_stopped(actor: Actor) -> None:
+    _large(actor)
+    assert actor.solo is not None
+    actor.solo.group.stop()
+
+
+def _large_behind(actor: Actor) -> None:
+    """A checkpoint since the head was written down: the snapshot in use stands above it."""
+    _large(actor)
+    _write_head(actor)
+    actor.checkpoint()
+
+
+# Groups that rested until their heads were written: what `range` damages.
+RESTED = {
+    "rested": _large,
+    "rested marked": _large_marked,
+    "rested checkpointed": _large_checkpointed,
+    "rested before a checkpoint": _large_behind,
+    "rested stopped": _large_stopped,
+}
+
+
+def large_options() -> Options:
+    return replace(options(), slots=512, file_size=160 * 1024)
+
+
 def build(name: str) -> Scene:
     """Play one story to its end, here and in another cluster."""
-    story = STORIES[name]
+    is_rested = name in RESTED
+    story, chosen = RESTED[name] if is_rested else STORIES[name], options
+    if is_rested:
+        chosen = large_options
     versions: dict[str, list[bytes]] = {}
-    actor = Actor(MemoryDisk(), History(), options())
-    actor.disk.hook = lambda _: _remember(actor.disk, versions)
+    actor = Actor(MemoryDisk(), History(), chosen())
+    if not is_rested:  # nothing asks for what the larger files were before
+        actor.disk.hook = lambda _: _remember(actor.disk, versions)
     story(actor)
-    _remember(actor.disk, versions)
-    other = Actor(MemoryDisk(), History(), options(), cluster=b"another cluster!")
+    other = Actor(MemoryDisk(), History(), chosen(), cluster=b"another cluster!")
     story(other)
+    for one in (actor, other):
+        if is_rested and HEADS not in one.disk.files():
+            _write_head(one)
+    _remember(actor.disk, versions)
     disk = actor.disk.kill()
     superblock = decode_superblock(disk.content("superblock.a"), "superblock.a")
     assert isinstance(superblock, Superblock)
@@ -156,9 +223,22 @@ def build(name: str) -> Scene:
         is_clean=superblock.clean_head is not None,
         versions=versions,
         foreign=_contents(other.disk),
+        options=chosen,
     )
     _check_story(scene)
     return scene
+
+
+def _write_head(actor: Actor) -> None:
+    """Write the head down as a node does, from what was applied."""
+    assert actor.solo is not None
+    group = actor.solo.group
+    assert group.applied == group.journal.durable
+    found = read_heads(actor.disk.root, actor.cluster)
+    file = HeadsFile.of(actor.disk.root, actor.cluster, found)
+    (newest,) = group.journal.headers(group.applied, group.applied)
+    file.write({SOLO.group: Head(Op(newest.op - 1), newest.parent)}, 1)  # for the other slot
+    file.write({SOLO.group: Head(newest.op, newest.checksum)}, 2)
 
 
 def _check_story(scene: Scene) -> None:
@@ -166,9 +246,11 @@ def _check_story(scene: Scene) -> None:
     if scene.disk.content("superblock.a") != scene.disk.content("superblock.b"):
         raise Broken("the copies of the superblock differ at rest")
     last = scene.layouts[-1].regions[-1].kind
-    if scene.name in ("idle", "stopped") and last != "mark":
+    if scene.name.endswith(("idle", "stopped", "marked")) and last != "mark":
         raise Broken(f"the story {scene.name} leaves no mark")
-    if scene.is_clean != (scene.name == "stopped"):
+    if scene.vouched and max(one.size for one in scene.layouts) < 2 * 64 * 1024:
+        raise Broken("no file is larger than the largest range")
+    if scene.is_clean != scene.name.endswith("stopped"):
         raise Broken(f"the story {scene.name} leaves a wrong clean head")
     if scene.name == "young":
         return
@@ -216,7 +298,8 @@ def _layout(disk: MemoryDisk, path: str) -> Layout:
 
 def opened(scene: Scene, disk: MemoryDisk) -> Solo:
     """Recover a disk of this scene, with file ids that no file of it has."""
-    fresh = options()
+    fresh = scene.options()
     for _ in range(100):
         fresh.new_id()
-    return Solo.open(disk.root, fresh)
+    head = read_heads(disk.root, SOLO.cluster).heads.get(SOLO.group)
+    return Solo.open(disk.root, replace(fresh, head=head))
