@@ -7,7 +7,15 @@ from random import Random
 import pytest
 from xxhash import xxh3_128_digest
 
-from headrace.errors import ForeignFile, StorageFailed, UnsupportedFormat
+from headrace.errors import (
+    ChainBroken,
+    CorruptEntry,
+    CorruptFile,
+    ForeignFile,
+    MissingFile,
+    StorageFailed,
+    UnsupportedFormat,
+)
 from headrace.journal.entry import Flaw
 from headrace.journal.heads import (
     HEADS_MAX,
@@ -21,7 +29,11 @@ from headrace.journal.heads import (
     encode,
     read_heads,
 )
+from headrace.journal.superblock import SuperblockFile
 from headrace.model.ids import GroupId, Op
+from headrace.sim.counter import ADD, add
+from headrace.sim.script import options
+from headrace.sim.solo import SOLO, Solo
 from headrace.storage.faults import Crash, Crashed, Fail
 from headrace.storage.memory import MemoryDisk
 
@@ -211,3 +223,83 @@ class TestForeign:
         found = read_heads(disk.root, CLUSTER)
         assert (found.newest, len(found.flaws)) == (None, 2)
         assert replace(found, flaws=()).heads == {}
+
+
+class TestEvidence:
+    """What a recovery asks of a head."""
+
+    def _grown(self) -> tuple[MemoryDisk, Solo]:
+        disk = MemoryDisk()
+        solo = Solo.open(disk.root, options())
+        for number in range(6):
+            solo.append([add(f"{number}".ljust(500), 1)], ADD)
+            if number == 2:
+                solo.checkpoint()
+        return disk, solo
+
+    def _open(self, disk: MemoryDisk, head: Head | None, identity=SOLO) -> Solo:
+        fresh = options()
+        for _ in range(50):
+            fresh.new_id()
+        return Solo.open(disk.kill().root, replace(fresh, head=head), identity)
+
+    def _without_end(self, disk: MemoryDisk, solo: Solo) -> MemoryDisk:
+        slot = solo.group.journal.slot(solo.head)
+        path = slot.file.path.removeprefix("./")
+        hurt = disk.clone()
+        content = hurt.content(path)
+        noise = Random(1).randbytes(700)
+        hurt.put(path, content[: slot.position] + noise + content[slot.position + 700 :])
+        return hurt
+
+    def test_without_a_head_a_damaged_end_is_cut(self):
+        disk, solo = self._grown()
+        assert self._open(self._without_end(disk, solo), None).head == solo.head - 1
+
+    def test_a_damaged_end_below_its_head_is_refused_with_the_time(self):
+        disk, solo = self._grown()
+        known = Head(solo.head, solo.group.journal.tip, 1_700_000_000_000_000)
+        with pytest.raises(CorruptEntry, match="was here at 2023-11-14T22:13:20Z"):
+            self._open(self._without_end(disk, solo), known)
+
+    def test_a_damaged_end_above_its_head_is_cut(self):
+        disk, solo = self._grown()
+        (newest,) = solo.group.journal.headers(solo.head, solo.head)
+        known = Head(Op(newest.op - 1), newest.parent)
+        assert self._open(self._without_end(disk, solo), known).head == known.op
+
+    def test_another_entry_at_the_head_is_refused(self):
+        disk, solo = self._grown()
+        with pytest.raises(ChainBroken, match="is not the entry that was acknowledged"):
+            self._open(disk, Head(solo.head, bytes(16)))
+
+    def test_at_the_base_the_tip_is_compared_and_below_it_nothing(self):
+        disk, solo = self._grown()
+        base = solo.group.superblock.current.checkpoint
+        assert self._open(disk, Head(base.op, base.tip)).head == solo.head
+        assert self._open(disk, Head(Op(base.op - 1), bytes(16))).head == solo.head
+        with pytest.raises(ChainBroken):
+            self._open(disk, Head(base.op, bytes(16)))
+
+    def test_a_group_whose_files_are_gone_is_not_made_again(self):
+        with pytest.raises(MissingFile, match="its head was op 3"):
+            self._open(MemoryDisk(), head(3))
+
+    def test_an_intent_to_cut_below_the_head_is_refused(self):
+        disk, solo = self._grown()
+        known = Head(solo.head, solo.group.journal.tip)
+        block = SuperblockFile(disk.root, solo.group.superblock.current)
+        block.write(cut_from=known.op)
+        with pytest.raises(CorruptFile, match="a cut from op"):
+            self._open(disk, known)
+        assert self._open(disk, None).head == known.op - 1
+
+    def test_a_replica_with_peers_recovers_and_is_never_refused(self):
+        identity = replace(SOLO, replica_count=3)
+        disk = MemoryDisk()
+        solo = Solo.open(disk.root, options(), identity)
+        solo.group.journal.append(solo.seal([add("one", 1), add("two", 1)]))
+        tip, op = solo.group.journal.tip, solo.head
+        assert not self._open(disk, Head(op, tip), identity).report.is_recovering
+        assert self._open(disk, Head(Op(op + 1), bytes(16)), identity).report.is_recovering
+        assert self._open(disk, Head(op, bytes(16)), identity).report.is_recovering

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from headrace.partition.segment import segment_name
-from headrace.sim.damage import Damage, flipped
+from headrace.sim.damage import RANGES, Damage, flipped, ranged, ranges
 from headrace.sim.shard_scene import Range, Scene, newest_snapshot
 from headrace.storage.faults import SECTOR_SIZE
 
@@ -45,6 +45,8 @@ def contents(scene: Scene, damage: Damage) -> dict[str, bytes | None]:
 
 
 def _changed(scene: Scene, damage: Damage, data: bytes) -> bytes | None:
+    if damage.kind in RANGES:
+        return ranged(data, damage)
     match damage.kind:
         case "missing":
             new = None
@@ -168,6 +170,8 @@ def _carry(scene: Scene, damage: Damage, path: str) -> Outcome:
 
 
 def _hits(damage: Damage, start: int, end: int) -> bool:
+    if damage.kind in RANGES:
+        return start < damage.at + damage.size and damage.at < end
     match damage.kind:
         case "flip" | "rot":
             return start <= damage.at // 8 < end
@@ -194,6 +198,7 @@ def every(scene: Scene, seed: int, flips: int | None) -> Iterator[Damage]:
             yield from (Damage(path, "zero", at) for at in range(-(-size // SECTOR_SIZE)))
             yield from (Damage(path, "cut", at) for at in _lengths(size, rng, flips))
             yield from _flips(path, data, rng, flips)
+            yield from _ranges(path, size, rng, flips)
             if path in scene.named:
                 yield from _rot(path, data, rng, flips)
     newest = newest_snapshot(scene)
@@ -202,6 +207,7 @@ def every(scene: Scene, seed: int, flips: int | None) -> Iterator[Damage]:
         yield from (Damage(newest, kind) for kind in ("missing", "empty", "foreign"))
         local_part = rng.sample(range((size - 400) * 8, size * 8), 8)
         yield from (Damage(newest, "flip", bit) for bit in local_part)
+        yield from _ranges(newest, size, rng, flips)
     yield from (Damage(path, "leftover") for path in LEFT)
     yield from _extras()
 
@@ -210,6 +216,11 @@ def _lengths(size: int, rng: Random, flips: int | None) -> list[int]:
     few = {1, 4, 8, 127, 128, size // 2, size - 8, size - 4, size - 1}
     more = rng.sample(range(1, size), size // 8 if flips is None else 3)
     return sorted(one for one in {*few, *more} if 0 < one < size)
+
+
+def _ranges(path: str, size: int, rng: Random, flips: int | None) -> Iterator[Damage]:
+    each = list(ranges({path: size}))
+    yield from each if flips is None else rng.sample(each, min(flips, len(each)))
 
 
 def _flips(path: str, data: bytes, rng: Random, flips: int | None) -> Iterator[Damage]:
