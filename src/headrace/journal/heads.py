@@ -213,7 +213,7 @@ class HeadsFile:
 
     def _write_slot(self, data: bytes) -> None:
         if self._storage is None:
-            self._storage = self.directory.open(NAME)
+            self._storage = self.directory.open(NAME, writable=True)
         self._storage.write(self.place * SLOT_SIZE, [data])
         self._storage.sync()
 

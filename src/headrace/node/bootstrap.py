@@ -24,10 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
-from headrace.errors import HeadraceError, MissingFile, StorageFailed
+from headrace.errors import HeadraceError, StorageFailed
 from headrace.journal.group import Group
 from headrace.journal.heads import Head
 from headrace.journal.recovery import Options, recover
@@ -43,11 +42,12 @@ from headrace.node.events import event
 from headrace.node.figures import diverged
 from headrace.node.heads_writer import HeadsWriter
 from headrace.node.identity import (
-    GROUPS,
     METADATA,
     ClusterIdentity,
-    group_name,
+    group_directory,
+    has_files,
     read_or_make,
+    refuse_if_gone,
 )
 from headrace.node.node import Node, Running
 from headrace.node.pump import Pump, PumpLimits
@@ -62,7 +62,6 @@ from headrace.partition.store import Store, StoreOptions, open_store
 from headrace.storage.atomic import atomic_replace
 from headrace.storage.file import FileDirectory
 from headrace.storage.lock import DirectoryLock
-from headrace.storage.seam import Directory
 from headrace.wire.address import SOCKET_NAME
 
 CONFIG_NAME: Final = "node.toml"
@@ -248,48 +247,20 @@ class Boot:
         before = self.steps.get(step)
         self.steps[step] = said if before is None else f"{before}; {said}"
 
-    def _directory(self, group: GroupId) -> Directory:
-        assert self.root is not None
-        directory: Directory = self.root
-        for name in (GROUPS, group_name(group)):
-            try:
-                made = directory.child(name, make=True)
-                directory.sync()
-            except OSError as error:
-                raise StorageFailed(f"{directory.path}/{name}", "make", error) from error
-            directory = made
-        return directory
-
-    def _has_files(self, group: GroupId) -> bool:
-        """Say whether a group has any file that only a group makes."""
-        place = Path(self.path, GROUPS, group_name(group))
-        kinds = ("superblock.*", "journal/*.wal", "snapshots/*.snap")
-        return any(next(place.glob(kind), None) is not None for kind in kinds)
-
-    def _refuse_if_gone(self, group: GroupId) -> None:
-        """Refuse to make a group anew in a log that was in use: its rows are somewhere else.
-
-        All groups are made by the first start, before anything is written to any of them.
-        """
-        if not self._has_files(group):
-            raise MissingFile(
-                f"the files of group {group} are gone, and the log was in use"
-                if group == METADATA or self.metadata_group is not None
-                else f"group {group} has no files, and group 0 does not say whether it had",
-                path=str(Path(self.path, GROUPS, group_name(group))),
-                hint="Put it back from a copy; `headrace doctor` tells what is there",
-            )
-
     def _recover_metadata(self, cluster: ClusterIdentity, machine: MetadataMachine) -> None:
-        journal = self.config.journal
+        assert self.root is not None
+        root, journal = self.root, self.config.journal
         file_size = min(journal.file_size, METADATA_FILE_SIZE)
         options = self._options(METADATA, journal.metadata_slots, file_size)
 
         def bring_back() -> RecoveryReport:
-            if self.was_made or any(self._has_files(number) for number in cluster.shards):
-                self._refuse_if_gone(METADATA)
+            if self.was_made or any(has_files(self.path, number) for number in cluster.shards):
+                refuse_if_gone(self.path, METADATA, is_told=True)
             group, report = recover(
-                self._directory(METADATA), cluster.identity, MetadataGroup(machine), options
+                group_directory(root, METADATA),
+                cluster.identity,
+                MetadataGroup(machine),
+                options,
             )
             self.metadata_group = group
             return report
@@ -298,7 +269,8 @@ class Boot:
         self._note("metadata", self._said(METADATA))
 
     def _recover_shards(self, cluster: ClusterIdentity) -> None:
-        journal = self.config.journal
+        assert self.root is not None
+        root, journal = self.root, self.config.journal
         for number in cluster.shards:
 
             def bring_back(number: GroupId = number) -> RecoveryReport:
@@ -309,8 +281,8 @@ class Boot:
                 group = self.metadata_group
                 # Without group 0 nobody knows whether the log was in use.
                 if self.was_made or group is None or group.journal.durable:
-                    self._refuse_if_gone(number)
-                store = open_store(self._directory(number), cluster.of(number), options)
+                    refuse_if_gone(self.path, number, is_told=group is not None)
+                store = open_store(group_directory(root, number), cluster.of(number), options)
                 self.stores[number] = store
                 return store.report
 

@@ -8,6 +8,7 @@ The same facts are in every superblock. If this file is lost they are taken from
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from headrace.errors import CorruptFile, ForeignFile, MissingFile, StorageFailed
 from headrace.journal.entry import Flaw
@@ -40,6 +41,43 @@ class ClusterIdentity:
 def group_name(group: GroupId) -> str:
     """Return the name of a group's directory."""
     return f"{group:05}"
+
+
+def group_directory(root: Directory, group: GroupId) -> Directory:
+    """Open a group's directory; make it, durably, if it is not there."""
+    directory = root
+    for name in (GROUPS, group_name(group)):
+        try:
+            made = directory.child(name, make=True)
+            directory.sync()
+        except OSError as error:
+            raise StorageFailed(f"{directory.path}/{name}", "make", error) from error
+        directory = made
+    return directory
+
+
+def has_files(path: str, group: GroupId) -> bool:
+    """Say whether a group has any file that only a group makes."""
+    place = Path(path, GROUPS, group_name(group))
+    kinds = ("superblock.*", "journal/*.wal", "snapshots/*.snap")
+    return any(next(place.glob(kind), None) is not None for kind in kinds)
+
+
+def refuse_if_gone(path: str, group: GroupId, *, is_told: bool) -> None:
+    """Refuse to make a group anew in a log that was in use: its rows are somewhere else.
+
+    All groups are made by the first start, before anything is written to any of them.
+    `is_told`:
+    group 0 says that the log was in use, or it is group 0 that is asked for.
+    """
+    if not has_files(path, group):
+        raise MissingFile(
+            f"the files of group {group} are gone, and the log was in use"
+            if is_told
+            else f"group {group} has no files, and group 0 does not say whether it had",
+            path=str(Path(path, GROUPS, group_name(group))),
+            hint="Put it back from a copy; `headrace doctor` tells what is there",
+        )
 
 
 @dataclass(frozen=True, slots=True)

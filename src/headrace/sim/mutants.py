@@ -236,7 +236,7 @@ def _only_who_runs(directory: Any, cluster: bytes, found: Any) -> HeadsFile:
 
 def _next_slot(self: HeadsFile, data: bytes) -> None:
     place, self.place = self.place, (self.place + 1) % heads.SLOT_COUNT
-    with self.directory.open(heads.NAME) as storage:  # type: ignore[attr-defined]
+    with self.directory.open(heads.NAME, writable=True) as storage:  # type: ignore[attr-defined]
         storage.write(place * heads.SLOT_SIZE, [data])
         storage.sync()
     self.place = place

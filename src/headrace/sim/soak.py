@@ -69,6 +69,7 @@ CAMPAIGNS = (
     Campaign("suite", 120, f"{_PYTEST} -m campaign tests", _TESTS),
     *_harness("group-sweep", 30, "sweep", "--full"),
     *_harness("group-matrix", 30, "matrix", "--full"),
+    *_harness("heads", 15, "heads_life", "--full"),
     *_harness("shard-sweep", 90, "shard_sweep", "--full"),
     *_harness("shard-matrix", 90, "shard_matrix", "--full"),
     *_harness("reconcile", 15, "reconcile_histories", "--full"),
