@@ -130,7 +130,8 @@ def test_a_segment_that_cannot_be_moved_aside_is_a_finding_and_tried_again(disk)
     disk.flip(path, 9_999)
     disk.set_immutable(path)
     (found,) = [one for one in scrub(shard.store.keeper) if one]
-    stuck = Finding(path, "cannot be moved to quarantine: Operation not permitted")
+    what = "cannot be moved to quarantine: Operation not permitted"
+    stuck = Finding(path, what, rows_missing=False)  # `found` says what is missing
     assert shard.store.findings == [found, stuck]
     assert files_in(disk, "segments") == [path]
     disk.set_immutable(path, to=False)
