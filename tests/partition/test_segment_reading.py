@@ -451,7 +451,7 @@ class TestRot:
     def test_real_files_rot_alike(self, tmp_path):
         with FileDirectory.open_root(str(tmp_path / "data"), create=True) as root:
             file = opened(root, *a_segment(root))
-            with root.open(file.info.name) as storage:
+            with root.open(file.info.name, writable=True) as storage:
                 at = file.digests.size // 3
                 storage.write(at, [bytes([storage.read(at, 1)[0] ^ 1])])
             with pytest.raises(CorruptSegment, match="another file digest"):
