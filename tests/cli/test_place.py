@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ from tests.cli.commands import a_node, headrace_here
 import headrace
 from headrace.cli.exits import Exit
 from headrace.cli.main import made
+from headrace.wire.address import SOCKET_NAME
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +91,26 @@ def test_a_pipe_between_two_commands_on_one_directory_loses_nothing(tmp_path):
     assert two.returncode == 0
     with headrace.open(tmp_path / "data") as log:
         assert log.topic("b").read().row_count == 200_000
+
+
+def test_a_node_that_goes_on_waits_for_nobody_who_uses_it(tmp_path):
+    ended, was_ended = threading.Event(), []
+    data = tmp_path / "data"
+    with headrace.open(data) as log, headrace.connect(f"unix:{data / SOCKET_NAME}") as guest:
+
+        def ask():
+            until = time.monotonic() + 10
+            while not ended.wait(0.05) and time.monotonic() < until:
+                guest.topics()
+            was_ended.append(ended.is_set())
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert headrace_here("topic", "list", "--data", data).code == 0
+        ended.set()
+        asking.join()
+        assert log.topics() == []
+    assert was_ended == [True]
 
 
 class TestAPlaceThatCannotBeRead:

@@ -119,8 +119,8 @@ def _await_guests(data: Path) -> None:
     from headrace.client.home import home_of
 
     home = home_of(str(data))
-    if home is None or not home.channel.guest_count:
-        return
+    if home is None or home.log_count > 1 or not home.channel.guest_count:
+        return  # nobody is served by us, or the node goes on for another log of this process
     # Whoever reads what we print must see its end, or it would wait for us, and we for it.
     sys.stdout.flush()
     with open(os.devnull, "wb") as nothing, suppress(OSError, ValueError):
