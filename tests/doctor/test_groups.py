@@ -66,6 +66,16 @@ def test_groups_that_are_all_gone_are_no_new_log(stopped, tmp_path):
     shutil.rmtree(stopped / "groups")
     (one,) = examine(str(stopped)).damage
     assert (one.kind, one.file) == ("group-gone", "groups")
+    assert one.lost == "everything"
+    assert "'heads' names their ops" in one.what
+    assert not salvage(str(stopped), str(tmp_path / "new")).is_whole
+
+
+def test_groups_that_are_all_gone_without_heads_may_never_have_been(stopped, tmp_path):
+    shutil.rmtree(stopped / "groups")
+    (stopped / "heads").unlink()
+    (one,) = examine(str(stopped)).damage
+    assert (one.kind, one.file) == ("group-gone", "groups")
     assert "not known" in one.lost
     assert not salvage(str(stopped), str(tmp_path / "new")).is_whole
 

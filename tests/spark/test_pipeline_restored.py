@@ -84,9 +84,7 @@ def test_it_is_checked_shown_and_proven_as_it_is(spark, tmp_path, topic, restore
 
 
 @pytest.mark.parametrize("step", ["before files", "after files"])
-def test_a_round_loses_to_a_restore_and_the_next_one_says_so(
-    spark, tmp_path, topic, filled, step
-):
+def test_a_round_that_loses_to_a_restore_says_so(spark, tmp_path, topic, filled, step):
     topic.append(rows(100, 110), partition=0)
     with opened(spark, a_definition(tmp_path)) as pipeline:
 
@@ -95,9 +93,7 @@ def test_a_round_loses_to_a_restore_and_the_next_one_says_so(
                 DeltaTable(filled.table_uri).restore(1)
 
         pipeline.on_step = restore
-        assert pipeline.round() is None
-        assert pipeline.lost == 1
-        for act in (pipeline.round, pipeline.compact):
+        for act in (pipeline.round, pipeline.round, pipeline.compact):
             with pytest.raises(TableRestored, match="restored to an older version by its ver"):
                 act()
     assert ids(tmp_path) == list(range(50))

@@ -171,6 +171,8 @@ def test_a_log_that_was_put_back_ends_the_query_by_name(spark, tmp_path):
 def test_trimmed_rows_end_the_query_unless_they_may_be_lost(spark, tmp_path, topic):
     topic.append(rows(0, 5), partition=0)
     run(reading(spark, tmp_path, stream=True), tmp_path)
+    (given_up,) = {cursor.group for cursor in topic.cursors()}
+    topic.delete_cursors(given_up)
     topic.append(rows(5, 20), partition=0)
     topic.trim(10, partition=0)
     said = "RowsLost: rows 5 to 9 of partition 0 of shop/orders were trimmed"

@@ -286,18 +286,18 @@ def _lost(log: LogSight) -> Iterator[str]:
     findings = log_findings(log, {})
     yield from uncounted(findings)
     for number, shard in log.shards.items():
-        where = f"{GROUPS}/{group_name(number)}/"
-        own = [one for one in findings if one.file.startswith(where)]
-        yield from rebuilt_losses(where.rstrip("/"), shard, log.names)
+        where = f"{GROUPS}/{group_name(number)}"
+        own = [one for one in findings if one.file == where or one.file.startswith(f"{where}/")]
+        yield from rebuilt_losses(where, shard, log.names)
         if shard.replayed is None:
             continue
         for hole in shard.replayed.holes:
             if not any(_is_told(hole, one) for one in own):
                 said = ops(hole.first, hole.last)
-                yield f"{where.rstrip('/')}, {said}: what was there is not known"
+                yield f"{where}, {said}: what was there is not known"
         if shard.replayed.placeless_count:
             rows = count(shard.replayed.placeless_count, "row")
-            yield f"{where.rstrip('/')}: {rows} whose partition or writer nothing tells"
+            yield f"{where}: {rows} whose partition or writer nothing tells"
 
 
 def _words(log: LogSight) -> Iterator[str]:
@@ -306,7 +306,11 @@ def _words(log: LogSight) -> Iterator[str]:
 
 
 def _is_told(hole: Hole, one: Finding) -> bool:
-    if one.is_counted or one.first_op is None:
+    if one.is_counted:
+        return False
+    if one.kind == "group-gone":
+        return True
+    if one.first_op is None:
         return False
     last = one.first_op if one.last_op is None else one.last_op
     return one.first_op <= hole.first and hole.last <= last

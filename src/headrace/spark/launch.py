@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 
 _LOCAL: Final = "local"
 # What runs on executors, and what that imports. It needs the standard library and pyarrow.
-_SHIPPED: Final = ("errors.py", "__init__.py", "model", "wire", "spark")
+_SHIPPED: Final = (
+    "errors.py",
+    "__init__.py",
+    "client/__init__.py",
+    "client/moments.py",
+    "model",
+    "wire",
+    "spark",
+)
 
 _ALWAYS: Final = {
     "spark.sql.session.timeZone": "UTC",
