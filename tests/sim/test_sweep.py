@@ -8,6 +8,7 @@ from headrace.sim.sweep import catch, effects_of_script, sweep, sweep_recovery
 PARTS = 6
 
 
+@pytest.mark.campaign(3)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_crash_loses_or_invents_an_entry(part):
     tally = sweep(seed=1, share=(part, PARTS))

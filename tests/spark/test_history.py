@@ -330,7 +330,11 @@ def test_a_log_that_is_not_there_is_named_at_once(spark, tmp_path):
     for options, error, said in (
         ({}, BadConfig, "address: is not said"),
         ({"path": tmp_path / "nowhere"}, Unavailable, "no process holds"),
-        ({"address": "127.0.0.1:1"}, Unavailable, "no node answers at 127.0.0.1:1"),
+        (
+            {"address": "127.0.0.1:1", "timeout": "1s"},
+            Unavailable,
+            "no node answers at 127.0.0.1:1",
+        ),
     ):
         with pytest.raises(error, match=said):
             table(spark, "shop/orders", **options)

@@ -94,6 +94,7 @@ def test_rows_are_held_before_the_first_of_them_is_read(spark, tmp_path, topic):
     ]
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("step", ["before files", "after files", "after commit"])
 def test_a_driver_that_is_killed_leaves_nothing_twice(spark, tmp_path, node, step):
     with headrace.connect(node.address) as log:

@@ -252,6 +252,7 @@ def test_what_a_transform_raises_by_itself_is_a_flaw_of_its_setting(
     assert not (tmp_path / "table").exists()
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize("step", ["before files", "after files"])
 def test_a_jvm_that_is_killed_is_told_by_name(tmp_path, topic, step):
     topic.append(rows(0, 5))

@@ -228,7 +228,11 @@ def test_a_finished_query_is_a_consumer_without_lag(spark, tmp_path, topic):
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: is '0'", "Give a whole number"),
         ({"maxBytesPerTrigger": "-1"}, "maxBytesPerTrigger: ", "Write a whole number and"),
         ({"columns": "idd"}, "there is no column 'idd'", "Is it 'id'?"),
-        ({"address": "127.0.0.1:1"}, "no node answers at 127.0.0.1:1", "refused"),
+        (
+            {"address": "127.0.0.1:1", "timeout": "1s"},
+            "no node answers at 127.0.0.1:1",
+            "refused",
+        ),
         ({"path": "/nowhere"}, "no process holds /nowhere", "Start one: headrace serve"),
         ({"startingOffsets": '{"9": 1}'}, "has no partition 9", "It has 2, from 0 on"),
         ({"endingOffsets": '{"0": 0}'}, "endingOffsets: has no offset for", "Name each of"),

@@ -67,6 +67,7 @@ def test_windows_come_once_over_restarts(spark, tmp_path, minutes):
     assert table.metadata().configuration == {"headrace.windows": f"query {query}"}
 
 
+@pytest.mark.campaign(1)
 @pytest.mark.parametrize(
     ("batch", "step"), [(0, "after commit"), (1, "after files"), (1, "after commit")]
 )

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +19,8 @@ from headrace.spark.plan import Backlog, split
 from headrace.spark.worker.link import LogReplaced
 from headrace.spark.worker.read import Span, Where
 from headrace.wire.address import SOCKET_NAME
+
+PLAN_TIMEOUT: Final = "10s"  # of one question while something is planned
 
 Said = TypeVar("Said", int, str)
 

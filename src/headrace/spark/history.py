@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from headrace.errors import BadConfig, Busy
 from headrace.model.place import Shape
 from headrace.spark.delta import filtering
-from headrace.spark.desk import Desk
+from headrace.spark.desk import PLAN_TIMEOUT, Desk
 from headrace.spark.options import Options, parse, suggestion
 from headrace.spark.worker.probe import Expected, probing
 
@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from headrace.client.sync_lease import Lease
 
 LASTING: Final = "120s"  # how long files stay after a driver has died
-_TIMEOUT: Final = "30s"  # of one question
 _PROBES: Final = 2  # for each task that can run at a time: executors share them out evenly
-_MEANT: Final = ("address", "path", "tokenFile", "minPartitions")
+_MEANT: Final = ("address", "path", "tokenFile", "minPartitions", "timeout")
 
 # Nothing that a session sets may make a scan pass over rows.
 _SCAN: Final = {
@@ -71,12 +70,13 @@ def table(
 ) -> "DataFrame":
     """Return all rows that a topic has now, the sealed ones by Spark's Parquet scan.
 
-    `options` are those of the source: `address` or `path`, `tokenFile`, `minPartitions`. The
-    files stay until the session is stopped, the program ends, or `release` is called.
+    `options` are those of the source: `address` or `path`, `tokenFile`, `minPartitions`,
+    `timeout`. The files stay until the session is stopped, the program ends, or `release` is
+    called.
     """
     given = _options(topic, options)
     _sweep()
-    desk = Desk(given, _TIMEOUT)
+    desk = Desk(given, given.timeout or PLAN_TIMEOUT)
     try:
         chosen = Shape.of(desk.topic.schema, columns).schema.names  # a wrong name shows here
         lease = _lease(spark, desk)

@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.errors import BadConfig, BadRequest
-from headrace.spark.desk import Desk
+from headrace.spark.desk import PLAN_TIMEOUT, Desk
 from headrace.spark.options import Use, parse
 from headrace.spark.repeats import check_repeat
 from headrace.spark.worker.content import Content
@@ -35,7 +35,6 @@ from headrace.spark.worker.plain import plainly
 from headrace.spark.worker.write import Deed, Target, published_meanwhile, stage_all
 from headrace.wire.writing import Discard, Discarded, Publish, Published, Receipt
 
-PLAN_TIMEOUT = "10s"  # of one question while a query is planned
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
-from headrace.spark.desk import Desk, SchemaChanged
+from headrace.spark.desk import PLAN_TIMEOUT, Desk, SchemaChanged
 from headrace.spark.offsets import Offsets, from_json
 from headrace.spark.options import PIN, Use, parse
 from headrace.spark.plan import next_ends, next_version
@@ -40,7 +40,6 @@ from headrace.spark.worker.plain import plain_rows, plainly
 from headrace.spark.worker.read import Span, introduce, read
 
 NAME: Final = "headrace"
-PLAN_TIMEOUT: Final = "10s"  # of one question while a query is planned
 RUN_TIMEOUT: Final = "120s"  # while it runs: an error ends it, and a node may restart
 _QUERY: Final = "sql.streaming.queryId"
 _GROUP: Final = "spark-"  # and the query's id: the consumer group of a query without groupId
