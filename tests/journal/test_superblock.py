@@ -135,8 +135,15 @@ class TestBytes:
 
     def test_one_of_a_newer_release_says_so(self):
         with pytest.raises(UnsupportedFormat) as caught:
-            decode(enveloped(b"", reader_min=2), "superblock.a")
-        assert (caught.value.path, caught.value.found) == ("superblock.a", 2)
+            decode(enveloped(b"", reader_min=3), "superblock.a")
+        assert (caught.value.path, caught.value.found) == ("superblock.a", 3)
+
+    def test_what_a_release_must_understand_stays_with_the_record(self):
+        disk = MemoryDisk()
+        raised = SuperblockFile(disk.root, a_record()).write(reader_min=2)
+        (found, _) = (decode(disk.content(name), name) for name in NAMES)
+        assert found == raised
+        assert SuperblockFile(disk.root, found).write(commit=Op(9)).reader_min == 2
 
 
 def a_file(disk=None, **changes):

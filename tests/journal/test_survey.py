@@ -409,9 +409,9 @@ class TestNewerFormats:
         checkpoint(group)
         disk = disk.kill()
         data = bytearray(disk.content(path))
-        data[at : at + 2] = (2).to_bytes(2, "little")
+        data[at : at + 2] = (3).to_bytes(2, "little")
         stop = len(data) if end is None else end
         data[start : start + 16] = xxh3_128_digest(bytes(data[start + 16 : stop]))
         disk.put(path, bytes(data))
         error = refused_start(disk, UnsupportedFormat)
-        assert (error.path.removeprefix("./"), error.found) == (path, 2)
+        assert (error.path.removeprefix("./"), error.found) == (path, 3)

@@ -10,12 +10,14 @@ from headrace.metadata.commands import (
     CreateTopic,
     DeleteStream,
     DeleteTopic,
+    ForgetLife,
+    Level,
 )
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.results import Code, Refused, Result
-from headrace.metadata.state import FOREVER, Retention, Topic
+from headrace.metadata.state import FOREVER, LEVEL, Retention, Topic
 from headrace.model.ids import GroupId, Revision
-from headrace.model.namespace import NamespaceLayout
+from headrace.model.namespace import Namespace, NamespaceLayout
 
 WIDE = NamespaceLayout(16, 24, 24)
 NARROW = NamespaceLayout(2, 2, 3)  # 4 streams, 4 topics in each, 8 partitions in each
@@ -23,8 +25,12 @@ NOW = 1_700_000_000_000_000
 SCHEMA = b"schema one"
 
 
-def a_machine(layout: NamespaceLayout = WIDE) -> MetadataMachine:
-    return MetadataMachine(layout)
+def a_machine(layout: NamespaceLayout = WIDE, *, level: int = LEVEL) -> MetadataMachine:
+    """Make a machine as a new log has it, or as an older one did."""
+    machine = MetadataMachine(layout)
+    if level > 1:
+        done(machine, Level(level))
+    return machine
 
 
 def run(machine: MetadataMachine, command: Command, timestamp: int = NOW) -> Result:
@@ -124,4 +130,6 @@ ONE_OF_EACH: tuple[Command, ...] = (
     AddPartitions("shop", "orders", Revision(4), 300, 2),
     AddSchema("shop", "orders", Revision(4), 2, b"schema 2"),
     DeleteTopic("shop", "orders", Revision(4)),
+    Level(2),
+    ForgetLife(Namespace(2**48 + 1), Revision(4)),
 )

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from tests.formats.test_golden import PAGES, golden
-from tests.metadata.builders import NOW, ONE_OF_EACH, WIDE, a_machine, run
+from tests.metadata.builders import NOW, ONE_OF_EACH, WIDE, a_machine, a_topic, run
 
 from headrace.metadata import commands, image, rules
 from headrace.metadata.commands import CreateStream
@@ -14,13 +14,15 @@ from headrace.metadata.results import (
     Code,
     Created,
     Deleted,
+    Forgotten,
+    Levelled,
     Unchanged,
     decode_result,
     encode_result,
     refuse,
 )
 from headrace.model.ids import Revision
-from headrace.model.namespace import StreamId, TopicId
+from headrace.model.namespace import Namespace, StreamId, TopicId
 
 COMMANDS = dict(
     zip(
@@ -32,6 +34,8 @@ COMMANDS = dict(
             "add-partitions",
             "add-schema",
             "delete-topic",
+            "level",
+            "forget-life",
         ),
         ONE_OF_EACH,
         strict=True,
@@ -41,14 +45,19 @@ RESULTS = {
     "created": Created(Revision(4), StreamId(1), TopicId(0)),
     "altered": Altered(Revision(5), StreamId(1), TopicId(0)),
     "deleted": Deleted(Revision(6), StreamId(1), None),
+    "levelled": Levelled(2),
+    "forgotten": Forgotten(Revision(7)),
     "refused": refuse(Code.LIMIT_REACHED, max=4096, what="streams"),
     "unchanged": Unchanged(),
 }
 
 
-def the_machine() -> MetadataMachine:
-    """A stream, and a topic with two partitions, one more of them, and a second schema."""
-    machine = a_machine()
+def the_machine(level: int = 1) -> MetadataMachine:
+    """A stream, and a topic with two partitions, one more of them, and a second schema.
+
+    From level 2 on also a topic that was deleted, and a life that was given up.
+    """
+    machine = a_machine(level=level)
     run(machine, CreateStream("shop"), NOW)
     topic = commands.CreateTopic(
         "shop", "orders", b"schema", 2, 1, ONE_OF_EACH[2].retention, (("codec", "zstd"),)
@@ -56,6 +65,10 @@ def the_machine() -> MetadataMachine:
     run(machine, topic, NOW + 1)
     run(machine, commands.AddPartitions("shop", "orders", Revision(1), 2, 1), NOW + 2)
     run(machine, commands.AddSchema("shop", "orders", Revision(1), 2, b"schema 2"), NOW + 3)
+    if level > 1:
+        gone = a_topic(machine, "gone", stream="shop", partitions=2)
+        run(machine, commands.DeleteTopic("shop", "gone", gone.created), NOW + 5)
+        run(machine, commands.ForgetLife(Namespace(2**48 + 5), Revision(2)), NOW + 6)
     return machine
 
 
@@ -75,6 +88,11 @@ def test_result(name):
 def test_image():
     assert the_machine().snapshot() == golden("metadata-image")
     assert image.decode(golden("metadata-image"), WIDE) == the_machine().state
+
+
+def test_image_of_level_2():
+    assert the_machine(level=2).snapshot() == golden("metadata-image-2")
+    assert image.decode(golden("metadata-image-2"), WIDE) == the_machine(level=2).state
 
 
 def test_digest():

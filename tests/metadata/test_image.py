@@ -21,13 +21,13 @@ from tests.metadata.builders import (
 
 from headrace.errors import Corrupt, CorruptFile, UnsupportedFormat
 from headrace.metadata import image
-from headrace.metadata.commands import CreateStream, DeleteStream
+from headrace.metadata.commands import CreateStream, DeleteStream, Level
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.state import Retention
+from headrace.metadata.state import LEVEL, Retention
 
 
-def a_busy_machine() -> MetadataMachine:
-    machine = a_machine()
+def a_busy_machine(level: int = LEVEL) -> MetadataMachine:
+    machine = a_machine(level=level)
     done(machine, CreateStream("shop"))
     topic = a_topic(machine, partitions=2, retention=Retention(5, None), options=(("a", ""),))
     done(machine, add_partitions(topic, 1))
@@ -57,8 +57,8 @@ def test_a_restored_machine_goes_on_as_the_other_does():
 def test_restore_of_nothing_is_the_state_before_the_first_op():
     machine = a_busy_machine()
     machine.restore(None)
-    assert machine.digest() == a_machine().digest()
-    assert machine.state == a_machine().state
+    assert machine.digest() == a_machine(level=1).digest()
+    assert machine.state == a_machine(level=1).state
 
 
 def test_states_that_are_equal_have_equal_bytes_whatever_came_before():
@@ -118,18 +118,32 @@ def with_topic(**wanted) -> MetadataMachine:
     return machine
 
 
-def test_the_last_three_lists_are_kept_free():
-    fields = msgspec.msgpack.decode(a_busy_machine().snapshot())
-    assert len(fields) == 7
-    assert fields[4:] == [[], [], []]
+@pytest.mark.parametrize(("level", "count"), [(1, 7), (2, 8)])
+def test_three_lists_are_kept_free(level, count):
+    fields = msgspec.msgpack.decode(a_busy_machine(level).snapshot())
+    assert len(fields) == count
+    assert fields[4:7] == [[], [], []]
+
+
+def test_a_state_of_level_1_keeps_its_format_until_the_level_rises():
+    machine = a_busy_machine(level=1)
+    before = machine.snapshot()
+    machine.restore(before)
+    assert machine.snapshot() == before
+    assert msgspec.msgpack.decode(before)[0] == 1
+    done(machine, Level(2))
+    raised = machine.snapshot()
+    assert msgspec.msgpack.decode(raised) == [2, *msgspec.msgpack.decode(before)[1:], []]
+    machine.restore(raised)
+    assert machine.snapshot() == raised
 
 
 @pytest.mark.parametrize("rest", [[], [1, [], [], [], [], [], []], ["of", {"another": "kind"}]])
 def test_another_format_is_named_whatever_follows(rest):
-    data = msgspec.msgpack.encode([2, *rest])
+    data = msgspec.msgpack.encode([3, *rest])
     with pytest.raises(UnsupportedFormat) as caught:
         image.decode(data, WIDE)
-    assert (caught.value.expected, caught.value.found) == (1, 2)
+    assert (caught.value.expected, caught.value.found) == (2, 3)
 
 
 def test_a_failed_restore_changes_nothing():
@@ -147,6 +161,11 @@ TOPIC = [0, 0, "t", 1, 5, 1, [None, None], [], [SCHEMA], [[0, 1]]]
 
 def an_image(streams=(STREAM,), topics=(TOPIC,), tail=((), (), ())) -> bytes:
     return msgspec.msgpack.encode([1, 1, list(streams), list(topics), *tail])
+
+
+def a_later_image(deleted=((7, 3),), tail=((), (), ())) -> bytes:
+    """Give one of level 2; the topic is at namespace 0, of revision 1."""
+    return msgspec.msgpack.encode([2, 9, [STREAM], [TOPIC], *tail, list(deleted)])
 
 
 def changed(place: int, value: object) -> list[object]:
@@ -175,12 +194,21 @@ WRONG = {
     "a topic without a schema": an_image(topics=[changed(8, [])]),
     "a schema version missing": an_image(topics=[changed(8, [[2, b"s", 1, 5]])]),
     "a number in a wider form": an_image().replace(b"\x97\x01\x01", b"\x97\x01\xcc\x01"),
+    "deleted lives in format 1": an_image(tail=((), (), (), [[7, 3]])),
+    "format 2 without deleted lives": msgspec.msgpack.encode(
+        [2, 9, [STREAM], [TOPIC], *[()] * 3]
+    ),
+    "a deleted life twice": a_later_image([[7, 3], [7, 3]]),
+    "deleted lives out of order": a_later_image([[7, 3], [6, 3]]),
+    "a deleted namespace too large": a_later_image([[128, 3]]),
+    "a partition that was deleted": a_later_image([[0, 1]]),
     "a name that is not utf-8": an_image().replace(b"default", b"\xffefault"),
 }
 
 
 def test_the_image_that_the_wrong_ones_are_made_of_is_right():
-    assert image.encode(image.decode(an_image(), NARROW)) == an_image()
+    for right in (an_image(), a_later_image()):
+        assert image.encode(image.decode(right, NARROW)) == right
 
 
 @pytest.mark.parametrize("name", WRONG)

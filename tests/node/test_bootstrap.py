@@ -25,7 +25,9 @@ from headrace.errors import (
     NotReady,
     StorageFailed,
 )
-from headrace.node.bootstrap import start
+from headrace.node import bootstrap
+from headrace.node.bootstrap import Boot, start
+from headrace.node.catalog import Catalog
 from headrace.node.settings import Cluster
 from headrace.storage.file import FileDirectory
 from headrace.wire import catalog, reading
@@ -59,11 +61,12 @@ def test_a_new_directory_becomes_a_node_and_says_each_step(tmp_path):
         "heads",
         "metadata",
         "shards",
+        "level",
         "cursors",
         "ready",
     ]
     names = sorted(each.name for each in (tmp_path / "data").iterdir())
-    assert names == ["LOCK", "cluster.toml", "groups", "node.toml"]
+    assert names == ["LOCK", "cluster.toml", "groups", "heads", "node.toml"]
     assert "slots = 4096" in (tmp_path / "data" / "node.toml").read_text()
 
 
@@ -194,14 +197,17 @@ def test_a_log_whose_groups_are_all_gone_is_not_made_anew(tmp_path):
     asyncio.run(_count(tmp_path))
 
 
-@pytest.mark.parametrize("left", [("cluster.toml",), ("cluster.toml", "groups")])
-def test_a_first_start_that_was_cut_short_is_gone_on_with(tmp_path, left):
-    asyncio.run(_count(tmp_path))
-    for path in tmp_path.iterdir():
-        if path.name not in left:
-            path.unlink() if path.is_file() else shutil.rmtree(path)
-    for path in (tmp_path / "groups").glob("00001/*"):
-        path.unlink() if path.is_file() else shutil.rmtree(path)
+@pytest.mark.parametrize("step", ["_read_heads", "_recover_shards"])
+def test_a_first_start_that_was_cut_short_is_gone_on_with(tmp_path, monkeypatch, step):
+    def cut_short(*_):
+        raise OSError("cut short")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Boot, step, cut_short)
+        with pytest.raises(StorageFailed, match="cut short"):
+            asyncio.run(_count(tmp_path))
+    assert (tmp_path / "cluster.toml").exists()
+    assert (tmp_path / "groups").exists() == (step == "_recover_shards")
     asyncio.run(_count(tmp_path))
 
 
@@ -216,6 +222,38 @@ def test_a_group_that_the_first_start_could_not_make_is_made_by_the_next(tmp_pat
     asyncio.run(run())
     (tmp_path / "groups" / "00001").unlink()
     asyncio.run(_count(tmp_path))
+
+
+def test_an_older_log_goes_on_at_the_level_of_this_release(tmp_path, monkeypatch):
+    """As one of release 1 left it: no Level, images of format 1, a reader minimum of 1."""
+
+    async def run():
+        async with a_node(tmp_path) as node:
+            info = await a_topic(node)
+            await append(node, Writer(info))
+            node.node.catalog.driver.perform(node.node.catalog.driver.pump.request_seal(1))
+            state = node.node.metadata
+            superblock = node.boot.metadata_group.superblock.current
+            return info, state.level, superblock.reader_min
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "begin_level", lambda _: None)
+        patch.setattr(bootstrap, "LEVEL", 1)
+        info, level, reader_min = asyncio.run(run())
+        assert (level, reader_min) == (1, 1)
+
+    async def again():
+        async with a_node(tmp_path) as node:
+            superblock = node.boot.metadata_group.superblock.current
+            assert superblock.reader_min == 2
+            found = await ids(node, info.partitions[0])
+            async with asyncio.timeout(10):
+                while node.node.metadata.level < 2:  # noqa: ASYNC110 - no event says so
+                    await asyncio.sleep(0.01)
+            return found, node.node.metadata.revision
+
+    assert asyncio.run(again()) == (list(range(10)), info.created)
+    assert asyncio.run(again())[0] == list(range(10))
 
 
 async def _count(path):

@@ -242,13 +242,13 @@ async def _report_of(path: Path):
         return node.boot.groups[1].report
 
 
-def test_a_new_log_without_an_op_needs_no_heads(tmp_path):
+def test_a_new_log_has_the_head_of_its_first_op_alone(tmp_path):
     async def run():
         async with a_node(tmp_path):
             pass
 
     asyncio.run(run())
-    assert not (tmp_path / "heads").exists()
+    assert {group: head.op for group, head in heads_of(tmp_path).items()} == {0: 1}
 
 
 class Clock:

@@ -52,8 +52,11 @@ def wanted(created=1, *, topic=1, shard=ONE, versions=1) -> Target:
     return Target(Revision(created), Revision(topic), shard, tuple(schemas))
 
 
-def target(partitions: dict[Namespace, Target], revision=1, *, is_normal=True) -> TargetView:
-    return TargetView(Revision(revision), is_normal, partitions)
+def target(
+    partitions: dict[Namespace, Target], revision=1, *, is_normal=True, deleted=()
+) -> TargetView:
+    gone = {key.namespace: key.created for key in deleted}
+    return TargetView(Revision(revision), is_normal, partitions, gone)
 
 
 def actual(log: Log, *, rows=(), files=(), parked=(), is_primary=True) -> ActualView:
@@ -62,8 +65,8 @@ def actual(log: Log, *, rows=(), files=(), parked=(), is_primary=True) -> Actual
 
 
 HERE = target({P0: wanted()})
-GONE = target({}, revision=2)
-REBORN = target({P0: wanted(5, topic=5)}, revision=5)
+GONE = target({}, revision=2, deleted=[LIFE])
+REBORN = target({P0: wanted(5, topic=5)}, revision=5, deleted=[LIFE])
 
 
 def a_reconciler() -> Reconciler:
@@ -136,7 +139,9 @@ def test_a_new_life_opens_and_serves_while_files_of_the_old_one_wait():
 def test_a_topics_new_life_waits_until_all_of_its_old_one_is_closed():
     reconciler, log = a_reconciler(), a_log(partitions=2)
     done(log.close(P0, revision=5))
-    plan = reconciler.plan(0, REBORN, actual(log))
+    both = [LIFE, Key(P1, Revision(1))]
+    reborn = target({P0: wanted(5, topic=5)}, revision=5, deleted=both)
+    plan = reconciler.plan(0, reborn, actual(log))
     assert plan == [Fence(Key(P1, Revision(1))), Close(Key(P1, Revision(1)), Revision(5))]
 
 
@@ -237,9 +242,43 @@ def test_schemas_come_one_by_one_in_order():
 
 
 def test_schemas_of_another_life_are_not_taken():
-    reborn = target({P0: wanted(5, topic=5, versions=3)}, revision=7)
+    reborn = target({P0: wanted(5, topic=5, versions=3)}, revision=7, deleted=[LIFE])
     plan = a_reconciler().plan(0, reborn, actual(a_log()))
     assert plan == [Fence(LIFE), Close(LIFE, Revision(7))]
+
+
+ABSENT = [
+    target({}, revision=1),
+    target({}, revision=9),
+    target({P0: wanted(5, topic=5)}, revision=9),
+    target({P0: wanted(5, topic=5)}, revision=9, deleted=[Key(P1, Revision(1))]),
+    target({P1: wanted(5, topic=5)}, revision=9),
+]
+
+
+@pytest.mark.parametrize("view", ABSENT)
+def test_what_is_absent_without_a_record_stays_and_nothing_takes_its_place(view):
+    reconciler, log = a_reconciler(), a_log()
+    done(log.append())
+    for now in range(5):
+        plan = reconciler.plan(now * TICK_MS, view, actual(log, files=[LIFE]))
+        assert plan == []
+    assert log.partition().end == 1
+    assert not reconciler.tombstones
+
+
+def test_an_orphan_that_was_given_up_is_removed():
+    reconciler, log = a_reconciler(), a_log()
+    assert reconciler.plan(0, target({}, revision=4), actual(log)) == []
+    given_up = target({}, revision=5, deleted=[LIFE])
+    assert reconciler.plan(1, given_up, actual(log)) == [Fence(LIFE), Close(LIFE, Revision(5))]
+
+
+def test_a_record_of_an_older_life_removes_no_later_one():
+    view = target({}, revision=9, deleted=[Key(P0, Revision(1))])
+    log = Log()
+    done(log.open(P0, created=5, topic_created=5, revision=5))
+    assert a_reconciler().plan(0, view, actual(log)) == []
 
 
 def test_a_deed_in_flight_is_planned_once():
@@ -279,7 +318,7 @@ def test_a_backup_proposes_nothing_and_keeps_its_rows():
     view = target({P0: wanted(versions=2), P1: wanted(2)}, revision=2)
     plan = reconciler.plan(0, view, actual(log, is_primary=False))
     assert plan == [InsertRouted(LIFE, ONE)]
-    gone = target({}, revision=3)
+    gone = target({}, revision=3, deleted=[LIFE])
     assert reconciler.plan(0, gone, actual(log, rows=[LIFE], is_primary=False)) == [Fence(LIFE)]
     done(log.close(revision=3))
     view = actual(log, files=[LIFE], is_primary=False)
@@ -302,7 +341,8 @@ def test_only_so_many_deeds_are_in_flight_and_removals_leave_room_for_builds():
         done(log.open(opening.key.namespace))
         reconciler.done(opening)
     other = a_namespace(topic=1)
-    view = target({other: wanted(2, topic=2)}, revision=2)
+    gone = [Key(namespace, Revision(1)) for namespace in many]
+    view = target({other: wanted(2, topic=2)}, revision=2, deleted=gone)
     deeds = [one for one in reconciler.plan(0, view, actual(log)) if is_deed(one)]
     assert [type(one) for one in deeds] == [Close] * FLIGHT_COUNT_MAX + [InsertOwned]
     assert len(reconciler.tombstones) == count  # all are fenced at once

@@ -52,6 +52,8 @@ _NAMES: Final = {
             commands.AddPartitions,
             commands.AddSchema,
             commands.DeleteTopic,
+            commands.Level,
+            commands.ForgetLife,
         )
     },
 }

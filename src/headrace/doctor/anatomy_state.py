@@ -130,7 +130,7 @@ def _state(
 
 def _metadata(data: bytes, layout: NamespaceLayout, found: Anatomy, limit: int) -> None:
     state = metadata_image.decode(data, layout)
-    found.fields["revision"] = state.revision
+    found.fields |= {"level": state.level, "revision": state.revision}
     heads = ("topic", "id", "created", "shard", "partitions", "schemas", "made")
     topics = Table("topics", heads)
     for topic in state.topics_in_order():
@@ -146,6 +146,11 @@ def _metadata(data: bytes, layout: NamespaceLayout, found: Anatomy, limit: int) 
             time_text(topic.created_at),
         )
     found.tables.append(topics)
+    deleted = Table("deleted lives", ("partition", "created"))
+    for namespace, created in sorted(state.deleted.items()):
+        deleted.add(limit, f"{namespace:016x}", created)
+    if deleted.rows:
+        found.tables.append(deleted)
 
 
 def _partitions(data: bytes, bits: int, found: Anatomy, limit: int) -> None:

@@ -14,12 +14,13 @@ from headrace.journal.recovery import SLOTS_METADATA, Options, recover
 from headrace.metadata import commands
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.results import Refused as MetadataRefused
-from headrace.metadata.state import MetadataState
+from headrace.metadata.state import LEVEL, MetadataState
 from headrace.model.ids import GroupId, Offset, Op, ReplicaId, View
 from headrace.model.ids import Identity as GroupIdentity
 from headrace.model.namespace import Namespace, NamespaceLayout
 from headrace.node.bootstrap import METADATA_FILE_SIZE
 from headrace.node.catalog import MetadataGroup
+from headrace.node.driver import now_us
 from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name, read_or_make
 from headrace.partition import operations
 from headrace.partition.operations import APPEND
@@ -184,7 +185,11 @@ def make(path: str, like: ClusterIdentity, file_size: int) -> NewLog:
     root = FileDirectory.open_root(path, create=False)
     cluster = read_or_make(root, ClusterIdentity(identity, like.shard_count), tell=_ignore)
     machine = MetadataMachine(NamespaceLayout(*identity.namespace_bits))
-    options = Options(slots=SLOTS_METADATA, file_size=min(file_size, METADATA_FILE_SIZE))
+    options = Options(
+        slots=SLOTS_METADATA,
+        file_size=min(file_size, METADATA_FILE_SIZE),
+        reader_min=LEVEL,
+    )
     group, _ = recover(_room(root, METADATA), cluster.identity, MetadataGroup(machine), options)
     own = StoreOptions(group=Options(file_size=file_size))
     stores = {
@@ -192,7 +197,9 @@ def make(path: str, like: ClusterIdentity, file_size: int) -> NewLog:
         for number in cluster.shards
     }
     shards = {number: GroupWriter(store.group) for number, store in stores.items()}
-    return NewLog(root, cluster, machine, GroupWriter(group), stores, shards)
+    made = NewLog(root, cluster, machine, GroupWriter(group), stores, shards)
+    made.command(commands.Level(LEVEL), now_us())
+    return made
 
 
 def _ignore(said: str) -> None:

@@ -52,7 +52,7 @@ def plan_topics(log: LogSight) -> Plans:
     _add_named(log, plans, is_complete)
     known = {id(one) for each in plans.topics for _, one in each.sources.values()}
     for number, shard in log.shards.items():
-        _add_unnamed(log, number, shard, known, plans, is_complete)
+        _add_unnamed(log, number, shard, known, plans)
     _tell_metadata(log, plans)
     return plans
 
@@ -120,9 +120,8 @@ def _add_unnamed(
     shard: ShardSight,
     known: set[int],
     plans: Plans,
-    is_complete: bool,
 ) -> None:
-    """Take topics that only the shard knows, unless metadata is whole and deleted them."""
+    """Take topics that only the shard knows, unless metadata has a record of their deletion."""
     if shard.replayed is None:
         return
     state = shard.replayed.machine.state
@@ -130,7 +129,8 @@ def _add_unnamed(
         partitions = [one for one in state.partitions_of(topic) if id(one) not in known]
         if not partitions:
             continue
-        if is_complete:
+        deleted = log.names.metadata.deleted if log.names.metadata is not None else {}
+        if all(one.created <= deleted.get(one.namespace, 0) for one in partitions):
             name = log.names.name(partitions[0].namespace, topic.created)
             plans.words.append(f"{name} was deleted, and its rows are left where they are")
             continue

@@ -27,6 +27,7 @@ from headrace.storage.seam import Buffer, Storage
 
 MAGIC: Final = b"HRjournl"
 FORMAT: Final = 1
+READER: Final = 2  # the newest `reader_min` that this release understands, see docs/formats
 BLOCK_SIZE: Final = 4096
 BLOCK_COUNT: Final = 2
 FIRST_POSITION: Final = BLOCK_SIZE * BLOCK_COUNT
@@ -49,6 +50,7 @@ class FileHeader:
     first_op: Op
     parent: bytes  # checksum of first_op - 1
     size: int
+    reader_min: int = FORMAT  # what a release must understand of this log
 
 
 @dataclass(slots=True)
@@ -129,7 +131,7 @@ def encode_block(header: FileHeader) -> bytes:
         bytes(_CHECKSUM_SIZE),
         MAGIC,
         FORMAT,
-        FORMAT,
+        header.reader_min,
         header.group,
         header.file_id,
         header.cluster,
@@ -153,13 +155,13 @@ def decode_block(data: Buffer, path: str) -> FileHeader | Flaw:
         return Flaw("header block checksum", checksum.hex(), found.hex())
     if magic != MAGIC:
         return Flaw("magic", MAGIC, magic)
-    if reader_min > FORMAT:
+    if reader_min > READER:
         raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
+            "needs a newer release", path=path, expected=f"format {READER}", found=reader_min
         )
     if first_op < 1 or size % BLOCK_SIZE or not size_for(0, 0) <= size <= _SIZE_MAX:
         return Flaw("first op and size", "numbers of a journal file", (first_op, size))
-    return FileHeader(file_id, cluster, group, Op(first_op), parent, size)
+    return FileHeader(file_id, cluster, group, Op(first_op), parent, size, reader_min)
 
 
 def check_identity(header: FileHeader, identity: Identity, path: str) -> None:

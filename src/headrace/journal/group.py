@@ -86,6 +86,16 @@ class Group:
             self.checkpoints.capture(Captured(entry.op, entry.checksum, state))
         return result
 
+    def require_reader(self, reader_min: int) -> None:
+        """Let no release that understands less go on in this log. Durable on return.
+
+        The superblock alone stops it; the journal's next files say so as well, for the case
+        that both its copies are lost.
+        """
+        if self.superblock.current.reader_min < reader_min:
+            self.superblock.write(reader_min=reader_min)
+        self.journal.spares.reader_min = max(self.journal.spares.reader_min, reader_min)
+
     def idle(self) -> None:
         """Leave evidence of the last commit group, after one tick with nothing queued.
 

@@ -40,7 +40,7 @@ from headrace.journal.report import Cut, Note, RecoveryReport
 from headrace.journal.ring import Ring, Slot
 from headrace.journal.snapshot import SnapshotFiles, snapshot_name
 from headrace.journal.spare import Spares
-from headrace.journal.superblock import NAMES, Superblock, SuperblockFile
+from headrace.journal.superblock import FORMAT, NAMES, Superblock, SuperblockFile
 from headrace.journal.survey import Survey, survey
 from headrace.model.ids import OP_MAX, STARTS_MAX, Identity, Op
 from headrace.storage.atomic import is_leftover
@@ -67,6 +67,7 @@ class Options:
     create: bool = True  # make the group if the directory is empty
     forgotten: bool = False  # a group made now may have promised things: it does not vote yet
     lost: bool = False  # it takes the place of one that is lost: peers must not think it new
+    reader_min: int = FORMAT  # of a group that is made now: one on disk keeps its own
     head: Head | None = None  # what it must reach, as `heads` says; None: nobody knows
     keeper: Keeper = field(default_factory=NoFiles)
     new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
@@ -164,6 +165,7 @@ def _make(
 ) -> tuple[Group, RecoveryReport]:
     """Make a new group: its first journal file, then the superblock that relies on it."""
     rooms.spares.tidy(set())
+    rooms.spares.reader_min = options.reader_min
     size = size_for(0, options.file_size)
     first = rooms.spares.enlist(rooms.journal, identity, Op(1), root(identity), size)
     journal = Journal(
@@ -175,7 +177,7 @@ def _make(
         Op(0),
         root(identity),
     )
-    superblock = SuperblockFile(rooms.top, Superblock(identity))
+    superblock = SuperblockFile(rooms.top, Superblock(identity, reader_min=options.reader_min))
     superblock.write(
         recovering=options.forgotten or options.lost,
         suspect=(Op(1), OP_MAX) if options.lost else None,
@@ -215,11 +217,14 @@ class _Recovery:
         slots = self._slots()
         journal = self._journal(slots)
         known = found.superblock or Superblock(self.identity)
+        headers = [one.candidate.header.reader_min for one in found.scan.files]
+        self.rooms.spares.reader_min = max([known.reader_min, *headers])
         pairing = replace(
             known,
             checkpoint=plan.checkpoint,
             previous_op=plan.previous_op,
             recovering=plan.is_recovering,
+            reader_min=self.rooms.spares.reader_min,
         )
         superblock = SuperblockFile(self.rooms.top, pairing)
         cut = self._cut(journal, superblock)

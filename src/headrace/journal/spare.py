@@ -23,6 +23,7 @@ from headrace.errors import DiskFull, StorageFailed, UnsupportedFormat
 from headrace.journal.entry import Flaw
 from headrace.journal.file import (
     BLOCK_SIZE,
+    FORMAT,
     FileHeader,
     JournalFile,
     decode_block,
@@ -45,6 +46,7 @@ class Spares:
     file_size: int  # what a new file gets, unless an entry needs more
     count_max: int  # drained files beyond these are unlinked
     new_id: Callable[[], int]
+    reader_min: int = FORMAT  # in the headers of files that begin a life from now on
     stuck: StuckFiles = field(default_factory=StuckFiles)  # here, and of the journal
     condemned: set[str] = field(default_factory=set)
 
@@ -85,6 +87,7 @@ class Spares:
                 first_op=first_op,
                 parent=parent,
                 size=storage.size(),
+                reader_min=self.reader_min,
             )
             write_header(storage, header)
             _sync(storage, "sync of a new file")

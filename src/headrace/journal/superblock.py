@@ -30,6 +30,7 @@ from headrace.storage.seam import Directory
 
 MAGIC: Final = b"HRsuperb"
 FORMAT: Final = 1
+READER: Final = 2  # the newest `reader_min` that this release understands, see docs/formats
 NAMES: Final = ("superblock.a", "superblock.b")
 _SIZE_MAX = 64 * 1024  # far above any real record; a larger file is not read
 SEQUENCE_MAX = 2**62  # no superblock is written so often
@@ -68,6 +69,7 @@ class Superblock:
     starts: tuple[tuple[int, int], ...] = ()  # sequence and boot, oldest first; none if alone
     peer_boots: tuple[tuple[ReplicaId, int], ...] = ()  # of each peer, the newest
     gave_up: tuple[View, Op] | None = None  # in this view the operator gave up from this op on
+    reader_min: int = FORMAT  # beside the record: what a release must understand of this log
 
 
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -173,7 +175,9 @@ def encode(superblock: Superblock) -> bytes:
             gave_up=superblock.gave_up,
         )
     )
-    rest = _FIELDS.pack(bytes(_CHECKSUM_SIZE), MAGIC, FORMAT, FORMAT, len(record))
+    rest = _FIELDS.pack(
+        bytes(_CHECKSUM_SIZE), MAGIC, FORMAT, superblock.reader_min, len(record)
+    )
     rest = rest[_CHECKSUM_SIZE:] + record
     return xxh3_128_digest(rest) + rest
 
@@ -190,15 +194,16 @@ def decode(data: bytes, path: str) -> Superblock | Flaw:
         return Flaw(
             "superblock magic and size", (MAGIC, _FIELDS.size + size), (magic, len(data))
         )
-    if reader_min > FORMAT:
+    if reader_min > READER:
         raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
+            "needs a newer release", path=path, expected=f"format {READER}", found=reader_min
         )
     try:
         record = msgspec.msgpack.decode(memoryview(data)[_FIELDS.size :], type=_Record)
     except msgspec.DecodeError as error:
         return Flaw("superblock record", "a record", str(error))
-    return _from_record(record)
+    found = _from_record(record)
+    return found if isinstance(found, Flaw) else replace(found, reader_min=reader_min)
 
 
 def read_copies(directory: Directory, identity: Identity) -> Copies:

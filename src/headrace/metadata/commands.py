@@ -14,6 +14,7 @@ import msgspec
 from headrace.metadata.results import Code, Refused, refuse
 from headrace.metadata.state import Retention, Value
 from headrace.model.ids import GroupId, Revision
+from headrace.model.namespace import Namespace
 
 OPERATION_FIRST: Final = 16  # those below belong to the group itself, and are not commands
 
@@ -91,11 +92,30 @@ class DeleteTopic(Value, frozen=True):
     created: Revision
 
 
+class Level(Value, frozen=True):
+    """Begin with the rules of a level: entries before this one keep those that they had.
+
+    Every new log begins with it; of an older one the first start of a release that knows the
+    level proposes it.
+    """
+
+    operation: ClassVar[int] = 23
+    number: int
+
+
+class ForgetLife(Value, frozen=True):
+    """Record that an operator gave up a life that metadata does not know: an orphan."""
+
+    operation: ClassVar[int] = 24
+    namespace: Namespace
+    created: Revision
+
+
 TopicChange = AlterTopic | AddPartitions | AddSchema | DeleteTopic
-Command = CreateStream | DeleteStream | CreateTopic | TopicChange
+Command = CreateStream | DeleteStream | CreateTopic | TopicChange | Level | ForgetLife
 
 _DECODERS: Final = {kind.operation: msgspec.msgpack.Decoder(kind) for kind in get_args(Command)}
-assert sorted(_DECODERS) == list(range(OPERATION_FIRST, OPERATION_FIRST + 7))
+assert sorted(_DECODERS) == list(range(OPERATION_FIRST, OPERATION_FIRST + 9))
 
 
 def encode(command: Command) -> bytes:

@@ -1,14 +1,15 @@
 """The metadata machine's state as bytes, for snapshots and digests.
 
     image := [format:int, revision:int, [stream, …], [topic, …],
-              [consumer group, …], [user, …], [permission, …]]
+              [consumer group, …], [user, …], [permission, …], [[namespace, created], …]]
 
-One msgpack array; streams by id, topics by stream id and id, the last three empty in format 1.
+One msgpack array; streams by id, topics by stream id and id, the three lists behind them empty.
+Deleted lives come last, by namespace: in format 2, which is that of level 2 and later.
 Equal states have equal bytes, whatever happened before. Full story in docs/formats/metadata.md.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,9 +17,10 @@ from headrace.errors import CorruptFile, UnsupportedFormat
 from headrace.metadata.state import MetadataState, Stream, Topic, Value
 from headrace.model.ids import Revision
 from headrace.model.names import DEFAULT_STREAM
-from headrace.model.namespace import NamespaceLayout
+from headrace.model.namespace import Namespace, NamespaceLayout
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # equal to the level of the rules by which the state was made
+FORMAT_FIRST: Final = 1  # of level 1, without deleted lives
 _PLACE = "metadata image"  # it has no path of its own: a snapshot holds it
 
 
@@ -28,7 +30,7 @@ class _Opening(msgspec.Struct, array_like=True):
     format: int
 
 
-class _Image(Value, frozen=True):
+class _FirstImage(Value, frozen=True):
     format: int
     revision: Revision
     streams: tuple[Stream, ...]
@@ -38,8 +40,15 @@ class _Image(Value, frozen=True):
     permissions: tuple[()]
 
 
+class _Image(_FirstImage, frozen=True):
+    deleted: tuple[tuple[Namespace, Revision], ...]
+
+
 _OPENING_DECODER = msgspec.msgpack.Decoder(_Opening)
-_DECODER = msgspec.msgpack.Decoder(_Image)
+_DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
+    FORMAT_FIRST: msgspec.msgpack.Decoder(_FirstImage),
+    FORMAT: msgspec.msgpack.Decoder(_Image),
+}
 
 
 def genesis(layout: NamespaceLayout) -> MetadataState:
@@ -50,16 +59,19 @@ def genesis(layout: NamespaceLayout) -> MetadataState:
 
 
 def encode(state: MetadataState) -> bytes:
-    image = _Image(
-        FORMAT,
+    """Return the state in the format of its level."""
+    common = (
+        state.level,
         state.revision,
         tuple(state.streams_in_order()),
         tuple(state.topics_in_order()),
-        consumer_groups=(),
-        users=(),
-        permissions=(),
+        (),
+        (),
+        (),
     )
-    return msgspec.msgpack.encode(image)
+    if state.level == FORMAT_FIRST:
+        return msgspec.msgpack.encode(_FirstImage(*common))
+    return msgspec.msgpack.encode(_Image(*common, tuple(sorted(state.deleted.items()))))
 
 
 def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
@@ -73,24 +85,30 @@ def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
         image.revision,
         {stream.id: stream for stream in image.streams},
         {topic.key: topic for topic in image.topics},
+        image.format,
+        dict(image.deleted) if isinstance(image, _Image) else {},
     )
+    if any(state.deleted.get(key, 0) >= one.created for key, one in state.target().items()):
+        raise CorruptFile("a partition was deleted, and is there", path=_PLACE)
     # Also finds ids that are there twice or out of order, and numbers in a wider form.
     if encode(state) != data:
         raise CorruptFile("not the one way to write this state", path=_PLACE)
     return state
 
 
-def _read(data: bytes) -> _Image:
+def _read(data: bytes) -> _FirstImage:
     try:
         found = _OPENING_DECODER.decode(data).format
-        if found != FORMAT:
+        decoder = _DECODERS.get(found)
+        if decoder is None:
             raise UnsupportedFormat("format", path=_PLACE, expected=FORMAT, found=found)
-        return _DECODER.decode(data)
+        image: _FirstImage = decoder.decode(data)
+        return image
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptFile(f"cannot be read: {error}", path=_PLACE) from error
 
 
-def _flaw(image: _Image, layout: NamespaceLayout) -> str | None:
+def _flaw(image: _FirstImage, layout: NamespaceLayout) -> str | None:
     """Say what would break the indexes; everything else is a value that can be shown."""
     stream_ids = {stream.id for stream in image.streams}
     if len({stream.name for stream in image.streams}) != len(image.streams):
@@ -105,6 +123,8 @@ def _flaw(image: _Image, layout: NamespaceLayout) -> str | None:
             flaw = "its stream is not there"
         if flaw is not None:
             return f"topic {topic.name!r}: {flaw}"
+    if not all(layout.holds(each) for each, _ in getattr(image, "deleted", ())):
+        return "a deleted partition has too many bits for this cluster"
     return None
 
 

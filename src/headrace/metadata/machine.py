@@ -1,9 +1,9 @@
 """The metadata machine: runs commands in the order of group 0's log, on every replica alike.
 
 `revision` rises by one with each change of what shards must hold: a topic created or deleted, a
-stream deleted with topics, partitions added. A new schema version counts too: it decides which
-batches partitions accept, so it must reach the shards' logs, and reconcilers wake on
-`revision`. Empty streams, retention and options change nothing there and leave it as it is.
+stream deleted with topics, partitions added, a life forgotten. A new schema version counts too:
+it decides which batches partitions accept, so it must reach the shards' logs, and reconcilers
+wake on `revision`. Empty streams, retention and options change nothing there and leave it.
 """
 
 from dataclasses import dataclass, field
@@ -22,6 +22,8 @@ from headrace.metadata.commands import (
     CreateTopic,
     DeleteStream,
     DeleteTopic,
+    ForgetLife,
+    Level,
     TopicChange,
     decode,
 )
@@ -30,13 +32,15 @@ from headrace.metadata.results import (
     Code,
     Created,
     Deleted,
+    Forgotten,
+    Levelled,
     Refused,
     Result,
     Unchanged,
     refuse,
 )
 from headrace.metadata.rules import Limits
-from headrace.metadata.state import MetadataState, Partition, SchemaVersion, Topic
+from headrace.metadata.state import LEVEL, MetadataState, Partition, SchemaVersion, Topic
 from headrace.model.ids import Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import NamespaceLayout, PartitionId
@@ -74,6 +78,10 @@ class MetadataMachine:
                 result = self._create_topic(command, timestamp)
             case AlterTopic() | AddPartitions() | AddSchema() | DeleteTopic():
                 result = self._change_topic(command, timestamp)
+            case Level():
+                result = self._raise_level(command)
+            case ForgetLife():
+                result = self._forget_life(command)
             case Refused():
                 result = command
             case _:
@@ -250,6 +258,26 @@ class MetadataMachine:
             return refused
         version = SchemaVersion(command.version, command.schema, self.state.rise(), timestamp)
         return self._altered(msgspec.structs.replace(topic, schemas=(*topic.schemas, version)))
+
+    def _raise_level(self, command: Level) -> Result:
+        if not 1 <= command.number <= LEVEL:
+            return refuse(Code.LEVEL_UNKNOWN, max=LEVEL, found=command.number)
+        self.state.level = max(self.state.level, command.number)
+        return Levelled(self.state.level)
+
+    def _forget_life(self, command: ForgetLife) -> Result:
+        namespace, created = command.namespace, command.created
+        if self.state.level < LEVEL:
+            return refuse(Code.LEVEL_TOO_LOW, expected=LEVEL, found=self.state.level)
+        if not self.state.layout.holds(namespace) or created < 1:
+            return refuse(Code.NAMESPACE_UNKNOWN, namespace=namespace)
+        wanted = self.state.partition_at(namespace)
+        if wanted is not None and wanted.created <= created:
+            return refuse(Code.LIFE_WANTED, namespace=namespace, created=wanted.created)
+        if self.state.deleted.get(namespace, 0) < created:
+            self.state.deleted[namespace] = created
+            self.state.rise()
+        return Forgotten(self.state.revision)
 
     def _altered(self, topic: Topic) -> Altered:
         self.state.put_topic(topic)

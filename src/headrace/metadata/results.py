@@ -36,6 +36,10 @@ class Code(StrEnum):
     SCHEMA_NOT_NEXT = "schema_not_next"
     SCHEMA_REPEATED = "schema_repeated"
     LIMIT_REACHED = "limit_reached"
+    LEVEL_UNKNOWN = "level_unknown"
+    LEVEL_TOO_LOW = "level_too_low"
+    NAMESPACE_UNKNOWN = "namespace_unknown"
+    LIFE_WANTED = "life_wanted"
 
 
 MESSAGES: dict[Code, str] = {
@@ -61,6 +65,10 @@ MESSAGES: dict[Code, str] = {
     "not {expected}",
     Code.SCHEMA_REPEATED: "topic {topic!r} has this very schema as version {version} already",
     Code.LIMIT_REACHED: "there can be at most {max} {what}",
+    Code.LEVEL_UNKNOWN: "level {found} is not known; the highest is {max}",
+    Code.LEVEL_TOO_LOW: "this needs level {expected}, and the log is at level {found}",
+    Code.NAMESPACE_UNKNOWN: "{namespace} is no namespace of this cluster",
+    Code.LIFE_WANTED: "partition {namespace} of revision {created} belongs to a topic",
 }
 
 
@@ -94,6 +102,18 @@ class Deleted(_Result, frozen=True):
     topic_id: TopicId | None
 
 
+class Levelled(_Result, frozen=True):
+    """The log is at this level now, or was before."""
+
+    level: int
+
+
+class Forgotten(_Result, frozen=True):
+    """There is a record of deletion for a life, or for a later one in its place."""
+
+    revision: Revision
+
+
 class Refused(_Result, frozen=True):
     """Nothing changed, and repeating the command against this state changes nothing."""
 
@@ -109,7 +129,7 @@ class Unchanged(_Result, frozen=True):
     """An operation of the group itself, such as a Seal: not for this machine to judge."""
 
 
-Result = Created | Altered | Deleted | Refused | Unchanged
+Result = Created | Altered | Deleted | Levelled | Forgotten | Refused | Unchanged
 
 _DECODER = msgspec.msgpack.Decoder(Result)
 

@@ -6,6 +6,7 @@ The values are arrays in the image, field by field in this order: docs/formats/m
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Final
 
 import msgspec
 
@@ -17,6 +18,8 @@ from headrace.model.namespace import (
     StreamId,
     TopicId,
 )
+
+LEVEL: Final = 2  # the newest rules that this release knows; see `commands.Level`
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -127,6 +130,10 @@ class MetadataState:
     revision: Revision
     streams: dict[StreamId, Stream]
     topics: dict[tuple[StreamId, TopicId], Topic]
+    level: int = 1
+    # The newest life that was deleted under a namespace, from level 2 on. What is absent and
+    # has no such record was never deleted: metadata has lost it.
+    deleted: dict[Namespace, Revision] = field(default_factory=dict)
     partition_count: int = field(default=0, init=False, compare=False)
     _stream_ids: dict[str, StreamId] = field(default_factory=dict, init=False, compare=False)
     _folders: dict[StreamId, _Folder] = field(default_factory=dict, init=False, compare=False)
@@ -179,7 +186,8 @@ class MetadataState:
     def target(self) -> dict[Namespace, Target]:
         """Return what is wanted at every namespace, in their order.
 
-        A function of `revision` within one log: it changes when, and only when, that rises.
+        It and `deleted` are functions of `revision` within one log: they change when, and only
+        when, that rises.
         """
         return {
             self.layout.pack(topic.stream_id, topic.id, partition.id): _target(topic, partition)
@@ -207,7 +215,7 @@ class MetadataState:
         return stream
 
     def remove_stream(self, stream: Stream) -> None:
-        """Forget a stream and all it holds."""
+        """Delete a stream and all it holds."""
         for topic in self.topics_of(stream.id):
             self.remove_topic(topic)
         del self.streams[stream.id], self._stream_ids[stream.name], self._folders[stream.id]
@@ -226,6 +234,10 @@ class MetadataState:
         self._folders[topic.stream_id].topic_ids[topic.name] = topic.id
 
     def remove_topic(self, topic: Topic) -> None:
+        """Delete a topic, and record that for each of its partitions."""
+        for partition in topic.partitions if self.level >= LEVEL else ():
+            namespace = self.layout.pack(topic.stream_id, topic.id, partition.id)
+            self.deleted[namespace] = partition.created
         folder = self._folders[topic.stream_id]
         del self.topics[topic.key], folder.topic_ids[topic.name]
         folder.free.give_back(topic.id)

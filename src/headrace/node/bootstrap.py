@@ -7,6 +7,7 @@
     metadata   group 0, recovered
     shards     every shard, recovered, with partitions as their logs say; then node.toml, the
                config as it is: where that lies, groups were made
+    level      the log says which releases may go on in it, before the rules of this one begin
     cursors    none beyond its partition's end, or it is said
     ready      rows routed, pumps running
 
@@ -26,12 +27,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from headrace.errors import HeadraceError, StorageFailed
+from headrace.errors import DiskFull, HeadraceError, StorageFailed
 from headrace.journal.group import Group
 from headrace.journal.heads import Head
 from headrace.journal.recovery import Options, recover
 from headrace.journal.report import RecoveryReport
+from headrace.journal.superblock import FORMAT
 from headrace.metadata.machine import MetadataMachine
+from headrace.metadata.state import LEVEL
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId
 from headrace.model.namespace import NamespaceLayout
 from headrace.node.admission import Admission
@@ -98,6 +101,7 @@ class Boot:
     lock: DirectoryLock | None = None
     heads: HeadsWriter | None = None
     metadata_group: Group | None = None
+    may_level: bool = False  # no older release goes on in this log
     stores: dict[GroupId, Store] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
     threads: ThreadPoolExecutor = field(
@@ -180,6 +184,7 @@ class Boot:
         machine = MetadataMachine(NamespaceLayout(*cluster.identity.namespace_bits))
         await self._step("metadata", partial(self._recover_metadata, cluster, machine))
         await self._step("shards", partial(self._recover_shards, cluster))
+        await self._step("level", partial(self._require_reader, machine))
         await self._step("cursors", self._check_cursors)
         self.node = self._assemble(cluster, machine)
         self.steps["ready"] = f"{len(self.node.router)} partitions"
@@ -251,7 +256,7 @@ class Boot:
         assert self.root is not None
         root, journal = self.root, self.config.journal
         file_size = min(journal.file_size, METADATA_FILE_SIZE)
-        options = self._options(METADATA, journal.metadata_slots, file_size)
+        options = self._options(METADATA, journal.metadata_slots, file_size, LEVEL)
 
         def bring_back() -> RecoveryReport:
             if self.was_made or any(has_files(self.path, number) for number in cluster.shards):
@@ -318,6 +323,22 @@ class Boot:
             return f"refused: {state.refused}"
         return state.report.lines()[0]
 
+    def _require_reader(self, machine: MetadataMachine) -> None:
+        """Keep older releases out of a log in which the rules of this one are to begin.
+
+        A crash behind this: the next start proposes the level again.
+        """
+        group = self.metadata_group
+        self._note("level", f"level {machine.state.level}")
+        if group is None:
+            return
+        try:
+            group.require_reader(LEVEL)
+        except DiskFull as error:
+            self._note("level", f"level {LEVEL} has to wait: {error}")
+        else:
+            self.may_level = True
+
     def _check_cursors(self) -> None:
         """Find cursors beyond their partition's end. They are said, and never cut down."""
         self.diverged += (said for store in self.stores.values() for said in diverged(store))
@@ -340,7 +361,10 @@ class Boot:
             node.catalog = Catalog(
                 driver, machine, cluster.shard_count, self.threads, node.on_metadata
             )
+            node.catalog.may_level = self.may_level
             driver.start()
+            if not any(state.refused for state in self.groups.values()):
+                node.catalog.begin_level()  # not before all groups of a new log were made
         for number, store in self.stores.items():
             node.shards[number] = self._run_shard(number, store, node)
         node.heads_writer = self.heads
@@ -370,7 +394,9 @@ class Boot:
         _count_unsealed(pace, group)
         return Driver(name, Pump(group, pace, limits), self.loop, commit.group_size)
 
-    def _options(self, number: GroupId, slots: int, file_size: int) -> Options:
+    def _options(
+        self, number: GroupId, slots: int, file_size: int, reader_min: int = FORMAT
+    ) -> Options:
         assert self.heads is not None
         state = self.groups.setdefault(number, GroupState())
         state.head = self.heads.file.heads.get(number)
@@ -378,6 +404,7 @@ class Boot:
             slots=slots,
             file_size=file_size,
             spare_count_max=self.config.journal.spare_count,
+            reader_min=reader_min,
             head=state.head,
         )
 

@@ -18,7 +18,7 @@ from headrace.journal.entry import Entry
 from headrace.journal.machine import State
 from headrace.metadata import commands, results
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.state import MetadataState, Retention, Topic
+from headrace.metadata.state import LEVEL, MetadataState, Retention, Topic
 from headrace.model.ids import GroupId, Revision
 from headrace.model.names import TopicName, check_name, parse_topic
 from headrace.model.schema import check_evolution, check_sealable, decode_schema
@@ -64,6 +64,8 @@ class Catalog:
     checks: Executor  # where schemas are tried: that may take milliseconds
     on_change: Changed  # told after `revision` rose
     _seen: Revision = field(init=False)
+    may_level: bool = False  # the log says that no older release goes on in it
+    _is_levelling: bool = False  # a Level is on its way
 
     def __post_init__(self) -> None:
         self._seen = self.state.revision
@@ -72,6 +74,18 @@ class Catalog:
     @property
     def state(self) -> MetadataState:
         return self.machine.state
+
+    def begin_level(self) -> None:
+        """Have the rules of this release begin, before any change that follows."""
+
+        def done(_: object) -> None:
+            self._is_levelling = False  # if it failed, the next change tries again
+
+        if self.may_level and self.state.level < LEVEL and not self._is_levelling:
+            self._is_levelling = True
+            command = commands.Level(LEVEL)
+            request = Request(command.operation, commands.encode(command))
+            self.driver.submit(request, done, float("inf"))
 
     def handle(self, request: MetadataRequest, deadline: float, answer: Answer) -> None:
         """Take one request; `answer` is called once."""
@@ -248,6 +262,7 @@ class Catalog:
     def _submit(
         self, command: commands.Command, deadline: float, done: Callable[[object], None]
     ) -> None:
+        self.begin_level()
         self.driver.submit(Request(command.operation, commands.encode(command)), done, deadline)
 
     def _reply(self, command: commands.Command, result: object) -> Reply:

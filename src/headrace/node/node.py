@@ -156,7 +156,9 @@ class Node:
         """Return what metadata wants; it changes only with the revision."""
         metadata = self.metadata
         if self._target is None or self._target.revision != metadata.revision:
-            self._target = TargetView(metadata.revision, True, metadata.target())
+            self._target = TargetView(
+                metadata.revision, True, metadata.target(), dict(metadata.deleted)
+            )
         if self.require_catalog().driver.pump.halted is not None:
             return replace(self._target, is_normal=False)
         return self._target

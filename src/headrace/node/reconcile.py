@@ -12,6 +12,10 @@ a failure or a crash costs time and nothing else. One pass after another:
     another life is there    Fence, Close                         then InsertOwned
     a newer schema           AdvanceSchema, version by version
 
+A life is not wanted if metadata has a record of its deletion. One that is merely absent there
+is an orphan: it gets no row, and is neither fenced nor closed, and nothing is opened in its
+place.
+
 Metadata that lags must not make live data look unwanted. So nothing is opened or closed from a
 revision below the newest that was seen here or in the shard's log, and nothing is fenced or
 closed unless group 0 is normal here. A life that metadata places in another shard than the one
@@ -335,7 +339,7 @@ class _Pass:
         """Say whether a failure still stands in the way of something."""
         match work:
             case Work.BUILD:
-                return not self.both.is_there(key) and not self.both.is_unwanted(key)
+                return not self.both.is_there(key) and self.both.is_wanted(key)
             case Work.SCHEMA:
                 number = self.both.actual.state.topic_number(key.namespace)
                 return bool(self.both.schemas_ahead(number))

@@ -19,6 +19,7 @@ class TargetView:
     revision: Revision
     is_normal: bool  # group 0 is neither recovering nor changing its view here
     partitions: Mapping[Namespace, Target]  # all, in order: MetadataState.target()
+    deleted: Mapping[Namespace, Revision]  # the newest life that was deleted: MetadataState
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,12 @@ class Comparison:
         return wanted is not None and wanted.created == key.created
 
     def is_unwanted(self, key: Key) -> bool:
-        """Say whether metadata that has seen this life begin wants it nowhere any more."""
-        return key.created <= self.target.revision and not self.is_wanted(key)
+        """Say whether metadata has a record that this life, or a later one, was deleted.
+
+        What is merely absent there is an orphan: it is never removed, whatever else is known.
+        """
+        deleted = self.target.deleted.get(key.namespace, 0)
+        return key.created <= deleted and not self.is_wanted(key)
 
     def is_misplaced(self, key: Key) -> bool:
         """Say whether metadata wants this life in another shard."""

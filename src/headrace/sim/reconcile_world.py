@@ -16,9 +16,10 @@ from headrace.metadata.commands import (
     Command,
     CreateTopic,
     DeleteTopic,
+    Level,
 )
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.state import FOREVER, MetadataState, Topic
+from headrace.metadata.state import FOREVER, LEVEL, MetadataState, Topic
 from headrace.model.ids import GroupId, Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import NamespaceLayout
@@ -66,6 +67,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.metadata = MetadataMachine(NamespaceLayout(*BITS))
+        self._command(Level(LEVEL), wake=False)
         self.past = [self._copy()]
         self.shards = {number: SimShard(number) for number in SHARDS}
 
@@ -101,7 +103,7 @@ class World:
         if not reconciler.is_due(self.now_ms):
             return
         state = self.view()
-        target = TargetView(state.revision, self.is_normal, state.target())
+        target = TargetView(state.revision, self.is_normal, state.target(), state.deleted)
         actual = shard.actual(self.router)
         skip_count = reconciler.counters.skip_count
         actions = reconciler.plan(self.now_ms, target, actual)

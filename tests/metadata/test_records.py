@@ -1,0 +1,115 @@
+"""From level 2 on each deletion is recorded: what is absent without a record was lost."""
+
+import pytest
+from tests.metadata.builders import (
+    NARROW,
+    a_machine,
+    a_topic,
+    add_partitions,
+    create_topic,
+    delete_topic,
+    done,
+    refusal,
+    the_topic,
+)
+
+from headrace.metadata.commands import CreateStream, DeleteStream, ForgetLife, Level
+from headrace.metadata.results import Code, Forgotten, Levelled
+from headrace.metadata.state import LEVEL
+from headrace.model.ids import Revision
+from headrace.model.namespace import Namespace
+
+
+def test_a_deleted_topic_leaves_a_record_for_each_of_its_partitions():
+    machine = a_machine(NARROW)
+    done(machine, add_partitions(a_topic(machine, partitions=2), 1))
+    target = {namespace: one.created for namespace, one in machine.state.target().items()}
+    assert sorted(target.values()) == [1, 1, 2]
+    assert machine.state.deleted == {}
+    done(machine, delete_topic(the_topic(machine)))
+    assert machine.state.deleted == target
+
+
+def test_a_deleted_stream_leaves_records_of_all_its_topics():
+    machine = a_machine(NARROW)
+    done(machine, CreateStream("shop"))
+    a_topic(machine)
+    for name in ("a", "b"):
+        a_topic(machine, name, stream="shop")
+    gone = {NARROW.pack(1, 0, 0): 2, NARROW.pack(1, 1, 0): 3}
+    done(machine, DeleteStream("shop", with_topics=True))
+    assert machine.state.deleted == gone
+
+
+def test_a_record_is_of_the_newest_life_of_a_namespace():
+    machine = a_machine(NARROW)
+    for created in (1, 3, 5):
+        assert a_topic(machine).created == created
+        done(machine, delete_topic(the_topic(machine)))
+        assert machine.state.deleted == {NARROW.pack(0, 0, 0): created}
+    a_topic(machine)
+    assert machine.state.deleted == {NARROW.pack(0, 0, 0): 5}
+
+
+def test_before_level_2_nothing_is_recorded_whoever_replays_it():
+    machine = a_machine(NARROW, level=1)
+    a_topic(machine)
+    done(machine, delete_topic(the_topic(machine)))
+    assert machine.state.deleted == {}
+    before = machine.state.revision
+    assert done(machine, Level(LEVEL)) == Levelled(2)
+    assert (machine.state.deleted, machine.state.revision) == ({}, before)
+    a_topic(machine)
+    done(machine, delete_topic(the_topic(machine)))
+    assert list(machine.state.deleted.values()) == [3]
+
+
+def test_a_level_never_falls_and_an_unknown_one_is_refused():
+    machine = a_machine()
+    assert done(machine, Level(1)) == done(machine, Level(2)) == Levelled(2)
+    assert refusal(machine, Level(0)) is Code.LEVEL_UNKNOWN
+    assert refusal(machine, Level(LEVEL + 1)) is Code.LEVEL_UNKNOWN
+    assert machine.state.level == LEVEL
+
+
+FREE = NARROW.pack(2, 1, 0)
+
+
+def test_a_life_that_is_given_up_is_recorded_and_raises_the_revision_once():
+    machine = a_machine(NARROW)
+    a_topic(machine)
+    assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2)
+    assert machine.state.deleted == {FREE: 9}
+    assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2)
+    assert done(machine, ForgetLife(FREE, Revision(4))) == Forgotten(2)
+    assert machine.state.deleted == {FREE: 9}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "created", "code"),
+    [
+        (NARROW.pack(0, 0, 0), 1, Code.LIFE_WANTED),
+        (NARROW.pack(0, 0, 1), 9, Code.LIFE_WANTED),
+        (128, 1, Code.NAMESPACE_UNKNOWN),
+        (-1, 1, Code.NAMESPACE_UNKNOWN),
+        (FREE, 0, Code.NAMESPACE_UNKNOWN),
+    ],
+)
+def test_what_metadata_wants_cannot_be_given_up(namespace, created, code):
+    machine = a_machine(NARROW)
+    a_topic(machine, partitions=2)
+    assert refusal(machine, ForgetLife(Namespace(namespace), Revision(created))) is code
+
+
+def test_an_older_life_below_a_wanted_one_can_be_given_up():
+    machine = a_machine(NARROW)
+    for name in ("a", "b"):
+        a_topic(machine, name)
+    done(machine, ForgetLife(NARROW.pack(0, 1, 0), Revision(1)))
+    assert the_topic(machine, "b").created == 2
+
+
+def test_nothing_is_given_up_before_level_2():
+    machine = a_machine(NARROW, level=1)
+    done(machine, create_topic())
+    assert refusal(machine, ForgetLife(FREE, Revision(1))) is Code.LEVEL_TOO_LOW
