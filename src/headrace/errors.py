@@ -481,5 +481,9 @@ class UnsupportedFormat(Corrupt):
     hint = "Open it with the release that wrote it, or a newer one"
 
 
+class MetadataInDoubt(Corrupt):
+    """Metadata is not shown to be what it once acknowledged: it is not changed, only read."""
+
+
 class ApplyFailed(Corrupt):
     """A machine raised on a committed entry: this group halts, the others go on."""

@@ -21,6 +21,7 @@ from headrace.errors import (
     CorruptFile,
     DirectoryHeld,
     ForeignFile,
+    MetadataInDoubt,
     MissingFile,
     NotReady,
     StorageFailed,
@@ -61,6 +62,7 @@ def test_a_new_directory_becomes_a_node_and_says_each_step(tmp_path):
         "heads",
         "metadata",
         "shards",
+        "doubt",
         "level",
         "cursors",
         "ready",
@@ -140,16 +142,18 @@ def test_a_shard_that_refuses_leaves_a_node_that_is_up_and_says_so(tmp_path):
     asyncio.run(run())
 
 
-def test_without_group_0_nothing_is_served_and_the_reason_is_named(tmp_path):
+def test_with_nothing_left_of_group_0_nothing_is_served_and_the_reason_is_named(tmp_path):
     info = asyncio.run(fill(tmp_path))
     (journal,) = (tmp_path / "groups" / "00000" / "journal").glob("*.wal")
     damage(journal, 0, b"\0" * 8192)
 
     async def run():
         async with a_node(tmp_path, strict=False) as node:
-            assert node.node.status()["ready"] is False
+            status = node.node.status()
+            assert "header block" in status["groups"]["0"]["held"]
+            assert [one["rows"] for one in status["orphans"]] == [50]
             for request in (catalog.ListTopics(), reading.GetBounds(info.partitions)):
-                with pytest.raises(NotReady, match="group 0"):
+                with pytest.raises(MetadataInDoubt, match="group 0 is held"):
                     await ask(node, request)
 
     asyncio.run(run())
@@ -165,9 +169,9 @@ def test_a_group_whose_files_are_gone_is_not_made_anew(tmp_path, group):
     async def run():
         async with a_node(tmp_path, strict=False) as node:
             status = node.node.status()
-            assert status["ready"] is False
-            refused = status["groups"][str(int(group))]["refused"]
-            assert "are gone, and the log was in use" in refused
+            state = status["groups"][str(int(group))]
+            assert status["ready"] is (group == "00000")
+            assert "are gone, and the log was in use" in (state["refused"] or state["held"])
 
     asyncio.run(run())
     assert not any(path.is_file() for path in place.rglob("*"))
@@ -187,8 +191,9 @@ def test_a_log_whose_groups_are_all_gone_is_not_made_anew(tmp_path):
         async def run():
             async with a_node(tmp_path, strict=False) as node:
                 status = node.node.status()
-                refused = [each["refused"] for each in status["groups"].values()]
-                assert all("gone" in str(each) or "no files" in str(each) for each in refused)
+                assert status["ready"] is False
+                why = [each["refused"] or each["held"] for each in status["groups"].values()]
+                assert all("gone" in str(each) or "no files" in str(each) for each in why)
 
         asyncio.run(run())
         assert not any(path.is_file() for path in (tmp_path / "groups").rglob("*"))

@@ -1,14 +1,15 @@
 """A shard becomes what metadata wants, step by step, and nothing that lives is ever closed."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.partition.builders import Log, a_log, a_namespace, done
+from tests.partition.builders import BITS, Log, a_log, a_namespace, done
 
 from headrace.errors import PartitionUnknown, Recreated
 from headrace.metadata.state import SchemaVersion, Target
 from headrace.model.ids import GroupId, Revision
-from headrace.model.namespace import Namespace
+from headrace.model.namespace import Namespace, NamespaceLayout
 from headrace.node.actions import (
     AdvanceSchema,
     Close,
@@ -23,6 +24,7 @@ from headrace.node.actions import (
     ServeParked,
 )
 from headrace.node.backoff import Work
+from headrace.node.doubt import judge
 from headrace.node.reconcile import (
     FILES_STAY,
     FLIGHT_COUNT_MAX,
@@ -34,11 +36,14 @@ from headrace.node.router import Route
 from headrace.node.views import ActualView, TargetView
 from headrace.partition.operations import Schema
 from headrace.partition.read import Key
+from headrace.sim.mutants import planted
 from headrace.sim.reconcile_histories import converge
+from headrace.sim.reconcile_mutants import TESTED
 from headrace.sim.reconcile_shard import SimShard
 from headrace.sim.reconcile_world import World
 
 ONE, TWO = GroupId(1), GroupId(2)
+LAYOUT = NamespaceLayout(16, 24, BITS)
 P0, P1 = a_namespace(0), a_namespace(1)
 LIFE = Key(P0, Revision(1))
 NEXT = Key(P0, Revision(5))  # another life of P0
@@ -265,6 +270,64 @@ def test_what_is_absent_without_a_record_stays_and_nothing_takes_its_place(view)
         assert plan == []
     assert log.partition().end == 1
     assert not reconciler.tombstones
+
+
+class Wanting:
+    """Metadata of which only the target of a view is asked."""
+
+    def __init__(self, view: TargetView) -> None:
+        self.layout, self.revision = LAYOUT, view.revision
+        self.deleted, self.view = view.deleted, view
+
+    def partition_at(self, namespace: int) -> Target | None:
+        return self.view.partitions.get(namespace)
+
+
+def doubted(view: TargetView, *logs: Log, held: str = "") -> TargetView:
+    """Judge a view of the metadata by what the shards from 1 on have."""
+    shards = {GroupId(number): log.machine.state for number, log in enumerate(logs, 1)}
+    return replace(view, doubt=judge(Wanting(view), shards, held))
+
+
+def test_nothing_is_opened_where_another_shard_has_an_orphan():
+    log = a_log()
+    for place, is_built in ((P0, False), (P1, False), (a_namespace(topic=1), True)):
+        wants = target({place: wanted(5, topic=5, shard=TWO)}, revision=9)
+        view = doubted(wants, log, Log())
+        assert view.doubt.is_orphan(ONE, LIFE)
+        plan = Reconciler(TWO).plan(0, view, actual(Log()))
+        assert [type(one) for one in plan] == [InsertOwned] * is_built
+        assert a_reconciler().plan(0, view, actual(log)) == []
+
+
+def test_a_build_in_a_taken_namespace_is_noticed():
+    with planted("build in a taken namespace", TESTED), pytest.raises(AssertionError):
+        test_nothing_is_opened_where_another_shard_has_an_orphan()
+
+
+def test_in_doubt_not_even_what_was_deleted_is_removed():
+    log = a_log(partitions=2)
+    view = doubted(target({}, revision=9, deleted=[LIFE]), log)
+    reconciler = a_reconciler()
+    assert view.doubt.orphans
+    assert reconciler.plan(0, view, actual(log)) == []
+    assert not reconciler.tombstones
+    both = target({}, revision=9, deleted=[LIFE, Key(P1, Revision(1))])
+    assert doubted(both, log).doubt is None
+    assert len(reconciler.plan(0, both, actual(log))) == 4
+
+
+def test_a_row_of_what_turns_out_to_be_an_orphan_is_taken_away():
+    log = a_log()
+    view = doubted(target({P0: wanted(shard=TWO)}), log)
+    assert a_reconciler().plan(0, view, actual(log, rows=[LIFE])) == [RemoveRouted(LIFE)]
+
+
+def test_while_group_0_is_held_nothing_is_opened_and_what_is_there_is_served():
+    log = a_log()
+    view = target({P0: wanted(versions=2), P1: wanted()}, revision=3)
+    plan = a_reconciler().plan(0, doubted(view, log, held="bad bytes"), actual(log))
+    assert plan == [InsertRouted(LIFE, ONE)]
 
 
 def test_an_orphan_that_was_given_up_is_removed():

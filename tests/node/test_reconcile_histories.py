@@ -56,6 +56,14 @@ class Node(RuleBasedStateMachine):
     def pass_time(self, ms):
         self.world.pass_time(ms)
 
+    @rule(back=st.integers(1, 5))
+    def metadata_goes_back(self, back):
+        self.world.go_back(Revision(max(0, self.world.truth.revision - back)))
+
+    @rule()
+    def metadata_is_put_back(self):
+        self.world.put_back()
+
     @rule(kept=st.integers(0, 3))
     def crash(self, kept):
         self.world.crash(kept)
@@ -119,7 +127,9 @@ def test_every_history_converges_and_breaks_no_promise(part):
         "metadata lags": 80,
         "metadata wiped": 80,
         "primary changed": 80,
-        "deed failed: delete failed": 100,
+        "metadata in doubt": 40,
+        "lives lost": 30,
+        "deed failed: delete failed": 60,
         "deed failed: dropped": 40,
         "deed failed: late": 30,
         "file of a closed life": 5,

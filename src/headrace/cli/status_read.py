@@ -11,13 +11,14 @@ from headrace.cli.status_shape import (
     DiskFigures,
     LagFigures,
     NodeFigures,
+    OrphanFigures,
     Picture,
     Rates,
     ReconcilerFigures,
     TopicFigures,
     WorkFigures,
 )
-from headrace.errors import BadFrame, TopicUnknown, Unavailable
+from headrace.errors import BadFrame, MetadataInDoubt, TopicUnknown, Unavailable
 
 
 class _Journal(msgspec.Struct, frozen=True):
@@ -39,6 +40,7 @@ class _Segments(msgspec.Struct, frozen=True):
 
 class _Group(msgspec.Struct, frozen=True):
     refused: str | None = None
+    held: str | None = None  # what is left of it is read, and nothing written
     halted: str | None = None
     checkpoint: str | None = None  # why the newest one failed
     findings: tuple[str, ...] = ()
@@ -67,7 +69,9 @@ class _Status(msgspec.Struct, frozen=True):
     steps: dict[str, str] = msgspec.field(default_factory=dict)
     groups: dict[str, _Group] = msgspec.field(default_factory=dict)
     diverged: tuple[str, ...] = ()
-    degraded: tuple[str, ...] = ()  # of findings and diverged: where rows are missing
+    # Of findings and diverged: where rows are missing. And why the metadata is in doubt.
+    degraded: tuple[str, ...] = ()
+    orphans: tuple[OrphanFigures, ...] = ()
 
 
 def look(log: headrace.Log, *, served: bool = True) -> Picture:
@@ -79,7 +83,7 @@ def look(log: headrace.Log, *, served: bool = True) -> Picture:
     try:
         for name in log.topics():
             _look_at(log, name, topics, lags)
-    except Unavailable as error:  # a group that refuses: what others have is shown
+    except (Unavailable, MetadataInDoubt) as error:  # what others have is shown
         reasons.append(f"not all topics can be shown: {error}")
     return Picture(
         node=NodeFigures(
@@ -91,6 +95,7 @@ def look(log: headrace.Log, *, served: bool = True) -> Picture:
             ready=status.ready,
             degraded=bool(status.degraded),
             reasons=tuple(reasons),
+            orphans=status.orphans,
             started_at=status.started_at,
             uptime_seconds=status.uptime_seconds,
         ),
@@ -173,6 +178,8 @@ def _reasons(status: _Status) -> Iterator[str]:
             yield f"group {number} cannot write its checkpoint: {group.checkpoint}"
         yield from group.findings
     yield from status.diverged
+    told = {said for group in status.groups.values() for said in group.findings}
+    yield from (each for each in status.degraded if each not in told.union(status.diverged))
     if not status.ready and not status.groups:
         yield "it is still starting: " + ", ".join(status.steps)
 

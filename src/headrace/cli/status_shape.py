@@ -5,10 +5,24 @@ import msgspec
 from headrace.cli.output import Shape
 
 
+class OrphanFigures(Shape, frozen=True, kw_only=True):
+    """A partition that a shard has, and that the metadata has lost."""
+
+    group: int
+    partition: str  # its namespace, in hex
+    created: int
+    rows: int
+    bytes: int
+    first_at: str | None  # of its rows
+    last_at: str | None
+    schema: tuple[str, ...]  # a column each
+
+
 class NodeFigures(Shape, frozen=True, kw_only=True):
     """One node. `reasons` say what is wrong; a node that is ready may still have some.
 
-    `degraded`: it misses rows that were acknowledged, and the reasons say where.
+    `degraded`: it misses rows that were acknowledged, or its metadata is in doubt, and the
+    reasons say where.
     """
 
     address: str
@@ -19,6 +33,7 @@ class NodeFigures(Shape, frozen=True, kw_only=True):
     ready: bool
     degraded: bool = False
     reasons: tuple[str, ...]
+    orphans: tuple[OrphanFigures, ...] = ()  # the metadata does not know whose they are
     started_at: str
     uptime_seconds: float
 

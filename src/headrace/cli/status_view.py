@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.status_shape import LagFigures, Picture, TopicFigures
+from headrace.cli.status_shape import LagFigures, OrphanFigures, Picture, TopicFigures
 from headrace.client.values import shown_size
 
 _LABEL_WIDTH = 12
@@ -50,16 +50,39 @@ def _title(picture: Picture) -> Text:
     if node.ready and not node.served:
         return line.append("not running, opened for this look", "yellow")
     if node.ready and node.degraded:
-        line.append("degraded: rows are missing", "bold red")
+        line.append(_degraded(picture), "bold red")
     else:
         said = ("ready", "green") if node.ready else ("not ready", "bold red")
         line.append(*said)
     return line.append(f"  up {_span(node.uptime_seconds)}")
 
 
+def _degraded(picture: Picture) -> str:
+    orphans = len(picture.node.orphans)
+    if orphans:
+        return f"degraded: {_count(orphans, 'partition')} of no topic"
+    return "degraded: rows are missing, or topics"
+
+
 def _reasons(picture: Picture) -> list[Text]:
     style = "yellow" if picture.node.ready else "red"
-    return [Text(f"  {each}", style=style) for each in picture.node.reasons]
+    named = [
+        f"partition {one.partition} of revision {one.created} " for one in picture.node.orphans
+    ]
+    shown = [
+        Text(f"  {each}", style=style)
+        for each in picture.node.reasons
+        if not any(name in each for name in named)  # its own line tells more
+    ]
+    return [*shown, *(Text(f"  {_orphan(each)}", style=style) for each in picture.node.orphans)]
+
+
+def _orphan(one: OrphanFigures) -> str:
+    times = "" if one.first_at is None else f" from {one.first_at} to {one.last_at}"
+    return (
+        f"partition {one.partition} of revision {one.created}: {_count(one.rows, 'row')}"
+        f"{times}, {_size(one.bytes)}, {', '.join(one.schema)}"
+    )
 
 
 def _figures(picture: Picture) -> list[Text]:

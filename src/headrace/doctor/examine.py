@@ -20,7 +20,7 @@ from headrace.doctor.finding import Finding, Severity
 from headrace.doctor.group import GroupSight, look_at_group
 from headrace.doctor.log_words import (
     LogSight,
-    behind,
+    doubt_of,
     is_refused,
     log_findings,
     newest_snapshot,
@@ -149,7 +149,7 @@ def look_at_log(root: Sight, who: Who, tell: Tell) -> LogSight:
         head = who.heads.heads.get(number)
         own = look_at_group(room, who.cluster.of(number), who.config.journal.slots, head)
         found.shards[number] = look_at_shard(own, found.names.metadata)
-    if who.holder.is_held and behind(found):  # it moved while the shards were looked at
+    if who.holder.is_held and doubt_of(found):  # it moved while the shards were looked at
         found.metadata_group.close()
         found = replace(_with_metadata(root, who), shards=found.shards)
     tell("reading journals", total, total)
@@ -242,7 +242,8 @@ def _start(log: LogSight, group: GroupSight) -> str:
     if group.is_empty:
         return "makes a new group"
     if group.refusal is not None:
-        return f"refuses: {type(group.refusal).__name__}"
+        said = "refuses" if group.identity.group != METADATA else "holds it, read-only"
+        return f"{said}: {type(group.refusal).__name__}"
     assert group.plan is not None
     count = group.plan.replay_to - group.plan.base
     stop = "a clean stop" if group.survey.is_clean else "an unclean stop"

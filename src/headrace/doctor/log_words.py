@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from headrace.doctor.anatomy import time_text
 from headrace.doctor.deep import CarryState, State
 from headrace.doctor.finding import (
     PUT_BACK_OR_SALVAGE,
@@ -29,6 +30,8 @@ from headrace.doctor.sight import Sight
 from headrace.doctor.who import Who
 from headrace.journal.heads import NAME as HEADS_NAME
 from headrace.model.ids import GroupId, Op
+from headrace.node.doubt import Doubt, Orphan, judge
+from headrace.node.figures import schema_lines
 from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.node.identity import NAME as CLUSTER_NAME
 
@@ -189,42 +192,61 @@ def metadata_findings(log: LogSight) -> list[Finding]:
     found = GroupWords(group, where, covered, loss_of).findings()
     raising = done.raising if done is not None else {}
     found += [apply_failed(where, op, what, loss_of(op, op)) for op, what in raising.items()]
-    return found if any(uncounted(found)) else [*found, *_behind(log, where)]
+    is_told = any(uncounted(found))
+    return [*found, *_doubts(log, where, is_told=is_told)]
 
 
-def _behind(log: LogSight, where: str) -> Iterator[Finding]:
-    what = behind(log)
-    if what:
+def _doubts(log: LogSight, where: str, *, is_told: bool) -> Iterator[Finding]:
+    """Say what shards have and metadata has not; in general only if no damage tells of it."""
+    doubt = doubt_of(log)
+    if doubt is None:
+        return
+    named = set(map(str, doubt.orphans))
+    for what in () if is_told else [each for each in doubt.reasons if each not in named]:
         yield damage(
             "metadata-behind",
             where,
             what,
             "a shard follows a change only once the metadata has it: changes are gone from "
-            "here, and a node gives no row of what they made",
+            "here. A node serves what both agree on, and changes no topic",
             Loss("changes of topics: names, schemas, retention", is_counted=False),
-            f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
+            PUT_BACK_OR_SALVAGE,
         )
+    for one in doubt.orphans:
+        yield _orphan(log, one)
 
 
-def behind(log: LogSight) -> str:
-    """Say what a shard has of a topic that metadata does not have yet; empty if nothing."""
+def _orphan(log: LogSight, one: Orphan) -> Finding:
+    partition = log.names.layout.unpack(one.key.namespace).partition_id
+    times = (
+        ""
+        if one.first_at is None or one.last_at is None
+        else f", from {time_text(one.first_at)} to {time_text(one.last_at)}"
+    )
+    return damage(
+        "orphan",
+        f"{GROUPS}/{group_name(one.shard)}",
+        f"partition {one.key.namespace:x} of revision {one.key.created} belongs to no topic: "
+        f"partition {partition} of one with {count(one.row_count, 'row')}, "
+        f"{one.size:,} bytes{times}; {', '.join(schema_lines(one.schema))}",
+        "the metadata neither has it nor has deleted it: no row of it is lost, and none can be "
+        "reached. A node removes nothing of it, and gives its place to no other topic",
+        Loss("the name, the retention and the key of a topic", is_counted=False),
+        PUT_BACK_OR_SALVAGE,
+    )
+
+
+def doubt_of(log: LogSight) -> Doubt | None:
+    """Return what speaks against the metadata, as far as it and its shards can be read."""
     state = log.names.metadata
-    for number, shard in log.shards.items() if state is not None else ():
-        if shard.replayed is None:
-            continue
-        assert state is not None
-        own = shard.replayed.machine.state
-        newest = max([own.revision, *(one.created for one in shard.partitions)])
-        if newest > state.revision:
-            known = f"its newest change has revision {state.revision}"
-            return f"{known}, and group {number} has followed revision {newest}"
-        for topic in own.topics.values():
-            found = log.names.topic(topic.number << own.partition_bits)
-            is_same = found is not None and found.created == topic.created
-            if found is not None and is_same and topic.newest > len(found.schemas):
-                known = f"it has {len(found.schemas)} schema versions of {found.name}"
-                return f"{known}, and group {number} has {topic.newest}"
-    return ""
+    if state is None:
+        return None
+    shards = {
+        number: shard.replayed.machine.state
+        for number, shard in log.shards.items()
+        if shard.replayed is not None
+    }
+    return judge(state, shards)
 
 
 def newest_snapshot(group: GroupSight) -> Op:

@@ -7,12 +7,14 @@
     metadata   group 0, recovered
     shards     every shard, recovered, with partitions as their logs say; then node.toml, the
                config as it is: where that lies, groups were made
+    doubt      metadata and shards agree on what there is, or it is said where they do not
     level      the log says which releases may go on in it, before the rules of this one begin
     cursors    none beyond its partition's end, or it is said
     ready      rows routed, pumps running
 
-Each step is one event, one field of the ready state, and has one typed failure. A group that
-refuses leaves a node that is up and says so; with `strict` it ends the start instead.
+Each step is one event, one field of the ready state, and has one typed failure. Of a damaged
+group 0 what is whole is read, and nothing written: it is held. Any other group that refuses
+leaves a node that is up and says so; with `strict` it ends the start instead.
 """
 
 import asyncio
@@ -27,7 +29,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from headrace.errors import DiskFull, HeadraceError, StorageFailed
+from headrace.errors import (
+    DiskFull,
+    HeadraceError,
+    StorageFailed,
+)
 from headrace.journal.group import Group
 from headrace.journal.heads import Head
 from headrace.journal.recovery import Options, recover
@@ -35,15 +41,17 @@ from headrace.journal.report import RecoveryReport
 from headrace.journal.superblock import FORMAT
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import LEVEL
-from headrace.model.ids import GroupId, Identity, Op, ReplicaId
+from headrace.model.ids import GroupId, Identity, ReplicaId
 from headrace.model.namespace import NamespaceLayout
-from headrace.node.admission import Admission
-from headrace.node.catalog import Catalog, MetadataGroup
+from headrace.node.assembly import a_catalog, a_running_shard
+from headrace.node.catalog import MetadataGroup
 from headrace.node.config import effective
-from headrace.node.driver import Driver, now_us
+from headrace.node.doubt import Doubt, judge
+from headrace.node.driver import now_us
 from headrace.node.events import event
 from headrace.node.figures import diverged
 from headrace.node.heads_writer import HeadsWriter
+from headrace.node.held import hold
 from headrace.node.identity import (
     METADATA,
     ClusterIdentity,
@@ -52,14 +60,10 @@ from headrace.node.identity import (
     read_or_make,
     refuse_if_gone,
 )
-from headrace.node.node import Node, Running
-from headrace.node.pump import Pump, PumpLimits
+from headrace.node.node import Node
 from headrace.node.ready_state import ready_state
-from headrace.node.reconcile import Reconciler
 from headrace.node.router import Router
 from headrace.node.settings import Config
-from headrace.node.shard import Shard
-from headrace.partition.pace import Pace
 from headrace.partition.sealer import Children
 from headrace.partition.store import Store, StoreOptions, open_store
 from headrace.storage.atomic import atomic_replace
@@ -82,6 +86,7 @@ class GroupState:
     head: Head | None = None  # what it had to reach, as `heads` says
     report: RecoveryReport | None = None
     refused: HeadraceError | None = None
+    held: HeadraceError | None = None  # what is whole of it is read, and nothing written
 
 
 @dataclass(slots=True)
@@ -102,6 +107,7 @@ class Boot:
     heads: HeadsWriter | None = None
     metadata_group: Group | None = None
     may_level: bool = False  # no older release goes on in this log
+    doubt: Doubt | None = None
     stores: dict[GroupId, Store] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
     threads: ThreadPoolExecutor = field(
@@ -184,6 +190,7 @@ class Boot:
         machine = MetadataMachine(NamespaceLayout(*cluster.identity.namespace_bits))
         await self._step("metadata", partial(self._recover_metadata, cluster, machine))
         await self._step("shards", partial(self._recover_shards, cluster))
+        await self._step("doubt", partial(self._judge, machine))
         await self._step("level", partial(self._require_reader, machine))
         await self._step("cursors", self._check_cursors)
         self.node = self._assemble(cluster, machine)
@@ -270,7 +277,16 @@ class Boot:
             self.metadata_group = group
             return report
 
-        self._bring_back(METADATA, bring_back)
+        def hold_it(error: HeadraceError) -> bool:
+            op = hold(root, cluster.identity, machine, error)
+            if op is None:
+                return False
+            self.groups[METADATA].held = error
+            self._note("metadata", f"held as of op {op}")
+            event("node.group.held", level=logging.ERROR, op=op, error=str(error))
+            return True
+
+        self._bring_back(METADATA, bring_back, hold_it)
         self._note("metadata", self._said(METADATA))
 
     def _recover_shards(self, cluster: ClusterIdentity) -> None:
@@ -303,12 +319,19 @@ class Boot:
         assert self.root is not None
         atomic_replace(self.root, CONFIG_NAME, [effective(self.config).encode()])
 
-    def _bring_back(self, number: GroupId, work: Callable[[], RecoveryReport]) -> None:
-        """Recover one group, or note why it refuses."""
+    def _bring_back(
+        self,
+        number: GroupId,
+        work: Callable[[], RecoveryReport],
+        hold: Callable[[HeadraceError], bool] = lambda _: False,
+    ) -> None:
+        """Recover one group, or hold it, or note why it refuses."""
         state = self.groups.setdefault(number, GroupState())
         try:
             state.report = work()
         except HeadraceError as error:
+            if hold(error):
+                return
             state.refused = error
             event("node.group.refused", group=number, error=str(error))
             if self.strict:
@@ -319,9 +342,28 @@ class Boot:
 
     def _said(self, number: GroupId) -> str:
         state = self.groups[number]
+        if state.held is not None:
+            return f"held: {state.held}"
         if state.report is None:
             return f"refused: {state.refused}"
         return state.report.lines()[0]
+
+    def _judge(self, machine: MetadataMachine) -> None:
+        """Find out whether metadata is what it once acknowledged, before anybody acts on it."""
+        if self.groups[METADATA].refused is not None:
+            self._note("doubt", "group 0 refuses, so nothing is served")
+            return
+        held = self.groups[METADATA].held
+        states = {number: store.machine.state for number, store in self.stores.items()}
+        self.doubt = judge(
+            machine.state, states, "" if held is None else f"group 0 is held: {held}"
+        )
+        if self.doubt is None:
+            self._note("doubt", "none")
+            return
+        for reason in self.doubt.reasons:
+            event("node.doubt.found", level=logging.ERROR, said=reason)
+        self._note("doubt", f"{len(self.doubt.reasons)} reasons: {self.doubt.reasons[0]}")
 
     def _require_reader(self, machine: MetadataMachine) -> None:
         """Keep older releases out of a log in which the rules of this one are to begin.
@@ -357,17 +399,16 @@ class Boot:
             self.describe,
         )
         if self.metadata_group is not None:
-            driver = self._driver("0", self.metadata_group, self.config.journal.metadata_slots)
-            node.catalog = Catalog(
-                driver, machine, cluster.shard_count, self.threads, node.on_metadata
-            )
+            node.catalog = a_catalog(node, machine, self.metadata_group, cluster.shard_count)
             node.catalog.may_level = self.may_level
-            driver.start()
-            if not any(state.refused for state in self.groups.values()):
+            if self.doubt is None and not any(one.refused for one in self.groups.values()):
                 node.catalog.begin_level()  # not before all groups of a new log were made
+        elif self.groups[METADATA].held is not None:
+            node.catalog = a_catalog(node, machine, None, cluster.shard_count)
         for number, store in self.stores.items():
-            node.shards[number] = self._run_shard(number, store, node)
+            node.shards[number] = a_running_shard(number, store, node, self.judges)
         node.heads_writer = self.heads
+        node.set_doubt(self.doubt)
         if node.catalog is not None:
             target = node.target()
             for running in node.shards.values():
@@ -375,24 +416,6 @@ class Boot:
                 running.driver.perform(effects)
         node.start_ticking()
         return node
-
-    def _run_shard(self, number: GroupId, store: Store, node: Node) -> Running:
-        driver = self._driver(str(number), store.group, self.config.journal.slots)
-        reconciler = Reconciler(number, self.config.reconcile.tick.ms)
-        shard = Shard(number, store, driver.pump, node.router, reconciler)
-        driver.on_checkpoint = shard.on_paired
-        driver.after = lambda: node.wake() if reconciler.due_at_ms() == 0 else None
-        driver.start()
-        return Running(shard, driver, Admission(self.loop, self.judges))
-
-    def _driver(self, name: str, group: Group, slots: int) -> Driver:
-        commit = self.config.commit
-        limits = PumpLimits(
-            commit.pipeline, commit.pipeline_size, self.config.limits.queue_size
-        )
-        pace = Pace(slots, self.config.seal.size, self.config.seal.age.us)
-        _count_unsealed(pace, group)
-        return Driver(name, Pump(group, pace, limits), self.loop, commit.group_size)
 
     def _options(
         self, number: GroupId, slots: int, file_size: int, reader_min: int = FORMAT
@@ -445,13 +468,6 @@ class Boot:
             self.lock.release()
         if self.root is not None:
             self.root.close()
-
-
-def _count_unsealed(pace: Pace, group: Group) -> None:
-    """Count what recovery found since the last Seal as if it had been appended now."""
-    sealed = group.superblock.current.checkpoint.op
-    for header in group.journal.headers(Op(sealed + 1), group.journal.durable):
-        pace.count(header.body_size, header.timestamp)
 
 
 async def start(path: str, config: Config, *, strict: bool = True) -> "StartedNode":

@@ -58,18 +58,25 @@ class MetadataGroup:
 class Catalog:
     """Answers requests about metadata. Everything but the checks of schemas is in memory."""
 
-    driver: Driver
+    driver: Driver | None  # None: group 0 is held, and this is what is left of it
     machine: MetadataMachine
     shard_count: int
     checks: Executor  # where schemas are tried: that may take milliseconds
     on_change: Changed  # told after `revision` rose
+    doubt: Callable[[str], HeadraceError | None]  # why something is not done, or not known
     _seen: Revision = field(init=False)
     may_level: bool = False  # the log says that no older release goes on in it
     _is_levelling: bool = False  # a Level is on its way
 
     def __post_init__(self) -> None:
         self._seen = self.state.revision
-        self.driver.pump.observe = self._observe
+        if self.driver is not None:
+            self.driver.pump.observe = self._observe
+
+    @property
+    def is_normal(self) -> bool:
+        """Say whether group 0 takes changes."""
+        return self.driver is not None and self.driver.pump.halted is None
 
     @property
     def state(self) -> MetadataState:
@@ -82,6 +89,7 @@ class Catalog:
             self._is_levelling = False  # if it failed, the next change tries again
 
         if self.may_level and self.state.level < LEVEL and not self._is_levelling:
+            assert self.driver is not None
             self._is_levelling = True
             command = commands.Level(LEVEL)
             request = Request(command.operation, commands.encode(command))
@@ -90,6 +98,7 @@ class Catalog:
     def handle(self, request: MetadataRequest, deadline: float, answer: Answer) -> None:
         """Take one request; `answer` is called once."""
         try:
+            self._refuse_in_doubt(request)
             self._handle(request, deadline, answer)
         except HeadraceError as error:
             answer(error, ())
@@ -99,7 +108,8 @@ class Catalog:
         wanted = parse_topic(name)
         found = self.state.topic(wanted.stream, wanted.topic)
         if found is None:
-            raise topic_unknown(wanted, self.names())
+            doubt = self.doubt(f"topic {name!r} is not among those that are known")
+            raise doubt or topic_unknown(wanted, self.names())
         return found
 
     def names(self) -> list[str]:
@@ -135,6 +145,19 @@ class Catalog:
         if self.state.revision != self._seen:
             self._seen = self.state.revision
             self.on_change()
+
+    def _refuse_in_doubt(self, request: MetadataRequest) -> None:
+        """Change nothing in doubt, nor let metadata that lost all look like an empty log's."""
+        if isinstance(request, wire.DescribeTopic):
+            return  # `topic` says so, if it is not known
+        what = f"{type(request).__name__} is not done"
+        if isinstance(request, wire.ListTopics):
+            if self.state.topics:
+                return
+            what = "no topic is known"
+        doubt = self.doubt(what)
+        if doubt is not None:
+            raise doubt
 
     def _handle(self, request: MetadataRequest, deadline: float, answer: Answer) -> None:
         match request:
@@ -235,16 +258,18 @@ class Catalog:
         self, check: Callable[[], None], then: Callable[[], None], answer: Answer
     ) -> None:
         """Run a check beside the loop, and go on with `then` on it, or answer why not."""
+        assert self.driver is not None
+        loop = self.driver.loop
 
         def run() -> None:
             try:
                 check()
             except HeadraceError as error:
-                self.driver.loop.call_soon_threadsafe(answer, error, ())
+                loop.call_soon_threadsafe(answer, error, ())
             except Exception as error:  # noqa: BLE001 - the root of a thread's work
-                self.driver.loop.call_soon_threadsafe(answer, defect("a check", error), ())
+                loop.call_soon_threadsafe(answer, defect("a check", error), ())
             else:
-                self.driver.loop.call_soon_threadsafe(then)
+                loop.call_soon_threadsafe(then)
 
         self.checks.submit(run)
 
@@ -263,6 +288,7 @@ class Catalog:
         self, command: commands.Command, deadline: float, done: Callable[[object], None]
     ) -> None:
         self.begin_level()
+        assert self.driver is not None
         self.driver.submit(Request(command.operation, commands.encode(command)), done, deadline)
 
     def _reply(self, command: commands.Command, result: object) -> Reply:

@@ -10,7 +10,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
+from headrace.errors import HeadraceError
 from headrace.journal.group import Group
+from headrace.model.schema import decode_schema
 from headrace.node.pump import Pump
 from headrace.node.shard import Shard
 from headrace.partition.state import Placed
@@ -131,6 +133,14 @@ def store_figures(store: Store) -> dict[str, object]:
         "partitions": len(store.machine.state.partitions),
         "segments": {"count": len(_placed(store)), "size": segments_size(store)},
     }
+
+
+def schema_lines(data: bytes) -> list[str]:
+    """Show a schema, one column a line; one that cannot be read says so."""
+    try:
+        return [f"{field.name}: {field.type}" for field in decode_schema(data)]
+    except HeadraceError as error:
+        return [str(error)]
 
 
 def diverged(store: Store) -> Iterator[str]:

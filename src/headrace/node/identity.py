@@ -56,6 +56,17 @@ def group_directory(root: Directory, group: GroupId) -> Directory:
     return directory
 
 
+def find_group(root: Directory, group: GroupId) -> Directory | None:
+    """Open a group's directory if it is there; make nothing."""
+    try:
+        return root.child(GROUPS).child(group_name(group))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        path = f"{root.path}/{GROUPS}/{group_name(group)}"
+        raise StorageFailed(path, "open", error) from error
+
+
 def has_files(path: str, group: GroupId) -> bool:
     """Say whether a group has any file that only a group makes."""
     place = Path(path, GROUPS, group_name(group))

@@ -10,19 +10,27 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from headrace.errors import CorruptSegment, HeadraceError, NotReady, NotYet, TimedOut
+from headrace.errors import (
+    CorruptSegment,
+    HeadraceError,
+    NotReady,
+    PartitionUnknown,
+    Recreated,
+)
 from headrace.journal.heads import Head
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.namespace import Namespace
 from headrace.node.admission import Admission, Kind, judge_append, judge_stage
 from headrace.node.catalog import Catalog
+from headrace.node.doubt import Doubt, judge
 from headrace.node.driver import Driver, now_us
+from headrace.node.events import event
 from headrace.node.figures import Work
 from headrace.node.heads_writer import HeadsWriter
 from headrace.node.identity import METADATA
 from headrace.node.lessor import Lessor
-from headrace.node.outcomes import defect
+from headrace.node.outcomes import defect, late, schema_unknown
 from headrace.node.reads import bounds_of, cursors_of, fetched
 from headrace.node.requests import to_log, to_reply
 from headrace.node.router import Awaited, Router
@@ -70,6 +78,7 @@ class Node:
     threads: ThreadPoolExecutor  # rows are read there
     describe: Callable[[], dict[str, object]]  # what bootstrap knows
     catalog: Catalog | None = None  # None: group 0 refused to start
+    doubt: Doubt | None = None  # of metadata, since the start; it never begins later
     heads_writer: HeadsWriter | None = None
     shards: dict[GroupId, Running] = field(default_factory=dict)
     is_stopping: bool = False
@@ -121,8 +130,9 @@ class Node:
     @property
     def drivers(self) -> list[Driver]:
         """What drives each group that serves."""
+        metadata = None if self.catalog is None else self.catalog.driver
         drivers = [running.driver for running in self.shards.values()]
-        return drivers if self.catalog is None else [*drivers, self.catalog.driver]
+        return drivers if metadata is None else [*drivers, metadata]
 
     @property
     def metadata(self) -> MetadataState:
@@ -132,7 +142,7 @@ class Node:
     def heads(self) -> dict[GroupId, Head]:
         """How far each group that serves has come."""
         pumps = {number: one.driver.pump for number, one in self.shards.items()}
-        if self.catalog is not None:
+        if self.catalog is not None and self.catalog.driver is not None:
             pumps[METADATA] = self.catalog.driver.pump
         found = {number: pump.head for number, pump in pumps.items()}
         return {number: head for number, head in found.items() if head is not None}
@@ -154,14 +164,37 @@ class Node:
 
     def target(self) -> TargetView:
         """Return what metadata wants; it changes only with the revision."""
-        metadata = self.metadata
-        if self._target is None or self._target.revision != metadata.revision:
-            self._target = TargetView(
-                metadata.revision, True, metadata.target(), dict(metadata.deleted)
-            )
-        if self.require_catalog().driver.pump.halted is not None:
-            return replace(self._target, is_normal=False)
-        return self._target
+        metadata, known = self.metadata, self._target
+        is_known = known is not None and known.revision == metadata.revision
+        if known is None or not is_known or known.doubt is not self.doubt:
+            deleted = dict(metadata.deleted)
+            known = TargetView(metadata.revision, True, metadata.target(), deleted, self.doubt)
+            self._target = known
+        if not self.require_catalog().is_normal:
+            return replace(known, is_normal=False)
+        return known
+
+    def set_doubt(self, doubt: Doubt | None) -> None:
+        """Say whether metadata is in doubt, and let all shards act accordingly."""
+        self.doubt = doubt
+        for running in self.shards.values():
+            running.shard.set_doubt(is_in_doubt=doubt is not None)
+
+    def in_doubt(self, what: str) -> HeadraceError | None:
+        """Return why something is not done, or not known, while metadata is in doubt."""
+        return None if self.doubt is None else self.doubt.error(self.path, what)
+
+    def _judge_again(self) -> None:
+        """Doubt ends without a restart, once nothing speaks for it any more."""
+        if self.doubt is None or self.doubt.is_held:
+            return
+        states = {number: one.shard.state for number, one in self.shards.items()}
+        found = judge(self.metadata, states)
+        if found != self.doubt:
+            self.set_doubt(found)
+        if found is None:
+            event("node.doubt.ended", revision=self.metadata.revision)
+            self.require_catalog().begin_level()
 
     def begin_stop(self) -> None:
         """Take nothing new, and let nobody wait for what may come."""
@@ -231,11 +264,23 @@ class Node:
 
     def _find(self, namespace: int, created: int) -> Running | Awaited:
         """Find who serves a partition, or who will. Never a default."""
-        route = self.router.route(namespace, created, self.metadata)
+        try:
+            route = self.router.route(namespace, created, self.metadata)
+        except (PartitionUnknown, Recreated):
+            self._refuse_if_blocked(namespace)
+            raise
+        if isinstance(route, Awaited):
+            self._refuse_if_blocked(namespace)
         running = self.shards.get(route.shard)
         if running is None:
             raise NotReady(f"shard {route.shard} does not serve", hint="See the node's status")
         return route if isinstance(route, Awaited) else running
+
+    def _refuse_if_blocked(self, namespace: int) -> None:
+        """Say so at once where nothing is served, and nothing is made, for doubt."""
+        doubt = self.doubt
+        if doubt is not None and doubt.hides(namespace, self.metadata.revision):
+            raise doubt.error(self.path, f"partition {namespace:x} is not served")
 
     def _park(
         self,
@@ -268,6 +313,8 @@ class Node:
         if isinstance(running, Awaited):
             self._park(running, request, body, deadline, answer, request.namespace)
             return
+        if self.doubt is not None and self.doubt.refuses(request):
+            raise self.doubt.error(self.path, f"{type(request).__name__} is not done")
         key = Key(Namespace(request.namespace), Revision(request.created))
         reader = running.shard.store.reader
         match request:
@@ -408,6 +455,7 @@ class Node:
         self._is_woken = False
         if self.catalog is None:
             return
+        self._judge_again()
         target = self.target()
         for running in self.shards.values():
             effects = running.shard.reconcile(target, now_us(), self.loop.time())
@@ -420,10 +468,11 @@ class Node:
         self._timer = self.loop.call_later(TICK_S, self._tick)
         if self.catalog is None:
             return
-        self.catalog.driver.tick()
+        if self.catalog.driver is not None:
+            self.catalog.driver.tick()
         target, now, clock = self.target(), now_us(), self.loop.time()
         self._collect(self.lessor.expire(clock))
-        retains = clock >= self._retain_at
+        retains = clock >= self._retain_at and self.doubt is None
         if retains:
             self._retain_at = clock + self.config.retention.tick.seconds
         for running in self.shards.values():
@@ -438,17 +487,3 @@ class Node:
 
 def _key(one: PartitionInfo) -> Key:
     return Key(Namespace(one.namespace), Revision(one.created))
-
-
-def schema_unknown(version: int, count: int) -> NotYet:
-    """Say that a schema is on its way here, or was never made."""
-    return NotYet(
-        "schema_unknown",
-        f"schema {version} is not known here yet; there are {count}",
-        hint="Repeat it in a moment, or look the topic up again",
-    )
-
-
-def late() -> TimedOut:
-    """Say that a deadline came before the request's turn."""
-    return TimedOut("the deadline came first; nothing happened", hint="Give it more time")

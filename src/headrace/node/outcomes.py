@@ -12,6 +12,7 @@ from headrace.errors import (
     PartitionUnknown,
     Recreated,
     Refused,
+    TimedOut,
     TopicExists,
     TopicUnknown,
     WriterUnknown,
@@ -96,3 +97,17 @@ def defect(where: str, error: Exception) -> NotReady:
         f"{where} failed on this node: {type(error).__name__}",
         hint="This is a defect; the node's log has the details",
     )
+
+
+def schema_unknown(version: int, count: int) -> NotYet:
+    """Say that a schema is on its way here, or was never made."""
+    return NotYet(
+        "schema_unknown",
+        f"schema {version} is not known here yet; there are {count}",
+        hint="Repeat it in a moment, or look the topic up again",
+    )
+
+
+def late() -> TimedOut:
+    """Say that a deadline came before the request's turn."""
+    return TimedOut("the deadline came first; nothing happened", hint="Give it more time")

@@ -30,7 +30,10 @@ from headrace.partition.pace import Pace
 from headrace.vsr.messages import Append, Apply, Reply, Request
 from headrace.vsr.replica import Replica
 
-_SEAL_REQUEST = Request(SEAL, operations.encode(operations.Seal(expire=True)))
+_SEAL_REQUESTS = {
+    expire: Request(SEAL, operations.encode(operations.Seal(expire=expire)))
+    for expire in (True, False)
+}
 _FREEING = frozenset({operations.ClosePartition.operation, operations.Purge.operation})
 BUSY_MS = 50  # about what it takes to write a full pipeline
 RETRY_S = 1.0  # between two tries of a checkpoint that could not be written
@@ -82,6 +85,7 @@ class Pump:
     inbox: deque[_Waiting] = field(default_factory=deque)
     inbox_size: int = 0
     seals_in_flight: int = 0
+    expires: bool = True  # Seals let writers and stages go that were idle too long
     owes_seal: bool = False  # a Seal was due and could not be written
     is_persisting: bool = False
     retry_at: float = 0.0  # of a checkpoint that failed
@@ -252,7 +256,7 @@ class Pump:
         self.owes_seal = False
         self.pace.sealed()
         self.seals_in_flight += 1
-        return [self.replica.on_request(_SEAL_REQUEST, now)]
+        return [self.replica.on_request(_SEAL_REQUESTS[self.expires], now)]
 
     def _relieve(self, now: int) -> list[Effect]:
         """Seal if that is due, or if only a checkpoint gives slots back."""

@@ -4,11 +4,13 @@ import time
 from typing import TYPE_CHECKING
 
 from headrace.model.ids import GroupId
+from headrace.node.doubt import Doubt, Orphan
 from headrace.node.figures import (
     disk_figures,
     group_figures,
     iso,
     reconciler_figures,
+    schema_lines,
     store_figures,
 )
 from headrace.node.identity import METADATA
@@ -17,9 +19,12 @@ from headrace.node.pump import Pump
 if TYPE_CHECKING:
     from headrace.node.bootstrap import Boot
 
+_US_PER_S = 1_000_000
+
 
 def ready_state(boot: "Boot") -> dict[str, object]:
     """Return everything that is known of a node on its way up, or up."""
+    doubt = doubt_of(boot)
     return {
         "ready": boot.is_ready,
         "path": boot.path,
@@ -34,12 +39,13 @@ def ready_state(boot: "Boot") -> dict[str, object]:
         "groups": {str(number): _group_state(boot, number) for number in sorted(boot.groups)},
         "heads": {} if boot.heads is None else boot.heads.describe(),
         "diverged": list(boot.diverged),
+        "orphans": [] if doubt is None else [_orphan(one) for one in doubt.orphans],
         "degraded": degraded(boot),
     }
 
 
 def degraded(boot: "Boot") -> list[str]:
-    """Say where acknowledged rows are missing from what is served, as far as is known.
+    """Say where acknowledged rows or topics are missing from what is served, as is known.
 
     What only a read of every byte finds is not known: `headrace doctor --deep` does that.
     """
@@ -49,7 +55,26 @@ def degraded(boot: "Boot") -> list[str]:
         for each in boot.stores[number].findings
         if each.rows_missing
     ]
-    return [*files, *boot.diverged]
+    doubt = doubt_of(boot)
+    return [*(() if doubt is None else doubt.reasons), *files, *boot.diverged]
+
+
+def doubt_of(boot: "Boot") -> Doubt | None:
+    """Return why metadata is in doubt now."""
+    return boot.doubt if boot.node is None else boot.node.doubt
+
+
+def _orphan(one: Orphan) -> dict[str, object]:
+    return {
+        "group": one.shard,
+        "partition": f"{one.key.namespace:x}",
+        "created": one.key.created,
+        "rows": one.row_count,
+        "bytes": one.size,
+        "first_at": None if one.first_at is None else iso(one.first_at / _US_PER_S),
+        "last_at": None if one.last_at is None else iso(one.last_at / _US_PER_S),
+        "schema": schema_lines(one.schema),
+    }
 
 
 def _group_state(boot: "Boot", number: GroupId) -> dict[str, object]:
@@ -57,6 +82,7 @@ def _group_state(boot: "Boot", number: GroupId) -> dict[str, object]:
     said: dict[str, object] = {
         "recovery": [] if state.report is None else state.report.lines(),
         "refused": None if state.refused is None else str(state.refused),
+        "held": None if state.held is None else str(state.held),
     }
     group = boot.metadata_group if number == METADATA else None
     if number in boot.stores:
@@ -72,6 +98,7 @@ def _pump(boot: "Boot", number: GroupId) -> Pump | None:
     if boot.node is None:
         return None
     if number == METADATA:
-        return None if boot.node.catalog is None else boot.node.catalog.driver.pump
+        driver = None if boot.node.catalog is None else boot.node.catalog.driver
+        return None if driver is None else driver.pump
     running = boot.node.shards.get(number)
     return None if running is None else running.driver.pump

@@ -14,7 +14,7 @@ a failure or a crash costs time and nothing else. One pass after another:
 
 A life is not wanted if metadata has a record of its deletion. One that is merely absent there
 is an orphan: it gets no row, and is neither fenced nor closed, and nothing is opened in its
-place.
+place. While metadata is in doubt nothing at all is fenced or closed.
 
 Metadata that lags must not make live data look unwanted. So nothing is opened or closed from a
 revision below the newest that was seen here or in the shard's log, and nothing is fenced or
@@ -193,7 +193,8 @@ class _Pass:
             self._count(deed)
         newest = max(self.both.actual.state.revision, self.reconciler.seen)
         self.is_current = self.both.target.revision >= newest
-        self.may_remove = self.is_current and self.both.target.is_normal
+        target = self.both.target
+        self.may_remove = self.is_current and target.is_normal and target.doubt is None
         self.is_deferred = not self.may_remove
 
     def run(self) -> list[Action]:
@@ -233,12 +234,13 @@ class _Pass:
             if self.reconciler.is_fenced(key):
                 if key not in fenced:
                     self.actions.append(Fence(key))
-            elif not self.both.is_there(key) or self.both.is_misplaced(key):
+            elif not self._is_own(key):
                 self.actions.append(RemoveRouted(key))
 
     def _insert_routes(self) -> None:
         for key, _ in self.both.wanted_here(self.unlike):
-            if self._is_served(key) and not self.both.has_row(key):
+            is_own = self._is_served(key) and not self.both.is_orphan(key)
+            if is_own and not self.both.has_row(key):
                 self.actions.append(InsertRouted(key, self.reconciler.shard))
 
     def _tear_down(self) -> None:
@@ -260,8 +262,9 @@ class _Pass:
             ahead = self.both.schemas_ahead(number)
             if ahead:
                 self.is_deferred = True
-            if ahead and self.is_current:
-                key = Key(self.both.topic_namespace(number), topic.created)
+            first = self.both.topic_namespace(number)
+            if ahead and self.is_current and not self.both.is_blocked(first):
+                key = Key(first, topic.created)
                 self._propose(AdvanceSchema(key, ahead[0].version, ahead[0].schema))
 
     def _build(self) -> None:
@@ -316,6 +319,8 @@ class _Pass:
         is_free = key.namespace not in state.partitions and not self.both.is_closed(key)
         if not is_free or self.reconciler.is_fenced(key) or not self.is_current:
             return False
+        if self.both.is_blocked(key.namespace):
+            return False
         topic = state.topics.get(number)
         others = (self.opening.get(number), None if topic is None else topic.created)
         return all(created in (None, target.topic_created) for created in others)
@@ -323,9 +328,14 @@ class _Pass:
     def _is_served(self, key: Key) -> bool:
         return self.both.is_there(key) and not self.reconciler.is_fenced(key)
 
+    def _is_own(self, key: Key) -> bool:
+        """Say whether the machine has this life, and metadata means just that, if any."""
+        is_other = self.both.is_misplaced(key) or self.both.is_orphan(key)
+        return self.both.is_there(key) and not is_other
+
     def _is_routed(self, key: Key) -> bool:
         """Say whether a row leads here once the steps so far were performed."""
-        is_here = self._is_served(key) and not self.both.is_misplaced(key)
+        is_here = self._is_own(key) and not self.reconciler.is_fenced(key)
         return is_here and (self.both.has_row(key) or self.both.is_wanted(key))
 
     def _is_over(self, key: Key) -> bool:

@@ -146,6 +146,12 @@ class Shard:
         self._notify_late(clock)
         return [*effects, *self.reconcile(target, now, clock)]
 
+    def set_doubt(self, *, is_in_doubt: bool) -> None:
+        """Remove and expire nothing while metadata is in doubt; afterwards all goes on."""
+        self.pump.expires = not is_in_doubt
+        self.store.keeper.files.segments_stay = is_in_doubt
+        self.reconciler.wake()
+
     def on_stop(self) -> list[Effect]:
         """Let nobody wait any more for what may come."""
         for key in list(self.waiters):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headrace.metadata.state import Target
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
+from headrace.node.doubt import Doubt
 from headrace.partition.operations import Schema
 from headrace.partition.read import Key
 from headrace.partition.state import PartitionsState
@@ -20,6 +21,7 @@ class TargetView:
     is_normal: bool  # group 0 is neither recovering nor changing its view here
     partitions: Mapping[Namespace, Target]  # all, in order: MetadataState.target()
     deleted: Mapping[Namespace, Revision]  # the newest life that was deleted: MetadataState
+    doubt: Doubt | None = None  # then nothing is removed, nor opened in an orphan's place
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,16 @@ class Comparison:
         """Say whether metadata wants this life in another shard."""
         wanted = self.target.partitions.get(key.namespace)
         return self.is_wanted(key) and wanted is not None and wanted.shard != self.shard
+
+    def is_orphan(self, key: Key) -> bool:
+        """Say whether metadata does not mean this life, though it may have its number."""
+        doubt = self.target.doubt
+        return doubt is not None and doubt.is_orphan(self.shard, key)
+
+    def is_blocked(self, namespace: Namespace) -> bool:
+        """Say whether nothing may be opened or changed there."""
+        doubt = self.target.doubt
+        return doubt is not None and doubt.is_blocked(namespace)
 
     def successor(self, key: Key) -> Revision | None:
         """Return the newest later life under the same namespace."""

@@ -75,6 +75,7 @@ class ShardFiles:
     restored: Op = Op(0)  # the snapshot that this process began with
     holds: Counter[str] = field(default_factory=Counter)  # readers and leases of a name
     leased: Counter[str] = field(default_factory=Counter)  # of them, the leases
+    segments_stay: bool = False  # none is removed, nor set aside: nobody knows what is wanted
     kept_back: set[str] = field(default_factory=set)  # held at the last collection
     open: OrderedDict[str, SegmentFile] = field(default_factory=OrderedDict)
     groups: Groups = field(default_factory=Groups)
@@ -215,7 +216,7 @@ class ShardFiles:
     def _collect_segments(self, named: set[str], state: PartitionsState) -> None:
         gone = 0
         for name in sorted(self.there - named):
-            if self._is_held(name):
+            if self.segments_stay or self._is_held(name):
                 continue
             if name in self.found and not self._is_covered(name, state):
                 if not self.stuck.set_aside(self.segments, name, self.quarantine):

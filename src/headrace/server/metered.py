@@ -8,7 +8,7 @@ from headrace.errors import HeadraceError
 from headrace.node.bootstrap import Boot
 from headrace.node.figures import Work, disk_space, journal_size, segments_size
 from headrace.node.node import Node
-from headrace.node.ready_state import degraded
+from headrace.node.ready_state import degraded, doubt_of
 from headrace.server.metrics import Counter, Gauge, Histogram, Metrics, Readings
 from headrace.server.service import Answer
 from headrace.server.traffic import Traffic
@@ -50,6 +50,7 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
     """Return what others count and hold anyway."""
     node = boot.node
     running = [] if node is None else list(node.shards.values())
+    doubt = doubt_of(boot)
     groups = [one.shard.store.group for one in running]
     if boot.metadata_group is not None:
         groups.append(boot.metadata_group)
@@ -76,6 +77,7 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         Counter.CUT_OFFS: dict(traffic.cut_offs),
         Gauge.READY: int(boot.is_ready),
         Gauge.DEGRADED: len(degraded(boot)),
+        Gauge.ORPHANS: len(doubt.orphans) if doubt is not None else 0,
         Gauge.JOURNAL_BYTES: sum(map(journal_size, groups)),
         Gauge.SEGMENT_BYTES: sum(segments_size(one.shard.store) for one in running),
         **_disk(boot.path),

@@ -78,7 +78,12 @@ class Gauge(StrEnum):
     READY = "headrace_ready", "1 if the node serves, 0 if not."
     DEGRADED = (
         "headrace_degraded",
-        "Places where rows are missing: files that cannot be read, cursors beyond an end.",
+        "Places where rows or topics are missing: files that cannot be read, cursors beyond an "
+        "end, reasons why the metadata is in doubt.",
+    )
+    ORPHANS = (
+        "headrace_orphans",
+        "Partitions that a shard has and the metadata has lost: nothing removes them.",
     )
     JOURNAL_BYTES = "headrace_journal_bytes", "Bytes of all journal files, spares included."
     SEGMENT_BYTES = "headrace_segment_bytes", "Bytes of segments and carry files."

@@ -1,8 +1,9 @@
 """Histories of a node's reconcilers: chance decides every step and every fault.
 
 `python -m headrace.sim.reconcile_histories` plays them by the thousand. Topics come, change and
-go under few names and ids; proposals are dropped, deletes fail, wakes get lost, metadata lags
-or is gone, the node dies anywhere. Then the faults stop, and all must become as metadata wants.
+go under few names and ids; proposals are dropped, deletes fail, wakes get lost, metadata lags,
+is gone or goes back to an earlier moment, the node dies anywhere. Then the faults stop, and all
+must become as metadata wants.
 """
 
 import sys
@@ -24,6 +25,7 @@ from headrace.sim.strikes import Tally
 
 NAMES = ("orders", "clicks", "audit")
 STEP_COUNT = 120
+PUT_BACK = 0.1  # at each step in doubt: the chance that it ends
 STUBBORN_MAX = 4  # deletes that fail in a row
 # Each failure that is left costs at most the longest delay, and some ticks until it is seen.
 ROUND_COUNT_MAX = (STUBBORN_MAX + 3) * (DELAY_MAX_MS // TICK_MS + 3)
@@ -57,7 +59,10 @@ class History:
             (self._ask, 6),
             (self._files, 4),
             (self._fault, 3),
+            (self._back, 1),
         )
+        if self.world.doubt is not None and self.random.random() < PUT_BACK:
+            self.world.put_back()
         acts, weights = zip(*steps, strict=True)
         (act,) = self.random.choices(acts, weights)
         act()
@@ -102,6 +107,10 @@ class History:
         if target and random.random() < 0.6:
             namespace, wanted = random.choice(target)
             created = wanted.created
+        rows = sorted(world.rows_of(self._shard().number), key=str)
+        if rows and random.random() < 0.3:  # as a client asks that was served before
+            row = random.choice(rows)
+            namespace, created = row.namespace, row.created
         deadline_ms = world.now_ms + random.choice((500, 3 * TICK_MS, 60 * TICK_MS))
         size = random.choice((0, 100, 3_000_000))
         world.request(Key(namespace, created), deadline_ms, self._some_metadata(), size)
@@ -110,7 +119,7 @@ class History:
         """Mostly the truth: what a request is shown may lag, too."""
         if self.random.random() < 0.8:
             return self.world.truth
-        return self.random.choice(self.world.past)
+        return self.random.choice(self.world.past[: self.world.truth.revision + 1])
 
     def _files(self) -> None:
         """Write rows; some of their files will be hard to delete. A Seal may end late."""
@@ -125,6 +134,11 @@ class History:
             shard.named[key] = random.randint(0, 2)
             if random.random() < 0.4:
                 shard.stubborn[key] = random.randint(1, STUBBORN_MAX)
+
+    def _back(self) -> None:
+        """Let metadata go back to an earlier moment."""
+        back = self.random.choice((1, 1, 2, 3, 100))
+        self.world.go_back(Revision(max(0, self.world.truth.revision - back)))
 
     def _fault(self) -> None:
         world, random = self.world, self.random
@@ -149,6 +163,7 @@ class History:
 
 def converge(world: World, round_count_max: int = ROUND_COUNT_MAX) -> int:
     """Let the faults stop; return the rounds until all is as it should be. No wake helps."""
+    world.put_back()
     world.shown, world.is_normal = None, True
     for shard in world.shards.values():
         shard.is_primary = True

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.errors import PartitionUnknown
+from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Revision
 from headrace.node import reconcile
 from headrace.node.actions import Close, Collect, ConfirmRemove
@@ -25,6 +26,7 @@ _can_open = _Pass._can_open
 _mark = reconcile._mark
 _route = Router.route
 _expire = Parking.expire
+_remove_topic = MetadataState.remove_topic
 _schemas_ahead = Comparison.schemas_ahead
 
 
@@ -71,14 +73,29 @@ def _nothing_deferred(self: _Pass) -> list[Any]:
     return actions
 
 
+def _removed_unrecorded(self: MetadataState, topic: Any) -> None:
+    before = dict(self.deleted)
+    _remove_topic(self, topic)
+    self.deleted = before
+
+
 def _never_behind(self: _Pass) -> None:
     _prepare(self)
     self.is_current = self.may_remove = True
 
 
+def _absent_is_deleted(self: Comparison, key: Key) -> bool:
+    return key.created <= self.target.revision and not self.is_wanted(key)
+
+
+def _removed_in_doubt(self: _Pass) -> None:
+    _prepare(self)
+    self.may_remove = self.is_current and self.both.target.is_normal
+
+
 def _always_normal(self: _Pass) -> None:
     _prepare(self)
-    self.may_remove = self.is_current
+    self.may_remove = self.is_current and self.both.target.doubt is None
 
 
 def _no_tombstone(self: _Pass) -> None:
@@ -182,6 +199,7 @@ def _histories(name: str, owner: Any, attribute: str, value: Any) -> Mutant:
 # What these break heals in time, or needs metadata that runs backwards: each has a test.
 TESTED = (
     Mutant("one backoff for all work", "tests", ((Backoff, "is_held", _held_for_any),)),
+    Mutant("build in a taken namespace", "tests", ((Comparison, "is_blocked", _never),)),
     Mutant("the last row wins", "tests", ((Router, "insert", _last_row_wins),)),
 )
 MUTANTS = (
@@ -198,6 +216,16 @@ MUTANTS = (
     _histories("failures never forgotten", Backoff, "prune", _nothing),
     _histories("removal by metadata that lags", _Pass, "__post_init__", _never_behind),
     _histories("removal while not normal", _Pass, "__post_init__", _always_normal),
+    Mutant(
+        "removal without a record",
+        "histories",
+        (
+            (Comparison, "is_unwanted", _absent_is_deleted),
+            (_Pass, "__post_init__", _removed_in_doubt),
+        ),
+    ),
+    _histories("removal in doubt", _Pass, "__post_init__", _removed_in_doubt),
+    _histories("deletions without records", MetadataState, "remove_topic", _removed_unrecorded),
     _histories("lives compared by presence", Comparison, "is_there", _present),
     _histories("opened beside another life", _Pass, "_can_open", _opened_beside),
     _histories("opened by metadata that lags", _Pass, "_can_open", _opened_by_laggards),

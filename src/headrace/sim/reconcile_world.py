@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from headrace.errors import Busy, PartitionUnknown, Recreated
-from headrace.metadata import commands
+from headrace.metadata import commands, image
 from headrace.metadata.commands import (
     AddPartitions,
     AddSchema,
@@ -37,10 +37,12 @@ from headrace.node.actions import (
     ServeParked,
 )
 from headrace.node.backoff import DELAY_MS, Work
+from headrace.node.doubt import Doubt, judge
 from headrace.node.reconcile import Reconciler
 from headrace.node.router import Route, Router
 from headrace.node.views import ActualView, TargetView
 from headrace.partition.read import Key
+from headrace.partition.state import PartitionsState
 from headrace.sim.history import Broken
 from headrace.sim.reconcile_shard import BITS, Request, SimShard
 
@@ -57,6 +59,9 @@ class World:
     past: list[MetadataState] = field(init=False)  # what metadata was, by revision
     shown: Revision | None = None  # what reconcilers are shown; None: the truth
     is_normal: bool = True
+    doubt: Doubt | None = None
+    newest: MetadataState | None = None  # what metadata was before it went back
+    lost: set[tuple[GroupId, Key]] = field(default_factory=set)  # lives that it lost then
     router: Router = field(default_factory=Router)
     shards: dict[GroupId, SimShard] = field(init=False)
     requests: list[Request] = field(default_factory=list)  # those without an answer
@@ -103,7 +108,9 @@ class World:
         if not reconciler.is_due(self.now_ms):
             return
         state = self.view()
-        target = TargetView(state.revision, self.is_normal, state.target(), state.deleted)
+        target = TargetView(
+            state.revision, self.is_normal, state.target(), state.deleted, self.doubt
+        )
         actual = shard.actual(self.router)
         skip_count = reconciler.counters.skip_count
         actions = reconciler.plan(self.now_ms, target, actual)
@@ -145,6 +152,47 @@ class World:
         self._rows.clear()
         self.landed["crash"] += 1
         self.check()
+
+    def go_back(self, revision: Revision) -> None:
+        """Kill the node, and let metadata be what it was at an earlier moment.
+
+        If nothing tells, since no shard has followed any of what is lost, the log goes on from
+        there. Otherwise it is in doubt until the newest metadata is put back.
+        """
+        if self.doubt is not None:
+            return
+        newest = self._copy()
+        self.metadata.restore(image.encode(self.past[revision]))
+        self.crash(0)
+        self.shown, self.is_normal = None, True
+        self.doubt = judge(self.truth, self._states())
+        if self.doubt is None:
+            del self.past[revision + 1 :]
+            return
+        self.newest = newest
+        self.lost = {
+            (shard.number, key)
+            for shard in self.shards.values()
+            for key in shard.lives
+            if not self.is_wanted(key) and key.created > self._deleted(key)
+        }
+        self.landed["metadata in doubt"] += 1
+        self.landed["lives lost"] += len(self.lost)
+        self.check()
+
+    def put_back(self) -> None:
+        """Kill the node, and put the newest metadata back, if it is in doubt."""
+        if self.newest is not None:
+            self.metadata.restore(image.encode(self.newest))
+            self.newest, self.doubt = None, None
+            self.lost.clear()
+            self.crash(0)
+
+    def _states(self) -> dict[GroupId, PartitionsState]:
+        return {number: shard.machine.state for number, shard in self.shards.items()}
+
+    def _deleted(self, key: Key) -> int:
+        return self.truth.deleted.get(key.namespace, 0)
 
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms
@@ -203,6 +251,11 @@ class World:
 
     def check(self) -> None:
         """Look at what must hold after every step."""
+        for number, key in self.lost:
+            if key not in self.shards[number].lives:
+                raise Broken(f"{key} was removed, and metadata has merely lost it")
+            if self.shards[number].reconciler.is_fenced(key):
+                raise Broken(f"{key} is fenced, and metadata has merely lost it")
         for shard in self.shards.values():
             rows = self.rows_of(shard.number)
             for key in rows:
@@ -248,6 +301,8 @@ class World:
         return True
 
     def _command(self, command: Command, wake: bool) -> None:
+        if self.doubt is not None:
+            return  # refused
         before = self.truth.revision
         self.metadata.apply(command.operation, self.now_ms, commands.encode(command))
         if self.truth.revision == before:
@@ -296,7 +351,8 @@ class World:
             for request in shard.parking.take(action.key):
                 self._answer(request, "served")
             return
-        if self.is_wanted(action.key):
+        # Metadata that went back may want what its shard has closed since.
+        if self.is_wanted(action.key) and self.doubt is None:
             raise Broken(f"{action.key} is wanted, and what waited for it is refused")
         for request in shard.parking.drop(action.key):
             self._answer(request, str(action.error))
@@ -308,16 +364,25 @@ class World:
         if self.now_ms < shard.failed_ms.get(_trace(deed), -DELAY_MS) + DELAY_MS:
             raise Broken(f"{deed} comes again without a delay")
         if isinstance(deed, InsertOwned):
+            self._check_place(deed)
             if deed.revision < shard.machine.state.revision:
                 raise Broken(f"{deed} by metadata that lags")
             if deed.key.namespace in shard.machine.state.partitions:
                 raise Broken(f"{deed} beside another life")
+
+    def _check_place(self, deed: InsertOwned) -> None:
+        """Look whether what is opened takes the place of what metadata has merely lost."""
+        bits = self.truth.layout.partition_bits
+        if deed.key.namespace >> bits in {key.namespace >> bits for _, key in self.lost}:
+            raise Broken(f"{deed} in the place of what metadata has merely lost")
 
     def _check_removal(
         self, shard: SimShard, action: Fence | Close, target: TargetView
     ) -> None:
         if self.is_wanted(action.key):
             raise Broken(f"{action} of what is wanted")
+        if self.doubt is not None:
+            raise Broken(f"{action} while metadata is in doubt")
         if not shard.reconciler.is_fenced(action.key):
             raise Broken(f"{action} without a tombstone")
         is_behind = target.revision < shard.machine.state.revision
@@ -332,6 +397,8 @@ class World:
             raise Broken(f"{key} is routed to shard {shard.number}, which has no such life")
         if shard.reconciler.is_fenced(key):
             raise Broken(f"{key} is fenced, and is routed")
+        if (shard.number, key) in self.lost:
+            raise Broken(f"{key} is routed, and metadata does not know it")
 
     def _check_pass(self, shard: SimShard, target: TargetView) -> None:
         """Look at what must hold after each pass."""

@@ -1,0 +1,61 @@
+"""What drives a group that was recovered, and what answers for it."""
+
+import asyncio
+from concurrent.futures import Executor
+
+from headrace.journal.group import Group
+from headrace.metadata.machine import MetadataMachine
+from headrace.model.ids import GroupId, Op
+from headrace.node.admission import Admission
+from headrace.node.catalog import Catalog
+from headrace.node.driver import Driver
+from headrace.node.node import Node, Running
+from headrace.node.pump import Pump, PumpLimits
+from headrace.node.reconcile import Reconciler
+from headrace.node.settings import Config
+from headrace.node.shard import Shard
+from headrace.partition.pace import Pace
+from headrace.partition.store import Store
+
+
+def a_catalog(
+    node: Node, machine: MetadataMachine, group: Group | None, shard_count: int
+) -> Catalog:
+    """Answer for group 0; without a group, for what is left of it."""
+    driver = None
+    if group is not None:
+        driver = _driver("0", group, node.config, node.config.journal.metadata_slots, node.loop)
+    made = Catalog(driver, machine, shard_count, node.threads, node.on_metadata, node.in_doubt)
+    if driver is not None:
+        driver.start()
+    return made
+
+
+def a_running_shard(number: GroupId, store: Store, node: Node, judges: Executor) -> Running:
+    """Let a shard serve."""
+    driver = _driver(
+        str(number), store.group, node.config, node.config.journal.slots, node.loop
+    )
+    reconciler = Reconciler(number, node.config.reconcile.tick.ms)
+    shard = Shard(number, store, driver.pump, node.router, reconciler)
+    driver.on_checkpoint = shard.on_paired
+    driver.after = lambda: node.wake() if reconciler.due_at_ms() == 0 else None
+    driver.start()
+    return Running(shard, driver, Admission(node.loop, judges))
+
+
+def _driver(
+    name: str, group: Group, config: Config, slots: int, loop: asyncio.AbstractEventLoop
+) -> Driver:
+    commit = config.commit
+    limits = PumpLimits(commit.pipeline, commit.pipeline_size, config.limits.queue_size)
+    pace = Pace(slots, config.seal.size, config.seal.age.us)
+    _count_unsealed(pace, group)
+    return Driver(name, Pump(group, pace, limits), loop, commit.group_size)
+
+
+def _count_unsealed(pace: Pace, group: Group) -> None:
+    """Count what recovery found since the last Seal as if it had been appended now."""
+    sealed = group.superblock.current.checkpoint.op
+    for header in group.journal.headers(Op(sealed + 1), group.journal.durable):
+        pace.count(header.body_size, header.timestamp)
