@@ -33,6 +33,7 @@
     │   ├── NotReady             the node, or the group asked for, does not serve now
     │   ├── NotYet               a machine does not know something yet; see `code`
     │   ├── Busy                 a bound was reached; see `retry_after_ms`
+    │   ├── NotErased            a topic is deleted, and files still hold bytes of its rows
     │   ├── TimedOut             the deadline came first; it did not happen
     │   └── ConnectionLost       no connection; what was asked did not happen
     ├── Corrupt              stop, and tell a human
@@ -410,6 +411,10 @@ class Busy(Unavailable):
     def __init__(self, what: str, retry_after_ms: int) -> None:
         super().__init__(what, hint=f"Come again in {retry_after_ms} ms")
         self.retry_after_ms = retry_after_ms
+
+
+class NotErased(Unavailable):
+    """The topic is deleted, and some files may still hold bytes of its rows: it names them."""
 
 
 class TimedOut(Unavailable):

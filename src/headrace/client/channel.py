@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, get_args
 
 from headrace.wire.catalog import DescribeTopic, ListTopics
+from headrace.wire.erasing import EraseDeleted
 from headrace.wire.greeting import GetStatus, Ping
 from headrace.wire.leasing import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import Reply, Request
@@ -25,6 +26,7 @@ REPEATABLE: Final[frozenset[type[Request]]] = _LOOKS | {
     LeaseFiles,
     RenewLease,
     ReleaseLease,
+    EraseDeleted,
 }
 CHANGING: Final[frozenset[type[Request]]] = frozenset(get_args(Request)) - _LOOKS
 

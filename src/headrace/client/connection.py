@@ -21,6 +21,7 @@ from headrace.errors import (
     Unknown,
     VersionUnknown,
 )
+from headrace.wire.erasing import EraseDeleted
 from headrace.wire.frame import (
     BODY_SIZE_MAX,
     Frame,
@@ -30,6 +31,7 @@ from headrace.wire.frame import (
     encode_frame,
 )
 from headrace.wire.greeting import (
+    ERASING_SINCE,
     LEASES_SINCE,
     VERSION,
     VERSION_MIN,
@@ -155,12 +157,7 @@ class Connection(asyncio.BufferedProtocol):
         on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
         """Ask once. See Channel.call."""
-        if isinstance(request, LeaseRequest) and self.version < LEASES_SINCE:
-            raise VersionUnknown(
-                f"{self.address} speaks version {self.version} of the protocol, which has no "
-                f"leases: {LEASES_SINCE} has",
-                hint="Run the node with this release, too",
-            )
+        self._refuse_if_too_new(request)
         deadline = self._loop.time() + timeout
         reply, rows = await self._exchange(request, body, deadline, on_head)
         if isinstance(reply, Failed):
@@ -168,6 +165,20 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(reply, Hello | Welcome | Proof | Accepted):
             raise BadFrame(f"{self.address}: {type(reply).__name__} is no answer")
         return reply, rows  # type: ignore[return-value]  # a request in its place: see `ask`
+
+    def _refuse_if_too_new(self, request: Request) -> None:
+        """Ask nothing that the version spoken does not have: the node would cut us off."""
+        what, since = "", VERSION_MIN
+        if isinstance(request, LeaseRequest):
+            what, since = "leases", LEASES_SINCE
+        elif isinstance(request, EraseDeleted):
+            what, since = "erasing", ERASING_SINCE
+        if self.version < since:
+            raise VersionUnknown(
+                f"{self.address} speaks version {self.version} of the protocol, which has no "
+                f"{what}: {since} has",
+                hint="Run the node with this release, too",
+            )
 
     def abort(self, error: HeadraceError) -> None:
         """Cut the connection and end every open call; the first reason given is kept."""

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.client.channel import Channel
+from headrace.client.erasing import ALL_SHARDS, ERASE_TIMEOUT, Told, wait_erased
 from headrace.client.ledger import Ledger
 from headrace.client.moments import duration, path_of, size, whole, word
 from headrace.client.patience import Caller
@@ -123,6 +124,18 @@ class AsyncLog:
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its rows."""
         await (await self.topic(name)).delete()
+
+    async def erase_deleted(
+        self,
+        *,
+        erase_timeout: str | float | timedelta = ERASE_TIMEOUT,
+        told: Told | None = None,
+    ) -> None:
+        """Return once no file of the log holds bytes of rows of topics that are deleted now.
+
+        `told` is given what is left, on the log's own loop. NotErased: the time is over.
+        """
+        await wait_erased(self.caller, ALL_SHARDS, erase_timeout, told)
 
     async def create_stream(self, name: str) -> None:
         await self.caller.get(CreateStream(_stream(name)), Changed)

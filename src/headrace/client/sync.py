@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
+from headrace.client.erasing import ERASE_TIMEOUT, Told
 from headrace.client.intake import Data
 from headrace.client.log import AsyncLog
 from headrace.client.producer import BATCH_ROWS
@@ -252,9 +253,22 @@ class Topic:
         """Drop all rows; offsets go on from where they are."""
         return self._runner.run(self._core.purge(partition))
 
-    def delete(self) -> None:
-        """Delete the topic, in just this life."""
-        self._runner.run(self._core.delete())
+    def delete(
+        self,
+        *,
+        wait_erased: bool = False,
+        erase_timeout: str | float | timedelta = ERASE_TIMEOUT,
+        told: Told | None = None,
+    ) -> None:
+        """Delete the topic, in just this life.
+
+        With `wait_erased`, return once no file of the log holds bytes of its rows. `told` is
+        given what is left, in another thread. NotErased: the topic is deleted, and the time is
+        over; see `Log.erase_deleted`.
+        """
+        self._runner.run(
+            self._core.delete(wait_erased=wait_erased, erase_timeout=erase_timeout, told=told)
+        )
 
     def refresh(self) -> None:
         """Look the topic up again: its schema, its partitions, its settings."""
@@ -349,6 +363,18 @@ class Log:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its rows."""
         self._runner.run(self._core.delete_topic(name))
+
+    def erase_deleted(
+        self,
+        *,
+        erase_timeout: str | float | timedelta = ERASE_TIMEOUT,
+        told: Told | None = None,
+    ) -> None:
+        """Return once no file of the log holds bytes of rows of topics that are deleted now.
+
+        `told` is given what is left, in another thread. NotErased: the time is over.
+        """
+        self._runner.run(self._core.erase_deleted(erase_timeout=erase_timeout, told=told))
 
     def create_stream(self, name: str) -> None:
         self._runner.run(self._core.create_stream(name))

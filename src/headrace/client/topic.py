@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from headrace.client.appending import Appending, parcels
 from headrace.client.consumer import AsyncConsumer
+from headrace.client.erasing import ERASE_TIMEOUT, Told
+from headrace.client.erasing import wait_erased as wait_erased_in
 from headrace.client.feed import Feed
 from headrace.client.intake import Data, batches_of
 from headrace.client.lease import AsyncLease, take_lease
@@ -367,9 +369,22 @@ class AsyncTopic:
             found.append(Trimmed(number, answer.first, answer.holds))
         return found
 
-    async def delete(self) -> None:
-        """Delete the topic, in just this life."""
+    async def delete(
+        self,
+        *,
+        wait_erased: bool = False,
+        erase_timeout: str | float | timedelta = ERASE_TIMEOUT,
+        told: Told | None = None,
+    ) -> None:
+        """Delete the topic, in just this life.
+
+        With `wait_erased`, return once no file of the log holds bytes of its rows. `told` is
+        given what is left, on the log's own loop. NotErased: the topic is deleted, and the
+        time is over; see `Log.erase_deleted`.
+        """
         await self.caller.get(DeleteTopic(self.name, self.created), Changed)
+        if wait_erased:
+            await wait_erased_in(self.caller, self.view.info.shard, erase_timeout, told)
 
     async def refresh(self) -> View:
         """Look the topic up again: its schema, its partitions, its settings."""

@@ -103,6 +103,14 @@ class Trimmed:
 
 
 @dataclass(frozen=True, slots=True)
+class Unerased:
+    """A file that holds, or may hold, rows of deleted topics, and why it is still there."""
+
+    path: str  # on the node's machine
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Retention:
     """How long and how much is kept; None means no limit."""
 

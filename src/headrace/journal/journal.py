@@ -14,6 +14,8 @@ What is on disk after a crash, step by step:
     drain    oldest file first, its name gone durably before the next: dense, but for a file
              that cannot be removed: what is behind it is drained all the same. It is below the
              previous checkpoint, where a scan misses nothing, and is drained again then
+    renew    spares removed, durably → a roll, into a file that was made just now: a crash
+             before the roll leaves fewer spares. What was asked for is forgotten by a crash
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -73,6 +75,10 @@ class Journal:
     marked: Op = Op(0)  # newest op of which a frame says that it was durable
     far: dict[Op, Slot] = field(default_factory=dict)  # below the ring, until the next drain
     undrained: set[str] = field(default_factory=set)  # names that drains could not remove
+    # Asked for by the thread that applies: no file that holds one of these ops, or held one in
+    # an earlier life, is appended to or used again.
+    erase_through: Op = Op(0)
+    renewed_through: Op = Op(0)  # up to which it is so: the thread that appends sees to it
     poisoned: StorageFailed | None = None
     is_closed: bool = False
 
@@ -84,6 +90,11 @@ class Journal:
     def first(self) -> Op:
         """The oldest op in any file."""
         return self.files[0].header.first_op
+
+    @property
+    def fresh_from(self) -> Op:
+        """Files that begin here or later never held an op up to `renewed_through`."""
+        return self.spares.fresh_from
 
     @property
     def free_slots(self) -> int:
@@ -99,6 +110,8 @@ class Journal:
         self.refuse_if_poisoned()
         self._judge(entries)
         rest = list(entries)
+        if rest and self.renewed_through < self.erase_through:
+            self._renew(entry_frame_size(len(rest[0].body)))
         while rest:
             count = self._fitting(rest)
             if count == 0:
@@ -167,11 +180,13 @@ class Journal:
                     )
                 except OSError:
                     self.undrained.add(file.name)
-        self.undrained = {
-            name
-            for name in self.undrained
-            if not self.spares.stuck.unlink(self.directory, name)
+        gone = {
+            name for name in self.undrained if self.spares.stuck.unlink(self.directory, name)
         }
+        if gone:
+            self.undrained -= gone
+            with self._poisoning(self.directory.path, "drain"):
+                self.directory.sync()
 
     def reuse(self, room: Directory, name: str, file_id: int) -> bool:
         """Take a kept file that nobody needs any more for a next roll; False: it is as it was.
@@ -318,6 +333,18 @@ class Journal:
             raise
         self.marked = self.durable
         self.files.append(new)
+
+    def _renew(self, frame_size: int) -> None:
+        """Go on in a file that never held anything; on a full disk, in a later append."""
+        through = self.erase_through
+        with self._poisoning(self.spares.directory.path, "spare"):
+            self.spares.clear()
+        try:
+            self._roll(frame_size)
+        except DiskFull:
+            return
+        self.spares.fresh_from = self.newest.header.first_op
+        self.renewed_through = through
 
     def _enlist(self, first: Op, parent: bytes, frame_size: int, stage: str) -> JournalFile:
         """Have a file that begins with `first`, with room for such a frame; not used yet."""

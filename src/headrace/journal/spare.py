@@ -49,6 +49,7 @@ class Spares:
     reader_min: int = FORMAT  # in the headers of files that begin a life from now on
     stuck: StuckFiles = field(default_factory=StuckFiles)  # here, and of the journal
     condemned: set[str] = field(default_factory=set)
+    fresh_from: Op = Op(0)  # a file that began before this op is not used again: see `clear`
 
     def names(self) -> list[str]:
         """Return the names of the spares: of no leftover, and of none that is condemned."""
@@ -69,6 +70,15 @@ class Spares:
             if is_full(error):
                 raise DiskFull(self.directory.path, "spare") from error
             raise
+
+    def clear(self) -> None:
+        """Remove every spare, durably: the bytes of its earlier lives are still in it.
+
+        One that cannot be removed is condemned. A new one is made when it is needed.
+        """
+        self.condemned.update(self.directory.names())
+        self._remove_condemned()
+        _sync(self.directory, "sync of the spares")
 
     def enlist(
         self, journal: Directory, identity: Identity, first_op: Op, parent: bytes, size: int
@@ -106,11 +116,12 @@ class Spares:
         OSError: its name is still there. StorageFailed: a sync failed, nothing is sure.
         """
         free = file.retire()
-        wanted = file.header.size == self.file_size and len(self.names()) < self.count_max
+        header = file.header
+        usable = header.size == self.file_size and header.first_op >= self.fresh_from
+        wanted = usable and len(self.names()) < self.count_max
         if free:
             file.storage.close()
-        file_id = file.header.file_id
-        if is_kept or not (free and wanted and self._move(journal, file.name, file_id)):
+        if is_kept or not (free and wanted and self._move(journal, file.name, header.file_id)):
             journal.unlink(file.name)
         _sync(journal, "sync of a drained name")
 
@@ -191,12 +202,15 @@ class Spares:
             return False
         try:
             is_alone = storage.name_count == 1
-            is_alike = storage.size() == self.file_size and _life_of(storage) == file_id
+            is_sized = storage.size() == self.file_size
+            life = _life_of(storage)
         except OSError:
             return False
         finally:
             storage.close()
-        return is_alone and is_alike
+        if life is None or life.file_id != file_id or life.first_op < self.fresh_from:
+            return False
+        return is_alone and is_sized
 
     def _file_id(self, name: str) -> int | None:
         try:
@@ -204,20 +218,21 @@ class Spares:
         except OSError:
             return None
         try:
-            return _life_of(storage)
+            life = _life_of(storage)
+            return None if life is None else life.file_id
         except OSError:
             return None
         finally:
             storage.close()
 
 
-def _life_of(storage: Storage) -> int | None:
-    """Return the file id in a header; None if there is none that this release can read."""
+def _life_of(storage: Storage) -> FileHeader | None:
+    """Return the header of a file; None if there is none that this release can read."""
     try:
         header = decode_block(storage.read(0, BLOCK_SIZE), storage.path)
     except UnsupportedFormat:
         return None  # a spare is worth nothing: what is in it does not matter
-    return None if isinstance(header, Flaw) else header.file_id
+    return None if isinstance(header, Flaw) else header
 
 
 def _sync(thing: Storage | Directory, stage: str) -> None:

@@ -87,6 +87,14 @@ class Leases:
         late = [key for key, lease in self._leases.items() if lease.deadline <= now]
         return [held for key in late for held in self.release(key)]
 
+    def ends(self) -> dict[str, float]:
+        """Return until when each file is kept, by its name."""
+        found: dict[str, float] = {}
+        for lease in self._leases.values():
+            for held in lease.files:
+                found[held.name] = max(found.get(held.name, 0.0), lease.deadline)
+        return found
+
     def files(self) -> Collection[Held]:
         """Return every file that is kept, once."""
         return {held for lease in self._leases.values() for held in lease.files}

@@ -25,6 +25,7 @@ from headrace.node.admission import Admission, Kind, judge_append, judge_stage
 from headrace.node.catalog import Catalog
 from headrace.node.doubt import Doubt, judge
 from headrace.node.driver import Driver, now_us
+from headrace.node.erasure import Erasure, answer_of, needs_seal, required
 from headrace.node.events import event
 from headrace.node.figures import Work
 from headrace.node.heads_writer import HeadsWriter
@@ -44,6 +45,7 @@ from headrace.storage.seam import Buffer
 from headrace.vsr import messages as log
 from headrace.wire import reading, writing
 from headrace.wire.catalog import PartitionInfo
+from headrace.wire.erasing import EraseDeleted
 from headrace.wire.greeting import GetStatus, Ping, Pong, Status
 from headrace.wire.leasing import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import (
@@ -84,6 +86,7 @@ class Node:
     is_stopping: bool = False
     open_count: int = 0  # requests that are not answered yet
     work: Work = field(default_factory=Work)
+    erasure: Erasure = field(default_factory=Erasure)
     lessor: Lessor = field(init=False)
     _drained: asyncio.Event | None = None  # set when a stop has none of them to wait for
     _target: TargetView | None = None  # of the revision in it
@@ -226,6 +229,8 @@ class Node:
             self._on_partitions(request, deadline, answer)
         elif isinstance(request, RenewLease | ReleaseLease):
             self._on_lease(request, answer)
+        elif isinstance(request, EraseDeleted):
+            self._on_erase(request, deadline, answer)
         else:
             self._on_partition(request, body, deadline, answer)
 
@@ -261,6 +266,24 @@ class Node:
         for shard in shards:
             running = self.shards[shard.number]
             running.driver.perform(shard.pump.request_seal(now_us()))
+
+    def _on_erase(self, request: EraseDeleted, deadline: float, answer: Answer) -> None:
+        """Take the next step, look beside the loop at what is left, and have it go."""
+        known = {number: running.shard for number, running in self.shards.items()}
+        shards = required(request.shard, known, self.require_catalog().shard_count)
+        revision, waiting = self.erasure.begin(request, shards, self.target())
+        ends = self.lessor.leases.ends()
+        leased = {name: end - self.loop.time() for name, end in ends.items()}
+
+        def look() -> tuple[Reply, Sequence[Buffer]]:
+            left = self.erasure.look(shards, leased)
+            due = [one for one in shards if needs_seal(left.get(one.number, ()), one.pump)]
+            self.loop.call_soon_threadsafe(self._collect, due)
+            failed = [str(one.pump.last_failure) for one in shards if one.pump.last_failure]
+            every = [*waiting, *(one for each in left.values() for one in each)]
+            return answer_of(revision, every, "; ".join(failed)), ()
+
+        self._read(look, deadline, answer)
 
     def _find(self, namespace: int, created: int) -> Running | Awaited:
         """Find who serves a partition, or who will. Never a default."""

@@ -55,6 +55,8 @@ def keep(
     for file in journal.files[:-1]:  # the last one is still appended to
         header = file.header
         is_live = live.get(header.file_id, 0) * LIVE_SHARE >= header.size - FIRST_POSITION
+        if header.first_op < journal.fresh_from:
+            continue  # what is dead in it is to go
         if is_live and _link(file, seal_op, journal, files):
             sources.append(Source(header.file_id, header.size, header.first_op))
             numbers[header.file_id] = len(sources)

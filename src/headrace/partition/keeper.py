@@ -392,6 +392,7 @@ class ShardKeeper:
         count_max = KEPT_COUNT_MAX if carry.sources else CARRY_COUNT_MAX
         # An index that is rotten on disk is still known here: the next start would lose it.
         is_dying = carry.op in self.files.rotten and carry.check() is not None
+        is_dying = is_dying or carry.op < journal.fresh_from <= seal_op
         older = [op for op in self.files.carry_ops if op < seal_op]  # the same in every try
         if is_dying or keep.is_sparse(carry, len(ops)) or carry.op in older[:-count_max]:
             yield from (carry.item(op) for op in ops if isinstance(carry.read(op), Entry))

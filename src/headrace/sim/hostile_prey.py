@@ -19,7 +19,7 @@ from headrace.sim.hostile_bodies import FLAT_TOPIC, NESTED_TOPIC
 from headrace.sim.hostile_frames import Letter, letter
 from headrace.sim.hostile_peer import Peer
 from headrace.sim.hostile_rows import GOOD_TOPIC, append_to, make_topic
-from headrace.wire import catalog, greeting, leasing, reading, writing
+from headrace.wire import catalog, erasing, greeting, leasing, reading, writing
 from headrace.wire.messages import Message
 
 PREY_TOPIC: Final = "prey/frames"
@@ -57,6 +57,7 @@ ANSWERS: Final[Mapping[type[Message], type[Message]]] = {
     leasing.LeaseFiles: leasing.Leased,
     leasing.RenewLease: leasing.LeaseRenewed,
     leasing.ReleaseLease: leasing.LeaseReleased,
+    erasing.EraseDeleted: erasing.Erasing,
 }
 # These change what the next frames meet.
 _LASTING: Final = (
@@ -230,6 +231,7 @@ _REQUESTS: Final[tuple[_Make, ...]] = (
     ),
     lambda prey, chance: leasing.RenewLease(_lease(chance), chance.randrange(1_000, 3_000)),
     lambda prey, chance: leasing.ReleaseLease(_lease(chance)),
+    lambda prey, chance: erasing.EraseDeleted(chance.randrange(2), chance.randrange(3)),
 )
 _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: greeting.Hello(1, 1, "again", chance.randbytes(16)),
@@ -264,6 +266,7 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
     ),
     lambda prey, chance: leasing.LeaseRenewed(1_000),
     lambda prey, chance: leasing.LeaseReleased(),
+    lambda prey, chance: erasing.Erasing(3, 1, (erasing.Unerased("x.wal", "soon"),)),
     lambda prey, chance: reading.Fetched(3, 0, 3, (reading.Piece(True, 0, 3, 1, 1, 64),)),
 )
 # Requests three times as often: they go deeper.

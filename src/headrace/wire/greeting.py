@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-VERSION = 2  # of the protocol, as negotiated by Hello and Welcome
+VERSION = 3  # of the protocol, as negotiated by Hello and Welcome
 VERSION_MIN = 1  # the oldest that is still spoken
 LEASES_SINCE = 2  # the version that brought the requests of leasing.py
+ERASING_SINCE = 3  # and the one of erasing.py
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from headrace.wire.catalog import (
     TopicInfo,
     Topics,
 )
+from headrace.wire.erasing import EraseDeleted, Erasing
 from headrace.wire.greeting import (
     Accepted,
     Failed,
@@ -97,7 +98,15 @@ PartitionRequest = (
     | Fetch
 )
 LeaseRequest = LeaseFiles | RenewLease | ReleaseLease
-Request = MetadataRequest | PartitionRequest | LeaseRequest | GetBounds | GetStatus | Ping
+Request = (
+    MetadataRequest
+    | PartitionRequest
+    | LeaseRequest
+    | EraseDeleted
+    | GetBounds
+    | GetStatus
+    | Ping
+)
 Reply = (
     Failed
     | Pong
@@ -119,5 +128,6 @@ Reply = (
     | Leased
     | LeaseRenewed
     | LeaseReleased
+    | Erasing
 )
 Message = Handshake | Request | Reply

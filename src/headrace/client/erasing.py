@@ -1,0 +1,58 @@
+"""Waiting until no file of a log holds rows of deleted topics any more."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+from headrace.client.moments import duration
+from headrace.client.patience import Caller, now
+from headrace.client.values import Unerased
+from headrace.errors import NotErased
+from headrace.wire.erasing import EraseDeleted, Erasing
+
+ERASE_TIMEOUT: Final = "10m"  # the longest that a lease lasts if nobody renews it
+ALL_SHARDS: Final = 0
+_DELAY_MIN: Final = 0.05  # two checkpoints of a log that is small or idle take about this
+_DELAY_MAX: Final = 2.0
+_SHOWN_MAX: Final = 10  # files that an error names
+
+Told = Callable[[Sequence[Unerased]], None]
+
+
+def _nobody(left: Sequence[Unerased]) -> None:
+    return
+
+
+async def wait_erased(
+    caller: Caller,
+    shard: int,
+    timeout: str | float | timedelta,  # noqa: ASYNC109
+    told: Told | None = None,
+) -> None:
+    """Have the rows of topics that are deleted by now erased; tell what is left meanwhile."""
+    end = now() + duration(timeout, "erase_timeout").seconds
+    tell = told or _nobody
+    revision, delay = 0, _DELAY_MIN
+    while True:
+        request = EraseDeleted(shard, revision)
+        answer = await caller.get(request, Erasing)
+        left = tuple(Unerased(one.path, one.why) for one in answer.left)
+        tell(left)
+        if not answer.left_count:
+            return
+        revision = answer.revision
+        if now() + delay > end:
+            raise NotErased(
+                f"rows of deleted topics are not erased yet after {timeout}: "
+                f"{_shown(left, answer.left_count)}",
+                hint="Do what that says, and wait again",
+            )
+        await asyncio.sleep(delay)
+        delay = min(2 * delay, _DELAY_MAX)
+
+
+def _shown(left: Sequence[Unerased], count: int) -> str:
+    lines = [f"{one.path}: {one.why}" for one in left[:_SHOWN_MAX]]
+    more = count - len(lines)
+    return "; ".join([*lines, f"and {more} more"] if more else lines)

@@ -1,0 +1,205 @@
+"""Has the rows of deleted topics gone from every file of a shard, and says what is left.
+
+    closed     every unwanted life is closed in the log: no Seal behind that names its rows
+    renewed    the next append clears the spares and begins a file that never held anything
+    1st Seal   carries what is live out of every older carry file and kept journal file
+    2nd Seal   no kept snapshot names an older file: segments, carry files and kept files go,
+               and the drain unlinks every older journal file instead of using it again
+
+All of it goes the ways of any checkpoint, so a crash leaves what a checkpoint's crash leaves,
+and whatever is live is in files that were synced before the older ones went. What was asked
+for is in memory alone: after a restart it is asked for again, from the first step on.
+
+Nothing here runs by itself: each request takes the step that is due. What was begun goes on
+with the checkpoints that come anyway.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from headrace.errors import BadRequest, NotReady, NotYet, ReadFailed
+from headrace.journal.file import first_op_of
+from headrace.journal.journal import Journal
+from headrace.model.ids import GroupId, Op, Revision
+from headrace.model.namespace import Namespace
+from headrace.node.pump import Pump, not_ready
+from headrace.node.shard import Shard
+from headrace.node.views import TargetView
+from headrace.partition.carry import kept_id, op_of
+from headrace.partition.files import ShardFiles
+from headrace.partition.segment import parse_name
+from headrace.partition.store import Store
+from headrace.storage.atomic import is_leftover
+from headrace.storage.names import joined
+from headrace.wire.erasing import EraseDeleted, Erasing, Unerased
+
+_SOON: Final = "it goes with one of the next two checkpoints"
+LEFT_COUNT_MAX: Final = 100  # files that one answer names
+_NUMBERED = re.compile(r"\.[0-9]+$")  # what a second file of a name gets in quarantine
+
+
+class Left(NamedTuple):
+    """A file that holds, or may hold, rows of deleted topics."""
+
+    path: str
+    why: str
+    waits: bool = True  # for a checkpoint, which may be the next try to remove it
+
+
+class _Begun(NamedTuple):
+    revision: Revision  # all that was deleted up to it was closed
+    op: Op  # at or below this one
+
+
+@dataclass(slots=True)
+class Erasure:
+    """What a node was asked to erase, by shard. All but `look` runs on the loop's thread."""
+
+    begun: dict[GroupId, _Begun] = field(default_factory=dict)
+
+    def begin(
+        self, request: EraseDeleted, shards: Sequence[Shard], target: TargetView
+    ) -> tuple[Revision, list[Left]]:
+        """Begin where that is due; return up to which revision, and what it waits for."""
+        revision = Revision(request.revision) or target.revision
+        if revision > target.revision:
+            text = f"metadata is at revision {target.revision} here, not yet at {revision}"
+            raise NotYet("metadata_behind", text, hint="Repeat it in a moment")
+        waiting: list[Left] = []
+        for shard in shards:
+            if shard.pump.halted is not None:
+                raise not_ready(shard.pump.halted)
+            known = self.begun.get(shard.number)
+            if known is not None and known.revision >= revision:
+                continue
+            lives = closing(shard, target)
+            if lives:
+                text = f"{', '.join(lives)} is being closed"
+                waiting.append(Left(shard.store.keeper.files.segments.path, text, waits=False))
+                continue
+            op = shard.pump.group.applied
+            shard.pump.group.journal.erase_through = op
+            self.begun[shard.number] = _Begun(target.revision, op)
+        return revision, waiting
+
+    def look(
+        self, shards: Sequence[Shard], leased: Mapping[str, float]
+    ) -> dict[GroupId, list[Left]]:
+        """Find what is left in shards, beside the loop. `leased` has seconds, by segment."""
+        found: dict[GroupId, list[Left]] = {}
+        for shard in shards:
+            begun = self.begun.get(shard.number)
+            if begun is None:
+                continue  # it waits
+            try:
+                found[shard.number] = list(_left(shard.store, begun.op, leased))
+            except OSError as error:
+                raise ReadFailed(shard.store.keeper.files.segments.path, error) from error
+        return found
+
+
+def closing(shard: Shard, target: TargetView) -> list[str]:
+    """Name the lives that the machine has and metadata wants no more."""
+    found = []
+    for namespace, partition in list(shard.state.partitions.items()):
+        wanted = target.partitions.get(namespace)
+        if wanted is None or wanted.created != partition.created:
+            found.append(f"partition {namespace:x}")
+    return found
+
+
+def needs_seal(left: Sequence[Left], pump: Pump) -> bool:
+    """Say whether a checkpoint would help, and none is on its way."""
+    is_coming = pump.owes_seal or pump.seals_in_flight or pump.group.checkpoints.pending
+    return not is_coming and any(one.waits for one in left)
+
+
+def answer_of(revision: Revision, left: Sequence[Left], failed: str) -> Erasing:
+    """Return the answer; `failed` is why checkpoints fail, if they do."""
+    why = f"; checkpoints fail: {failed}" if failed else ""
+    shown = left[:LEFT_COUNT_MAX]
+    return Erasing(
+        revision,
+        len(left),
+        tuple(Unerased(one.path, one.why + (why if one.waits else "")) for one in shown),
+    )
+
+
+def required(number: int, shards: Mapping[GroupId, Shard], count: int) -> list[Shard]:
+    """Return a shard, or all if the number is 0. NotReady: one of them does not serve."""
+    if not 0 <= number <= count:
+        raise BadRequest(f"there is no shard {number}", hint=f"Name 1 to {count}, or 0 for all")
+    wanted = [GroupId(number)] if number else [GroupId(one + 1) for one in range(count)]
+    for one in wanted:
+        if one not in shards:
+            raise NotReady(f"shard {one} does not serve", hint="See the node's status")
+    return [shards[one] for one in wanted]
+
+
+def _left(store: Store, begun: Op, leased: Mapping[str, float]) -> Iterator[Left]:
+    group, files = store.group, store.keeper.files
+    journal, spares = group.journal, group.journal.spares
+    why = dict(files.stuck.findings())
+    for stuck in group.stuck:
+        why.update(stuck.findings())
+    is_renewed = journal.renewed_through >= begun
+    fresh = journal.fresh_from if is_renewed else Op(begun + 1)
+    if not is_renewed:
+        yield Left(spares.directory.path, "its files go when the journal begins its next file")
+    elif group.superblock.current.previous_op < fresh:
+        yield Left(journal.directory.path, "two checkpoints have to be made")
+    yield from _segments(store, why, leased)
+    paths = [joined(files.carries.path, name) for name in _carried(files, fresh)]
+    paths += [joined(journal.directory.path, name) for name in _journaled(journal, fresh)]
+    paths += [joined(spares.directory.path, name) for name in list(spares.condemned)]
+    yield from (Left(path, why.get(path, _SOON)) for path in paths)
+    for name in files.quarantine.names():
+        plain = _NUMBERED.sub("", name)  # snapshots and segments of topics that are there stay
+        if plain.endswith((".wal", ".carry")) or _is_of_the_deleted(store, plain):
+            text = "in quarantine: remove it, if nothing else in it is needed"
+            yield Left(joined(files.quarantine.path, name), text, waits=False)
+
+
+def _carried(files: ShardFiles, fresh: Op) -> Iterator[str]:
+    """Name the carry files, and the kept files, that may hold entries below `fresh`."""
+    for name in files.carries.names():
+        seal_op, file_id = op_of(name), kept_id(name)
+        if file_id is not None:
+            seal_op = files.kept.get(file_id, Op(0))
+        if seal_op is not None and seal_op < fresh:
+            yield name
+
+
+def _journaled(journal: Journal, fresh: Op) -> Iterator[str]:
+    for name in journal.directory.names():
+        first_op = first_op_of(name)
+        if first_op is not None and first_op < fresh:
+            yield name
+
+
+def _segments(
+    store: Store, why: Mapping[str, str], leased: Mapping[str, float]
+) -> Iterator[Left]:
+    files = store.keeper.files
+    for name in files.segments.names():
+        path = joined(files.segments.path, name)
+        if is_leftover(name) and path in why:
+            yield Left(path, why[path])
+        elif not _is_of_the_deleted(store, name):
+            continue
+        elif name in leased:
+            text = f"a reader has a lease on it, for {leased[name]:.0f} s if it is not renewed"
+            yield Left(path, text, waits=False)  # whose end asks for a checkpoint
+        elif path in why:
+            yield Left(path, why[path])
+        else:
+            yield Left(path, "it is being read" if files.holds[name] else _SOON)
+
+
+def _is_of_the_deleted(store: Store, name: str) -> bool:
+    parsed = parse_name(name)
+    if parsed is None:
+        return False
+    return parsed[1] <= store.machine.state.closed.get(Namespace(parsed[0]), 0)
