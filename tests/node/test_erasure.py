@@ -6,23 +6,23 @@ import secrets
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
-from tests.node.nodes import TIMEOUT, a_config, a_node, a_topic, ask, ask_whole, fetch_of
-from tests.node.test_stuck_files import eventually, immutable
+from tests.node.nodes import TIMEOUT, a_config, a_node, a_topic, ask, ids
+from tests.node.test_stuck_files import eventually
 from xxhash import xxh3_128_digest
 
-from headrace.errors import BadRequest, NotReady, NotYet
 from headrace.model import batch
 from headrace.model.schema import canonical
 from headrace.model.units import MILLISECOND
-from headrace.node.settings import Seal
+from headrace.node.settings import Journal, Seal
 from headrace.wire import catalog, writing
 from headrace.wire.erasing import EraseDeleted, Erasing
-from headrace.wire.leasing import LeaseFiles, ReleaseLease
 
-BYTES = canonical(pa.schema([("id", pa.int64()), ("secret", pa.binary())]))
-SLOW = a_config(seal=Seal(size=1024**3, age=3_600_000 * MILLISECOND, children=1))
 MIB = 1024 * 1024
+BYTES = canonical(pa.schema([("id", pa.int64()), ("secret", pa.binary())]))
+SLOW = a_config(  # no Seal but those that are asked for
+    seal=Seal(size=1024**3, age=3_600_000 * MILLISECOND, children=1),
+    journal=Journal(4 * MIB, slots=4096, metadata_slots=4096, spare_count=16),
+)
 
 
 def holding(path: Path, pattern: bytes) -> list[str]:
@@ -37,7 +37,7 @@ class Marked:
     def __init__(self, info, seed: int) -> None:
         self.info, self.mark = info, random.Random(seed).randbytes(32)
         self.writer, self.versions = secrets.token_bytes(16), {}
-        self.count = 0
+        self.count, self.rows = 0, {}  # ids, by partition
 
     async def append(self, node, count: int, size: int, partition: int = 0) -> None:
         secret = [self.mark + random.randbytes(size - 32) for _ in range(count)]
@@ -50,6 +50,7 @@ class Marked:
             memoryview(batch.encode(rows)),
         )
         self.versions[partition] = version
+        self.rows.setdefault(partition, []).extend(range(self.count, self.count + count))
         self.count += count
 
     async def stage(self, node, size: int) -> None:
@@ -74,26 +75,20 @@ async def marked(node, name, seed, partitions=1) -> Marked:
     return Marked(await a_topic(node, name, partitions, BYTES), seed)
 
 
-async def read_marks(node, topic: Marked) -> int:
-    """Count the rows' marks in what a reader of all rows gets."""
-    found = 0
-    for where in topic.info.partitions:
-        start = end = 0
-        while start < end or not start:
-            reply, body = await ask_whole(node, fetch_of(where, start))
-            found += b"".join(map(bytes, body)).count(topic.mark)
-            start, end = reply.next, reply.end
-            if not end:
-                break
-    return found
+async def is_whole(node, topic: Marked) -> bool:
+    """Say whether a reader gets every row, each once, in its partition and its order."""
+    found = {}
+    for number, where in enumerate(topic.info.partitions):
+        found[number] = await ids(node, where, BYTES)
+    return found == {number: topic.rows.get(number, []) for number in found}
 
 
-async def erase(node, shard=0) -> list[Erasing]:
+async def erase(node) -> list[Erasing]:
     """Ask until nothing is left; return all answers."""
     answers, revision = [], 0
     async with asyncio.timeout(TIMEOUT):
         while not answers or answers[-1].left_count:
-            answers.append(await ask(node, EraseDeleted(shard, revision)))
+            answers.append(await ask(node, EraseDeleted(revision)))
             revision = answers[-1].revision
             await asyncio.sleep(0.02)
     return answers
@@ -101,6 +96,19 @@ async def erase(node, shard=0) -> list[Erasing]:
 
 def checkpoints(node) -> int:
     return node.boot.stores[1].group.superblock.current.checkpoint.op
+
+
+def watched(node) -> list[int]:
+    """Return a list to which each checkpoint that is done adds its op."""
+    running, made = node.node.shards[1], []
+    after = running.driver.on_checkpoint
+
+    def on_checkpoint(checkpoint) -> None:
+        made.append(checkpoint.op)
+        after(checkpoint)
+
+    running.driver.on_checkpoint = on_checkpoint
+    return made
 
 
 async def seal(node) -> None:
@@ -115,8 +123,11 @@ async def spread(node) -> tuple[Marked, Marked]:
 
     Those of both are in the same files, but for segments.
     """
-    gone, other = await marked(node, "shop/gone", 1, 7), await marked(node, "shop/other", 2, 7)
-    for _ in range(3):
+    gone, other = (
+        await marked(node, "shop/gone", 1, 14),
+        await marked(node, "shop/other", 2, 14),
+    )
+    for _ in range(6):
         for topic in (gone, other):
             await topic.append(node, 8, 400_000)
             await topic.append(node, 2, 1_000)
@@ -126,8 +137,10 @@ async def spread(node) -> tuple[Marked, Marked]:
         for topic in (gone, other):
             await topic.append(node, 1, 900_000, number)
     await seal(node)
-    await gone.append(node, 1, 2_000)
-    await other.append(node, 1, 2_000)
+    await seal(node)
+    for number in range(7, 14):  # and what the next Seal would keep: most of it is another's
+        await other.append(node, 1, 900_000, number)
+        await gone.append(node, 1, 20_000, number)
     return gone, other
 
 
@@ -135,7 +148,13 @@ def kinds(found: list[str]) -> set[str]:
     return {"/".join(name.split("/")[2:-1]) + Path(name).suffix for name in found}
 
 
-EVERYWHERE = {"segments.parquet", "carry.carry", "carry.wal", "journal.wal", "journal/spare.wal"}
+EVERYWHERE = {
+    "segments.parquet",
+    "carry.carry",
+    "carry.wal",
+    "journal.wal",
+    "journal/spare.wal",
+}
 
 
 def test_no_file_has_its_bytes_and_those_of_others_are_all_there(tmp_path):
@@ -143,19 +162,22 @@ def test_no_file_has_its_bytes_and_those_of_others_are_all_there(tmp_path):
         async with a_node(tmp_path, SLOW) as node:
             gone, other = await spread(node)
             assert kinds(holding(tmp_path, gone.mark)) == EVERYWHERE
+            made = watched(node)
             await gone.delete(node)
             answers = await erase(node)
             assert answers[0].left
+            fresh = node.boot.stores[1].group.journal.fresh_from
+            assert len([op for op in made if op >= fresh]) == 2
             assert holding(tmp_path, gone.mark) == []
-            assert await read_marks(node, other) == other.count
+            assert await is_whole(node, other)
             await other.append(node, 3, 1_000)
             await seal(node)
         assert holding(tmp_path, gone.mark) == []
         async with a_node(tmp_path, SLOW) as node:
             assert holding(tmp_path, gone.mark) == []
-            assert await read_marks(node, other) == other.count
+            assert await is_whole(node, other)
             # Nothing is left to do, but a new process does not know that: it looks itself.
             await erase(node)
-            assert await read_marks(node, other) == other.count
+            assert await is_whole(node, other)
 
     asyncio.run(run())

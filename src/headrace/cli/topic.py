@@ -1,12 +1,13 @@
 """`headrace topic`: create, list, describe, alter and delete topics."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
 import typer
+from msgspec import structs
 
 import headrace
 from headrace.cli.formats import format_of, reading
@@ -26,7 +27,9 @@ from headrace.cli.topic_show import (
     print_list,
     seconds_of,
 )
-from headrace.errors import BadRequest, TopicExists, TopicUnknown
+from headrace.client.erasing import ERASE_TIMEOUT
+from headrace.client.values import Unerased
+from headrace.errors import BadRequest, NotErased, TopicExists, TopicUnknown
 from headrace.model.schema import canonical, check_evolution
 
 topics = typer.Typer(
@@ -56,11 +59,25 @@ class TopicCreated(Shape, frozen=True, kw_only=True):
     columns: list[Column]
 
 
+class UnerasedFile(Shape, frozen=True, kw_only=True):
+    """A file that holds, or may hold, rows of deleted topics, and why it is still there."""
+
+    path: str
+    why: str
+
+
 class TopicDeleted(Shape, frozen=True, kw_only=True):
-    """What `topic delete` prints."""
+    """What `topic delete` prints.
+
+    `deleted` is false if the topic was not there (`--if-exists`). `erased` is null if nobody
+    waited for it; if it is false, `left` names what was left when the time was over, the first
+    100 files.
+    """
 
     topic: str
     deleted: bool
+    erased: bool | None = None
+    left: Sequence[UnerasedFile] = ()
 
 
 def register(app: typer.Typer) -> None:
@@ -234,6 +251,18 @@ def alter(
 @topics.command("delete")
 def delete(
     name: Name,
+    wait_erased: Annotated[
+        bool,
+        typer.Option(
+            "--wait-erased", help="Return once no file of the log holds bytes of its rows."
+        ),
+    ] = False,
+    erase_timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="With --wait-erased: how long to wait.")
+    ] = ERASE_TIMEOUT,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="A topic that is not there is deleted already.")
+    ] = False,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
@@ -242,25 +271,38 @@ def delete(
 ) -> None:
     """Delete a topic and all its rows, for ever. Its name must be typed first.
 
+    With --wait-erased it returns once their bytes are in no file of the log any more, and says
+    meanwhile which files it waits for. If that takes too long it ends with 5 and names them:
+    the topic is deleted, and the command may be repeated with --if-exists, also after a crash.
+
     Examples:
 
         headrace topic delete orders --data ./data
 
-        headrace topic delete shop/orders --yes
+        headrace topic delete shop/orders --yes --wait-erased
 
-        headrace topic delete orders --yes --json
+        headrace topic delete orders --yes --if-exists --wait-erased --json
     """
     with opened(data, address, timeout) as log:
-        topic = log.topic(name)
-        rows = sum(each.row_count for each in topic.bounds())
-        if not yes:
-            say(f"Topic {topic.name} has {rows:,} rows in {_partitions(topic.partitions)}.")
-        confirm_name("topic", name, yes=yes)
-        topic.delete()
-        if as_json:
-            print_json(TopicDeleted(topic=topic.name, deleted=True))
+        topic = _existing(log, name, if_exists=if_exists, wait_erased=wait_erased)
+        if topic is not None:
+            rows = sum(each.row_count for each in topic.bounds())
+            if not yes:
+                say(f"Topic {topic.name} has {rows:,} rows in {_partitions(topic.partitions)}.")
+            confirm_name("topic", name, yes=yes)
+            topic.delete()
+            said = f"Topic {topic.name} is deleted, with {rows:,} rows."
         else:
-            say(f"Topic {topic.name} is deleted, with {rows:,} rows.")
+            said = f"There is no topic {name}: it was deleted, or never was."
+        shown = TopicDeleted(
+            topic=name if topic is None else topic.name, deleted=topic is not None
+        )
+        if not as_json:
+            say(said)
+        if wait_erased:
+            shown = _erased(log, shown, erase_timeout, name, as_json=as_json)
+        if as_json:
+            print_json(shown)
 
 
 def _schema(
@@ -280,6 +322,53 @@ def _schema(
     assert like is not None
     with reading(like) as source:
         return schema_in(source, format_of(source, None), delimiter)
+
+
+def _existing(
+    log: headrace.Log, name: str, *, if_exists: bool, wait_erased: bool
+) -> headrace.Topic | None:
+    """Return the topic; None if it is not there, and may be so."""
+    try:
+        return log.topic(name)
+    except TopicUnknown as error:
+        if if_exists:
+            return None
+        if wait_erased:
+            raise TopicUnknown(
+                Exception.__str__(error),
+                hint="If it was deleted before, add --if-exists to wait for what it left",
+            ) from None
+        raise
+
+
+def _erased(
+    log: headrace.Log, shown: TopicDeleted, timeout: str, name: str, *, as_json: bool
+) -> TopicDeleted:
+    """Wait until nothing is left, and say what is waited for, each time that it is another."""
+    left: list[UnerasedFile] = []
+
+    def told(found: Sequence[Unerased]) -> None:
+        before, now = set(left), [UnerasedFile(path=one.path, why=one.why) for one in found]
+        left[:] = now
+        if before and {one.path for one in before} == {one.path for one in now}:
+            return
+        if now:
+            more = f", and {len(now) - 1} more" if len(now) > 1 else ""
+            say(f"Not erased yet: {now[0].path}: {now[0].why}{more}")
+
+    try:
+        log.erase_deleted(erase_timeout=timeout, told=told)
+    except NotErased as error:
+        if as_json:
+            print_json(structs.replace(shown, erased=False, left=left))
+        again = f"headrace topic delete {name} --if-exists --wait-erased"
+        raise NotErased(
+            Exception.__str__(error),
+            hint=f"The topic is deleted. Do what that says, then wait again: {again}",
+        ) from None
+    if not as_json:
+        say("No file of the log holds bytes of rows of deleted topics.")
+    return structs.replace(shown, erased=True)
 
 
 def _created(log: headrace.Log, name: str) -> int | None:

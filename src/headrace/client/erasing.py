@@ -12,7 +12,6 @@ from headrace.errors import NotErased
 from headrace.wire.erasing import EraseDeleted, Erasing
 
 ERASE_TIMEOUT: Final = "10m"  # the longest that a lease lasts if nobody renews it
-ALL_SHARDS: Final = 0
 _DELAY_MIN: Final = 0.05  # two checkpoints of a log that is small or idle take about this
 _DELAY_MAX: Final = 2.0
 _SHOWN_MAX: Final = 10  # files that an error names
@@ -24,18 +23,18 @@ def _nobody(left: Sequence[Unerased]) -> None:
     return
 
 
-async def wait_erased(
+async def wait_for_erasure(
     caller: Caller,
-    shard: int,
     timeout: str | float | timedelta,  # noqa: ASYNC109
     told: Told | None = None,
 ) -> None:
     """Have the rows of topics that are deleted by now erased; tell what is left meanwhile."""
-    end = now() + duration(timeout, "erase_timeout").seconds
+    seconds = duration(timeout, "erase_timeout").seconds
+    end = now() + seconds
     tell = told or _nobody
     revision, delay = 0, _DELAY_MIN
     while True:
-        request = EraseDeleted(shard, revision)
+        request = EraseDeleted(revision)
         answer = await caller.get(request, Erasing)
         left = tuple(Unerased(one.path, one.why) for one in answer.left)
         tell(left)
@@ -44,7 +43,7 @@ async def wait_erased(
         revision = answer.revision
         if now() + delay > end:
             raise NotErased(
-                f"rows of deleted topics are not erased yet after {timeout}: "
+                f"rows of deleted topics are not erased yet after {seconds:g} s: "
                 f"{_shown(left, answer.left_count)}",
                 hint="Do what that says, and wait again",
             )

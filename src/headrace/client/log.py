@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.client.channel import Channel
-from headrace.client.erasing import ALL_SHARDS, ERASE_TIMEOUT, Told, wait_erased
+from headrace.client.erasing import ERASE_TIMEOUT, Told, wait_for_erasure
 from headrace.client.ledger import Ledger
 from headrace.client.moments import duration, path_of, size, whole, word
 from headrace.client.patience import Caller
@@ -135,7 +135,7 @@ class AsyncLog:
 
         `told` is given what is left, on the log's own loop. NotErased: the time is over.
         """
-        await wait_erased(self.caller, ALL_SHARDS, erase_timeout, told)
+        await wait_for_erasure(self.caller, erase_timeout, told)
 
     async def create_stream(self, name: str) -> None:
         await self.caller.get(CreateStream(_stream(name)), Changed)

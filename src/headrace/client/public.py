@@ -31,6 +31,7 @@ from headrace.client.values import (
     Retention,
     TopicSummary,
     Trimmed,
+    Unerased,
 )
 from headrace.errors import (
     BadConfig,
@@ -63,6 +64,7 @@ __all__ = [
     "TopicSummary",
     "Transaction",
     "Trimmed",
+    "Unerased",
     "connect",
     "connect_async",
     "open",

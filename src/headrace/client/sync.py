@@ -262,9 +262,9 @@ class Topic:
     ) -> None:
         """Delete the topic, in just this life.
 
-        With `wait_erased`, return once no file of the log holds bytes of its rows. `told` is
-        given what is left, in another thread. NotErased: the topic is deleted, and the time is
-        over; see `Log.erase_deleted`.
+        With `wait_erased`, return once no file of the log holds bytes of its rows, nor of any
+        deleted topic's; `told` is given what is left, in another thread. NotErased: the topic
+        is deleted, and the time is over; see `Log.erase_deleted`.
         """
         self._runner.run(
             self._core.delete(wait_erased=wait_erased, erase_timeout=erase_timeout, told=told)

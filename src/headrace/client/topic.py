@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from headrace.client.appending import Appending, parcels
 from headrace.client.consumer import AsyncConsumer
-from headrace.client.erasing import ERASE_TIMEOUT, Told
-from headrace.client.erasing import wait_erased as wait_erased_in
+from headrace.client.erasing import ERASE_TIMEOUT, Told, wait_for_erasure
 from headrace.client.feed import Feed
 from headrace.client.intake import Data, batches_of
 from headrace.client.lease import AsyncLease, take_lease
@@ -378,13 +377,13 @@ class AsyncTopic:
     ) -> None:
         """Delete the topic, in just this life.
 
-        With `wait_erased`, return once no file of the log holds bytes of its rows. `told` is
-        given what is left, on the log's own loop. NotErased: the topic is deleted, and the
-        time is over; see `Log.erase_deleted`.
+        With `wait_erased`, return once no file of the log holds bytes of its rows, nor of any
+        deleted topic's; `told` is given what is left, on the log's own loop. NotErased: the
+        topic is deleted, and the time is over; see `Log.erase_deleted`.
         """
         await self.caller.get(DeleteTopic(self.name, self.created), Changed)
         if wait_erased:
-            await wait_erased_in(self.caller, self.view.info.shard, erase_timeout, told)
+            await wait_for_erasure(self.caller, erase_timeout, told)
 
     async def refresh(self) -> View:
         """Look the topic up again: its schema, its partitions, its settings."""

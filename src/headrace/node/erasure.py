@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from headrace.errors import BadRequest, NotReady, NotYet, ReadFailed
+from headrace.errors import NotYet, ReadFailed
 from headrace.journal.file import first_op_of
 from headrace.journal.journal import Journal
 from headrace.model.ids import GroupId, Op, Revision
@@ -125,17 +125,6 @@ def answer_of(revision: Revision, left: Sequence[Left], failed: str) -> Erasing:
         len(left),
         tuple(Unerased(one.path, one.why + (why if one.waits else "")) for one in shown),
     )
-
-
-def required(number: int, shards: Mapping[GroupId, Shard], count: int) -> list[Shard]:
-    """Return a shard, or all if the number is 0. NotReady: one of them does not serve."""
-    if not 0 <= number <= count:
-        raise BadRequest(f"there is no shard {number}", hint=f"Name 1 to {count}, or 0 for all")
-    wanted = [GroupId(number)] if number else [GroupId(one + 1) for one in range(count)]
-    for one in wanted:
-        if one not in shards:
-            raise NotReady(f"shard {one} does not serve", hint="See the node's status")
-    return [shards[one] for one in wanted]
 
 
 def _left(store: Store, begun: Op, leased: Mapping[str, float]) -> Iterator[Left]:

@@ -25,7 +25,7 @@ from headrace.node.admission import Admission, Kind, judge_append, judge_stage
 from headrace.node.catalog import Catalog
 from headrace.node.doubt import Doubt, judge
 from headrace.node.driver import Driver, now_us
-from headrace.node.erasure import Erasure, answer_of, needs_seal, required
+from headrace.node.erasure import Erasure, answer_of, needs_seal
 from headrace.node.events import event
 from headrace.node.figures import Work
 from headrace.node.heads_writer import HeadsWriter
@@ -269,8 +269,9 @@ class Node:
 
     def _on_erase(self, request: EraseDeleted, deadline: float, answer: Answer) -> None:
         """Take the next step, look beside the loop at what is left, and have it go."""
-        known = {number: running.shard for number, running in self.shards.items()}
-        shards = required(request.shard, known, self.require_catalog().shard_count)
+        for number in range(1, self.require_catalog().shard_count + 1):
+            self._running(GroupId(number))
+        shards = [running.shard for running in self.shards.values()]
         revision, waiting = self.erasure.begin(request, shards, self.target())
         ends = self.lessor.leases.ends()
         leased = {name: end - self.loop.time() for name, end in ends.items()}
@@ -294,10 +295,14 @@ class Node:
             raise
         if isinstance(route, Awaited):
             self._refuse_if_blocked(namespace)
-        running = self.shards.get(route.shard)
-        if running is None:
-            raise NotReady(f"shard {route.shard} does not serve", hint="See the node's status")
+        running = self._running(route.shard)
         return route if isinstance(route, Awaited) else running
+
+    def _running(self, number: GroupId) -> Running:
+        running = self.shards.get(number)
+        if running is None:
+            raise NotReady(f"shard {number} does not serve", hint="See the node's status")
+        return running
 
     def _refuse_if_blocked(self, namespace: int) -> None:
         """Say so at once where nothing is served, and nothing is made, for doubt."""

@@ -231,7 +231,7 @@ _REQUESTS: Final[tuple[_Make, ...]] = (
     ),
     lambda prey, chance: leasing.RenewLease(_lease(chance), chance.randrange(1_000, 3_000)),
     lambda prey, chance: leasing.ReleaseLease(_lease(chance)),
-    lambda prey, chance: erasing.EraseDeleted(chance.randrange(2), chance.randrange(3)),
+    lambda prey, chance: erasing.EraseDeleted(chance.randrange(3)),
 )
 _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: greeting.Hello(1, 1, "again", chance.randbytes(16)),

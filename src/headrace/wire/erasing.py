@@ -12,8 +12,7 @@ class EraseDeleted:
     """Have all that deleted topics held go from every file. Answered by Erasing."""
 
     kind: ClassVar[int] = 96
-    shard: int  # whose topics; 0: of every shard
-    revision: int  # those deleted up to it; 0: up to now, and the answer says what that is
+    revision: int  # deleted up to it; 0: up to now, and the answer says what that is
 
 
 @dataclass(frozen=True, slots=True)
