@@ -14,8 +14,8 @@ What is on disk after a crash, step by step:
     drain    oldest file first, its name gone durably before the next: dense, but for a file
              that cannot be removed: what is behind it is drained all the same. It is below the
              previous checkpoint, where a scan misses nothing, and is drained again then
-    renew    spares removed, durably → a roll, into a file that was made just now: a crash
-             before the roll leaves fewer spares. What was asked for is forgotten by a crash
+    renew    a spare made → the others removed, durably → a roll, into the new one: a crash
+             leaves more spares, or fewer. What was asked for is forgotten by a crash
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -337,9 +337,9 @@ class Journal:
     def _renew(self, frame_size: int) -> None:
         """Go on in a file that never held anything; on a full disk, in a later append."""
         through = self.erase_through
-        with self._poisoning(self.spares.directory.path, "spare"):
-            self.spares.clear()
         try:
+            with self._poisoning(self.spares.directory.path, "spare"):
+                self.spares.renew(size_for(frame_size, self.spares.file_size))
             self._roll(frame_size)
         except DiskFull:
             return

@@ -49,7 +49,7 @@ class Spares:
     reader_min: int = FORMAT  # in the headers of files that begin a life from now on
     stuck: StuckFiles = field(default_factory=StuckFiles)  # here, and of the journal
     condemned: set[str] = field(default_factory=set)
-    fresh_from: Op = Op(0)  # a file that began before this op is not used again: see `clear`
+    fresh_from: Op = Op(0)  # a file that began before this op is not used again: see `renew`
 
     def names(self) -> list[str]:
         """Return the names of the spares: of no leftover, and of none that is condemned."""
@@ -62,21 +62,17 @@ class Spares:
     def ensure(self) -> None:
         """Have at least one spare, so that a roll finds its space on a full disk."""
         self._remove_condemned()
-        if self._fitting(self.file_size) is not None:
-            return
-        try:
-            self._make(self.file_size)
-        except OSError as error:
-            if is_full(error):
-                raise DiskFull(self.directory.path, "spare") from error
-            raise
+        if self._fitting(self.file_size) is None:
+            self._make_one_more(self.file_size)
 
-    def clear(self) -> None:
-        """Remove every spare, durably: the bytes of its earlier lives are still in it.
+    def renew(self, size: int) -> None:
+        """Have one new spare instead of all that are there, durably.
 
-        One that cannot be removed is condemned. A new one is made when it is needed.
+        In those, the bytes of their earlier lives still are. One that cannot be removed is
+        condemned. On a full disk they stay: the next roll may need one.
         """
-        self.condemned.update(self.directory.names())
+        new = self._make_one_more(size)
+        self.condemned.update(name for name in self.directory.names() if name != new)
         self._remove_condemned()
         _sync(self.directory, "sync of the spares")
 
@@ -175,6 +171,14 @@ class Spares:
             finally:
                 storage.close()
         return None
+
+    def _make_one_more(self, size: int) -> str:
+        try:
+            return self._make(size)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(self.directory.path, "spare") from error
+            raise
 
     def _make(self, size: int) -> str:
         """Reserve a file of zeros, durably. Nothing is left of one that does not fit."""
