@@ -3,19 +3,25 @@
 import asyncio
 import random
 import secrets
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from tests.node.nodes import TIMEOUT, a_config, a_node, a_topic, ask, ids
 from tests.node.test_stuck_files import eventually
+from tests.stuck import immutable
 from xxhash import xxh3_128_digest
 
+from headrace.errors import ApplyFailed, NotReady, NotYet, PartitionUnknown
 from headrace.model import batch
 from headrace.model.schema import canonical
 from headrace.model.units import MILLISECOND
 from headrace.node.settings import Journal, Seal
 from headrace.wire import catalog, writing
 from headrace.wire.erasing import EraseDeleted, Erasing
+from headrace.wire.leasing import LeaseFiles, ReleaseLease
 
 MIB = 1024 * 1024
 BYTES = canonical(pa.schema([("id", pa.int64()), ("secret", pa.binary())]))
@@ -27,8 +33,12 @@ SLOW = a_config(  # no Seal but those that are asked for
 
 def holding(path: Path, pattern: bytes) -> list[str]:
     """Name every file below `path` in which the pattern is, wherever in it."""
-    files = [one for one in path.rglob("*") if one.is_file()]
-    return sorted(str(one.relative_to(path)) for one in files if pattern in one.read_bytes())
+    found = []
+    for one in path.rglob("*"):
+        with suppress(FileNotFoundError):  # it went meanwhile
+            if one.is_file() and pattern in one.read_bytes():
+                found.append(str(one.relative_to(path)))
+    return sorted(found)
 
 
 class Marked:
@@ -118,21 +128,27 @@ async def seal(node) -> None:
     await eventually(lambda: checkpoints(node) > before)
 
 
-async def spread(node) -> tuple[Marked, Marked]:
-    """Have two topics' rows in segments, carry files, kept files, spares and stages.
+async def sealed(node, partitions=1) -> tuple[Marked, Marked]:
+    """Have two topics' rows in segments, carry files, the journal, spares and stages.
 
     Those of both are in the same files, but for segments.
     """
-    gone, other = (
-        await marked(node, "shop/gone", 1, 14),
-        await marked(node, "shop/other", 2, 14),
-    )
+    gone = await marked(node, "shop/gone", 1, partitions)
+    other = await marked(node, "shop/other", 2, partitions)
     for _ in range(6):
         for topic in (gone, other):
             await topic.append(node, 8, 400_000)
             await topic.append(node, 2, 1_000)
         await gone.stage(node, 1_000)
         await seal(node)
+    await gone.append(node, 1, 2_000)
+    await other.append(node, 1, 2_000)
+    return gone, other
+
+
+async def spread(node) -> tuple[Marked, Marked]:
+    """Have them in kept files as well."""
+    gone, other = await sealed(node, 14)
     for number in range(1, 7):  # more than a file, and all of it live: it is kept as it is
         for topic in (gone, other):
             await topic.append(node, 1, 900_000, number)
@@ -142,6 +158,20 @@ async def spread(node) -> tuple[Marked, Marked]:
         await other.append(node, 1, 900_000, number)
         await gone.append(node, 1, 20_000, number)
     return gone, other
+
+
+async def left(node, until=lambda files: True) -> tuple:
+    """Ask until what is left is as it should be; return it."""
+    async with asyncio.timeout(TIMEOUT):
+        while True:
+            answer = await ask(node, EraseDeleted(0))
+            if until(answer.left):
+                return answer.left
+            await asyncio.sleep(0.05)
+
+
+def names_of(files) -> list[str]:
+    return [Path(one.path).name for one in files]
 
 
 def kinds(found: list[str]) -> set[str]:
@@ -179,5 +209,114 @@ def test_no_file_has_its_bytes_and_those_of_others_are_all_there(tmp_path):
             # Nothing is left to do, but a new process does not know that: it looks itself.
             await erase(node)
             assert await is_whole(node, other)
+
+    asyncio.run(run())
+
+
+def test_a_leased_file_is_named_with_its_time_and_goes_when_that_ends(tmp_path):
+    async def run():
+        async with a_node(tmp_path, SLOW) as node:
+            gone, other = await sealed(node)
+            lease = LeaseFiles(b"lease of sixteen", 60_000, (gone.info.partitions[0],))
+            (leased,) = (await ask(node, lease)).partitions
+            await gone.delete(node)
+            names = [file.name for file in leased.files]
+            files = await left(node, lambda files: names_of(files) == names)
+            assert files[0].why.startswith("a reader has a lease on it, for ")
+            assert 0 < float(files[0].why.split()[8]) <= 60
+            assert kinds(holding(tmp_path, gone.mark)) == {"segments.parquet"}
+            await ask(node, ReleaseLease(b"lease of sixteen"))
+            await erase(node)
+            assert holding(tmp_path, gone.mark) == []
+            assert await is_whole(node, other)
+
+    asyncio.run(run())
+
+
+def test_stuck_files_are_named_with_their_error_and_go_when_they_can(tmp_path):
+    async def run():
+        async with a_node(tmp_path, SLOW) as node:
+            gone, other = await sealed(node)
+            found = holding(tmp_path, gone.mark)
+            rooms = "segments", "carry", "journal", "spare"
+            stuck = [
+                next(tmp_path / one for one in found if Path(one).parent.name == room)
+                for room in rooms
+            ]
+            with immutable(*stuck) as release:
+                await gone.delete(node)
+                names = sorted(one.name for one in stuck)
+                files = await left(node, lambda files: sorted(names_of(files)) == names)
+                whys = {one.why.partition("; ")[0] for one in files}
+                assert whys == {"cannot be deleted: Operation not permitted"}
+                assert len(holding(tmp_path, gone.mark)) == len(stuck)
+                release()
+                await erase(node)
+            assert holding(tmp_path, gone.mark) == []
+            assert await is_whole(node, other)
+
+    asyncio.run(run())
+
+
+def test_what_is_in_quarantine_is_named_and_left_alone(tmp_path):
+    async def run():
+        async with a_node(tmp_path, SLOW) as node:
+            gone, other = await sealed(node)
+            for topic in (gone, other):
+                (place,) = (
+                    await ask(node, LeaseFiles(bytes(16), 1_000, (topic.info.partitions[0],)))
+                ).partitions
+                node.boot.stores[1].keeper.files.quarantine_segment(place.files[0].name, "rot")
+            await gone.delete(node)
+            found = holding(tmp_path, gone.mark)
+            (name,) = [Path(one).name for one in found if "quarantine" in one]
+            (one,) = await left(node, lambda files: names_of(files) == [name])
+            assert one.why.startswith("in quarantine: remove it")
+            assert kinds(holding(tmp_path, gone.mark)) == {"quarantine.parquet"}
+            tmp_path.joinpath("groups", "00001", "quarantine", name).unlink()
+            await erase(node)
+            assert holding(tmp_path, gone.mark) == []
+
+    asyncio.run(run())
+
+
+def test_rows_that_were_being_judged_when_their_topic_went_reach_no_file(tmp_path):
+    async def run():
+        async with a_node(tmp_path, SLOW) as node:
+            gone = await marked(node, "shop/gone", 1)
+            await gone.append(node, 1, 1_000)
+            busy = threading.Event()
+            for _ in range(2):  # both threads that judge
+                node.boot.judges.submit(busy.wait)
+            late = asyncio.ensure_future(gone.append(node, 2, 1_000_000))
+            await asyncio.sleep(0)
+            await gone.delete(node)
+            await erase(node)
+            busy.set()
+            with pytest.raises(PartitionUnknown):
+                await late
+            await seal(node)
+            assert holding(tmp_path, gone.mark) == []
+
+    asyncio.run(run())
+
+
+def test_a_node_that_is_behind_says_so_and_a_shard_that_does_not_serve_is_named(tmp_path):
+    async def run():
+        async with a_node(tmp_path, SLOW) as node:
+            gone = await marked(node, "shop/gone", 1)
+            await gone.append(node, 1, 1_000)
+            with pytest.raises(NotYet) as caught:
+                await ask(node, EraseDeleted(99))
+            assert caught.value.code == "metadata_behind"
+            pump = node.node.shards[1].driver.pump
+            pump.halted = ApplyFailed("op 7", path="journal")
+            with pytest.raises(NotReady, match="op 7"):
+                await ask(node, EraseDeleted(0))
+            pump.halted = None
+            shard = node.node.shards.pop(1)
+            with pytest.raises(NotReady, match="shard 1 does not serve"):
+                await ask(node, EraseDeleted(0))
+            node.node.shards[1] = shard
 
     asyncio.run(run())

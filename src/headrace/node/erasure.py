@@ -76,7 +76,8 @@ class Erasure:
                 continue
             lives = closing(shard, target)
             if lives:
-                text = f"{', '.join(lives)} is being closed"
+                more = f", and {len(lives) - 1} more" if len(lives) > 1 else ""
+                text = f"not closed yet: partition {lives[0]}{more}"
                 waiting.append(Left(shard.store.keeper.files.segments.path, text, waits=False))
                 continue
             op = shard.pump.group.applied
@@ -106,7 +107,7 @@ def closing(shard: Shard, target: TargetView) -> list[str]:
     for namespace, partition in list(shard.state.partitions.items()):
         wanted = target.partitions.get(namespace)
         if wanted is None or wanted.created != partition.created:
-            found.append(f"partition {namespace:x}")
+            found.append(f"{namespace:x}")
     return found
 
 

@@ -382,6 +382,12 @@ class Node:
         def then(outcome: log.Request | HeadraceError) -> None:
             if isinstance(outcome, HeadraceError):
                 answer(outcome, ())
+                return
+            try:
+                # It may have been closed meanwhile, and its erasing may count on that.
+                self._find(key.namespace, key.created)
+            except HeadraceError as error:
+                answer(error, ())
             else:
                 self._propose(running, outcome, deadline, answer)
 
