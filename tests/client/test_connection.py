@@ -21,6 +21,7 @@ from headrace.errors import (
 )
 from headrace.wire.address import Address, parse_addresses
 from headrace.wire.catalog import CreateStream, ListTopics, Topics
+from headrace.wire.erasing import EraseDeleted
 from headrace.wire.frame import encode_frame
 from headrace.wire.greeting import Failed, Hello, Ping, Pong
 from headrace.wire.leasing import ReleaseLease
@@ -101,14 +102,22 @@ async def test_another_version_of_the_protocol_ends_at_once():
             await a_channel(address).call(ListTopics(), timeout=5)
 
 
-async def test_an_older_node_is_spoken_to_and_not_asked_for_a_lease():
-    node = TinyNode(answering, token=b"sesame", version=1)
+@pytest.mark.parametrize(
+    ("version", "request_", "what"),
+    [
+        (1, ReleaseLease(bytes(16)), "leases: 2 has"),
+        (2, EraseDeleted(0), "erasing: 3 has"),
+    ],
+)
+async def test_an_older_node_is_spoken_to_and_not_asked_for_more(version, request_, what):
+    node = TinyNode(answering, token=b"sesame", version=version)
     async with listening(node) as address:
         channel = a_channel(address, "sesame")
         assert isinstance((await channel.call(ListTopics(), timeout=5))[0], Topics)
-        with pytest.raises(VersionUnknown, match="version 1 of the protocol, which has no lea"):
-            await channel.call(ReleaseLease(bytes(16)), timeout=5)
-        assert not any(isinstance(each, ReleaseLease) for each in node.heard)
+        said = f"version {version} of the protocol, which has no {what}"
+        with pytest.raises(VersionUnknown, match=said):
+            await channel.call(request_, timeout=5)
+        assert request_ not in node.heard
 
 
 async def test_a_lost_connection_tells_what_may_have_happened():
