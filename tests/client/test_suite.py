@@ -24,6 +24,7 @@ from headrace.errors import (
     Behind,
     ConnectionLost,
     Expired,
+    NotErased,
     Recreated,
     Refused,
     TopicExists,
@@ -98,6 +99,28 @@ async def test_topics_and_streams_come_and_go(door):
         assert await it(log.topics()) == []
         with pytest.raises(BadName):
             await it(log.create_stream("no/name"))
+
+
+async def test_rows_of_a_deleted_topic_are_erased_and_what_is_left_is_told(door):
+    told = []
+    async with door.log() as log, soon():
+        topic = await it(log.create_topic("orders", ORDERS))
+        await it(topic.append(rows(0, 5)))
+        journal = door.path / "groups" / "00001" / "journal"
+        assert any(b"name 3" in one.read_bytes() for one in journal.rglob("*.wal"))
+        await it(topic.delete(wait_erased=True, told=told.append))
+        assert told[-1] == ()
+        assert told[0]
+        assert all(isinstance(one, headrace.Unerased) for one in told[0])
+        assert not any(b"name 3" in one.read_bytes() for one in journal.rglob("*.wal"))
+        stuck = door.path / "groups" / "00001" / "quarantine" / "0123456789abcdef.wal"
+        stuck.touch()
+        with pytest.raises(NotErased, match=f"after 0.2 s: {stuck}: in quarantine"):
+            await it(log.erase_deleted(erase_timeout=0.2))
+        stuck.unlink()
+        await it(log.erase_deleted())
+        with pytest.raises(BadRequest, match="erase_timeout"):
+            await it(log.erase_deleted(erase_timeout="soon"))
 
 
 async def test_an_unknown_topic_suggests_a_near_name(door):

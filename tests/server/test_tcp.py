@@ -73,10 +73,10 @@ def test_a_large_body_comes_and_goes_unchanged(loop):
     ("version_min", "version_max", "chosen"),
     [
         (1, 1, 1),
-        (0, 9, 2),
+        (0, 9, 3),
         (1, 2, 2),
-        (2, 3, 2),
-        (3, 4, None),
+        (3, 4, 3),
+        (4, 5, None),
         (0, 0, None),
         (9, 1, None),
         (-5, -1, None),
