@@ -14,7 +14,7 @@ from tests.node.test_stuck_files import eventually
 from tests.stuck import immutable
 from xxhash import xxh3_128_digest
 
-from headrace.errors import ApplyFailed, NotReady, NotYet, PartitionUnknown
+from headrace.errors import ApplyFailed, CorruptEntry, NotReady, NotYet, PartitionUnknown
 from headrace.model import batch
 from headrace.model.schema import canonical
 from headrace.model.units import MILLISECOND
@@ -276,6 +276,39 @@ def test_what_is_in_quarantine_is_named_and_left_alone(tmp_path):
             tmp_path.joinpath("groups", "00001", "quarantine", name).unlink()
             await erase(node)
             assert holding(tmp_path, gone.mark) == []
+
+    asyncio.run(run())
+
+
+def test_a_carry_file_of_which_another_s_entry_cannot_be_read_stays_and_is_named(tmp_path):
+    async def run():
+        async with a_node(tmp_path, SLOW) as node:
+            gone, other = (
+                await marked(node, "shop/gone", 1),
+                await marked(node, "shop/other", 2),
+            )
+            for topic in (gone, other):
+                await topic.append(node, 1, 1_000)
+            await seal(node)
+            (carry,) = tmp_path.joinpath("groups", "00001", "carry").glob("*.carry")
+            content = carry.read_bytes()
+            place = content.index(other.mark)
+            with carry.open("r+b") as file:
+                file.seek(place)
+                file.write(b"rot")
+            for _ in range(2):  # the journal has another copy until then
+                await seal(node)
+            await gone.delete(node)
+            (one,) = await left(
+                node, lambda files: names_of(files) == [carry.name] and "stay" in files[0].why
+            )
+            assert one.why.startswith("two checkpoints let it stay")
+            with pytest.raises(CorruptEntry):
+                await is_whole(node, other)
+            carry.write_bytes(content)
+            await erase(node)
+            assert holding(tmp_path, gone.mark) == []
+            assert await is_whole(node, other)
 
     asyncio.run(run())
 

@@ -36,6 +36,7 @@ from headrace.storage.names import joined
 from headrace.wire.erasing import EraseDeleted, Erasing, Unerased
 
 _SOON: Final = "it goes with one of the next two checkpoints"
+_STAYED: Final = "two checkpoints let it stay: `headrace status` and `doctor --deep` say more"
 LEFT_COUNT_MAX: Final = 100  # files that one answer names
 _NUMBERED = re.compile(r"\.[0-9]+$")  # what a second file of a name gets in quarantine
 
@@ -136,15 +137,18 @@ def _left(store: Store, begun: Op, leased: Mapping[str, float]) -> Iterator[Left
         why.update(stuck.findings())
     is_renewed = journal.renewed_through >= begun
     fresh = journal.fresh_from if is_renewed else Op(begun + 1)
+    is_waiting = group.superblock.current.previous_op < fresh
     if not is_renewed:
-        yield Left(spares.directory.path, "its files go when the journal begins its next file")
-    elif group.superblock.current.previous_op < fresh:
+        text = "its files go when the journal begins a new one, for which the disk needs room"
+        yield Left(spares.directory.path, text)
+    elif is_waiting:
         yield Left(journal.directory.path, "two checkpoints have to be made")
-    yield from _segments(store, why, leased)
+    usual = _SOON if is_waiting or group.checkpoints.pending else _STAYED
+    yield from _segments(store, why, leased, usual)
     paths = [joined(files.carries.path, name) for name in _carried(files, fresh)]
     paths += [joined(journal.directory.path, name) for name in _journaled(journal, fresh)]
     paths += [joined(spares.directory.path, name) for name in list(spares.condemned)]
-    yield from (Left(path, why.get(path, _SOON)) for path in paths)
+    yield from (Left(path, why.get(path, usual)) for path in paths)
     for name in files.quarantine.names():
         plain = _NUMBERED.sub("", name)  # snapshots and segments of topics that are there stay
         if plain.endswith((".wal", ".carry")) or _is_of_the_deleted(store, plain):
@@ -170,7 +174,7 @@ def _journaled(journal: Journal, fresh: Op) -> Iterator[str]:
 
 
 def _segments(
-    store: Store, why: Mapping[str, str], leased: Mapping[str, float]
+    store: Store, why: Mapping[str, str], leased: Mapping[str, float], usual: str
 ) -> Iterator[Left]:
     files = store.keeper.files
     for name in files.segments.names():
@@ -185,7 +189,7 @@ def _segments(
         elif path in why:
             yield Left(path, why[path])
         else:
-            yield Left(path, "it is being read" if files.holds[name] else _SOON)
+            yield Left(path, "it is being read" if files.holds[name] else usual)
 
 
 def _is_of_the_deleted(store: Store, name: str) -> bool:
