@@ -107,3 +107,30 @@ class TestASegmentOfADeletedTopic:
             await eventually(lambda: reconciler.counters.removal_count == 1)
             assert not findings(node)
             assert await ids(node, other.partitions[0]) == list(range(30))
+
+
+class TestACheckpointThatRemovalsWaitFor:
+    """Its snapshot cannot have its name: whoever has that one lets nobody change it."""
+
+    def test_each_try_that_fails_is_counted_by_its_cause(self, tmp_path):
+        asyncio.run(self.run(tmp_path))
+
+    async def run(self, path):
+        async with a_node(path, CONFIG) as node:
+            info = await a_sealed_topic(node)
+            await eventually(lambda: not node.boot.stores[1].group.checkpoints.pending)
+            counters = shard_of(node).reconciler.counters
+            durable = node.boot.stores[1].group.journal.durable
+            taken = [
+                in_group(path, "snapshots", f"{op:020}.snap")
+                for op in range(durable + 1, durable + 9)
+            ]
+            for each in taken:
+                each.touch()
+            with immutable(*taken) as release:
+                await ask(node, catalog.DeleteTopic("shop/orders", info.created))
+                await eventually(lambda: counters.failures["SealFailed"] >= 2)
+                assert set(counters.failures) == {"SealFailed"}
+                assert counters.removal_count == 0
+                release()
+                await eventually(lambda: counters.removal_count == 1)

@@ -39,6 +39,7 @@ def a_running_shard(number: GroupId, store: Store, node: Node, judges: Executor)
     reconciler = Reconciler(number, node.config.reconcile.tick.ms)
     shard = Shard(number, store, driver.pump, node.router, reconciler)
     driver.on_checkpoint = shard.on_paired
+    driver.on_failed_checkpoint = shard.on_unpaired
     driver.after = lambda: node.wake() if reconciler.due_at_ms() == 0 else None
     driver.start()
     return Running(shard, driver, Admission(node.loop, judges))

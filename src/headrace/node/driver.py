@@ -44,6 +44,7 @@ class Driver:
     _quiet: asyncio.Event | None = None  # set when a stop waits for nothing any more
     after: Callable[[], None] = lambda: None  # called at the end of each wake-up
     on_checkpoint: Callable[[Checkpoint], None] = lambda _: None
+    on_failed_checkpoint: Callable[[HeadraceError], None] = lambda _: None
     on_group: Callable[[int], None] = lambda _: None  # told the ops of each commit group
 
     def __post_init__(self) -> None:
@@ -165,6 +166,7 @@ class Driver:
 
     def _on_unpersisted(self, error: HeadraceError) -> None:
         event("node.checkpoint.failed", group=self.name, error=str(error))
+        self.on_failed_checkpoint(error)
         self.perform(self.pump.on_unpersisted(error, self.loop.time()))
 
 

@@ -174,6 +174,12 @@ class Shard:
         if self.reconciler.tombstones:
             self.reconciler.wake()
 
+    def on_unpaired(self, error: HeadraceError) -> None:
+        """Hear that a checkpoint failed, and is tried again: removals wait for it."""
+        if self.collecting:
+            cause = type(error).__name__
+            self.reconciler.counters.failures[cause] += len(self.collecting)
+
     def _lives_with_files(self) -> frozenset[Key]:
         """Return which lives have files, as far as anything depends on it.
 
