@@ -5,6 +5,7 @@ import random
 import secrets
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from headrace.errors import ApplyFailed, CorruptEntry, NotReady, NotYet, Partiti
 from headrace.model import batch
 from headrace.model.schema import canonical
 from headrace.model.units import MILLISECOND
-from headrace.node.settings import Journal, Seal
+from headrace.node.settings import Cluster, Journal, Seal
 from headrace.wire import catalog, writing
 from headrace.wire.erasing import EraseDeleted, Erasing
 from headrace.wire.leasing import LeaseFiles, ReleaseLease
@@ -63,12 +64,12 @@ class Marked:
         self.rows.setdefault(partition, []).extend(range(self.count, self.count + count))
         self.count += count
 
-    async def stage(self, node, size: int) -> None:
-        """Leave rows of a transaction that is never published."""
+    async def stage(self, node, size: int) -> writing.Publish:
+        """Stage a row with the id 1; return what would publish it."""
         rows = pa.record_batch([[1], [self.mark + random.randbytes(size)]], schema=BYTES)
         body, where = memoryview(batch.encode(rows)), self.info.partitions[0]
         stager, stage_id = secrets.token_bytes(16), secrets.token_bytes(16)
-        await ask(
+        staged = await ask(
             node,
             writing.Stage(
                 *(where.namespace, where.created, stager, 1, 1, 1, stage_id, 0),
@@ -76,6 +77,8 @@ class Marked:
             ),
             body,
         )
+        topic = where.namespace, self.info.created
+        return writing.Publish(*topic, stager, 1, (staged.receipt,))
 
     async def delete(self, node) -> None:
         await ask(node, catalog.DeleteTopic(self.info.topic, self.info.created))
@@ -104,8 +107,8 @@ async def erase(node) -> list[Erasing]:
     return answers
 
 
-def checkpoints(node) -> int:
-    return node.boot.stores[1].group.superblock.current.checkpoint.op
+def checkpoints(node, number=1) -> int:
+    return node.boot.stores[number].group.superblock.current.checkpoint.op
 
 
 def watched(node) -> list[int]:
@@ -121,11 +124,11 @@ def watched(node) -> list[int]:
     return made
 
 
-async def seal(node) -> None:
+async def seal(node, number=1) -> None:
     """Have one checkpoint, and wait for it."""
-    running, before = node.node.shards[1], checkpoints(node)
+    running, before = node.node.shards[number], checkpoints(node, number)
     node.node._collect([running.shard])
-    await eventually(lambda: checkpoints(node) > before)
+    await eventually(lambda: checkpoints(node, number) > before)
 
 
 async def sealed(node, partitions=1) -> tuple[Marked, Marked]:
@@ -209,6 +212,43 @@ def test_no_file_has_its_bytes_and_those_of_others_are_all_there(tmp_path):
             # Nothing is left to do, but a new process does not know that: it looks itself.
             await erase(node)
             assert await is_whole(node, other)
+
+    asyncio.run(run())
+
+
+def test_others_are_appended_to_and_published_meanwhile_in_every_shard(tmp_path):
+    config = replace(SLOW, cluster=Cluster(shards=2))
+
+    async def go_on(node, topic: Marked, until: asyncio.Event) -> None:
+        while not until.is_set():
+            await topic.append(node, 3, 50_000)
+
+    async def run():
+        over = asyncio.Event()
+        async with a_node(tmp_path, config) as node:
+            gone = [await marked(node, f"shop/gone{n}", n) for n in range(2)]
+            other = [await marked(node, f"shop/other{n}", 2 + n) for n in range(2)]
+            assert {topic.info.shard for topic in gone} == {1, 2}
+            receipts = [await topic.stage(node, 1_000) for topic in other]
+            for topic in (*gone, *other):
+                await topic.append(node, 3, 50_000)
+            for number in (1, 2):
+                await seal(node, number)
+            busy = [asyncio.ensure_future(go_on(node, topic, over)) for topic in other]
+            for topic in gone:
+                await topic.delete(node)
+            await erase(node)
+            for topic in gone:
+                assert holding(tmp_path, topic.mark) == []
+            over.set()
+            await asyncio.gather(*busy)
+            for topic, publish in zip(other, receipts, strict=True):
+                assert (await ask(node, publish)).ranges
+                topic.rows[0].append(1)
+        async with a_node(tmp_path, config) as node:
+            for topic in other:
+                assert topic.count > 3
+                assert await is_whole(node, topic)
 
     asyncio.run(run())
 
