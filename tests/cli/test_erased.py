@@ -89,6 +89,14 @@ def test_who_does_not_wait_is_told_nothing_of_it(tmp_path):
     assert (ended.code, ended.json["deleted"]) == (0, False)
 
 
+def test_a_time_to_wait_needs_something_to_wait_for(tmp_path):
+    ended = headrace_here(
+        *("topic", "delete", "gone", "--erase-timeout", "1s", "--data", tmp_path)
+    )
+    assert ended.code == Exit.USAGE
+    assert "--erase-timeout is of --wait-erased" in ended.err
+
+
 def test_when_the_time_is_over_it_names_the_files_and_what_to_do(tmp_path):
     quarantine = tmp_path / "groups" / "00001" / "quarantine"
     with headrace.open(tmp_path) as log:

@@ -258,8 +258,12 @@ def delete(
         ),
     ] = False,
     erase_timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="With --wait-erased: how long to wait.")
-    ] = ERASE_TIMEOUT,
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help=f"With --wait-erased: how long to wait; {ERASE_TIMEOUT} if not given.",
+        ),
+    ] = None,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="A topic that is not there is deleted already.")
     ] = False,
@@ -283,6 +287,8 @@ def delete(
 
         headrace topic delete orders --yes --if-exists --wait-erased --json
     """
+    if erase_timeout is not None and not wait_erased:
+        raise BadRequest("--erase-timeout is of --wait-erased", hint="Add --wait-erased")
     with opened(data, address, timeout) as log:
         topic = _existing(log, name, if_exists=if_exists, wait_erased=wait_erased)
         if topic is not None:
@@ -300,7 +306,7 @@ def delete(
         if not as_json:
             say(said)
         if wait_erased:
-            shown = _erased(log, shown, erase_timeout, name, as_json=as_json)
+            shown = _erased(log, shown, erase_timeout or ERASE_TIMEOUT, name, as_json=as_json)
         if as_json:
             print_json(shown)
 
