@@ -53,6 +53,8 @@
 Errors carry fields, not only text: what (`path`), where (`position`), `expected`, `found`.
 """
 
+from headrace.model.revisions import shown
+
 
 class HeadraceError(Exception):
     """The root of everything Headrace raises on purpose."""
@@ -226,7 +228,7 @@ class Recreated(Rejected):
     def __init__(self, partition: str, expected: int, found: int) -> None:
         super().__init__(
             f"partition {partition} was deleted and created again: "
-            f"meant for revision {expected}, found {found}",
+            f"meant for revision {shown(expected)}, found {shown(found)}",
             hint="Look the topic up again and decide where to begin",
         )
         self.partition = partition

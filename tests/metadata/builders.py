@@ -15,8 +15,8 @@ from headrace.metadata.commands import (
 )
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.results import Code, Refused, Result
-from headrace.metadata.state import FOREVER, LEVEL, Retention, Topic
-from headrace.model.ids import GroupId, Revision
+from headrace.metadata.state import FOREVER, Retention, Topic
+from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import Namespace, NamespaceLayout
 
 WIDE = NamespaceLayout(16, 24, 24)
@@ -25,7 +25,7 @@ NOW = 1_700_000_000_000_000
 SCHEMA = b"schema one"
 
 
-def a_machine(layout: NamespaceLayout = WIDE, *, level: int = LEVEL) -> MetadataMachine:
+def a_machine(layout: NamespaceLayout = WIDE, *, level: int = 1) -> MetadataMachine:
     """Make a machine as a new log has it, or as an older one did."""
     machine = MetadataMachine(layout)
     if level > 1:
@@ -33,14 +33,25 @@ def a_machine(layout: NamespaceLayout = WIDE, *, level: int = LEVEL) -> Metadata
     return machine
 
 
-def run(machine: MetadataMachine, command: Command, timestamp: int = NOW) -> Result:
-    """Apply a command as it comes from the log."""
-    return machine.apply(command.operation, timestamp, commands.encode(command))
+def run(
+    machine: MetadataMachine,
+    command: Command,
+    timestamp: int = NOW,
+    checksum: bytes = bytes(16),
+) -> Result:
+    """Apply a command as it comes from the log, at the op behind the last that changed it."""
+    op = Op(machine.state.lineage[-1].op + 1 if machine.state.lineage else 1)
+    return machine.apply(command.operation, timestamp, commands.encode(command), op, checksum)
 
 
-def done(machine: MetadataMachine, command: Command, timestamp: int = NOW) -> Result:
+def done(
+    machine: MetadataMachine,
+    command: Command,
+    timestamp: int = NOW,
+    checksum: bytes = bytes(16),
+) -> Result:
     """Apply a command that must not be refused."""
-    result = run(machine, command, timestamp)
+    result = run(machine, command, timestamp, checksum)
     assert not isinstance(result, Refused), result.message
     return result
 

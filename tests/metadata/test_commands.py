@@ -17,6 +17,7 @@ from headrace.metadata.results import (
     encode_result,
     refuse,
 )
+from headrace.model.ids import Op
 
 kinds = pytest.mark.parametrize("command", ONE_OF_EACH, ids=lambda each: type(each).__name__)
 operations = st.integers(0, 2**16 - 1) | st.integers(14, 24)
@@ -76,7 +77,7 @@ def test_arrays_that_never_end_are_malformed():
 def test_apply_of_any_bytes_ends_in_a_result_that_survives_its_own(operation, timestamp, body):
     machine = a_machine()
     before = machine.digest()
-    result = machine.apply(operation, timestamp, body)
+    result = machine.apply(operation, timestamp, body, Op(1), bytes(16))
     assert decode_result(encode_result(result)) == result
     if isinstance(result, Refused):
         assert result.message
@@ -91,7 +92,7 @@ def test_apply_of_a_command_with_any_flipped_byte_ends_in_a_result(data):
     body = bytearray(encode(command))
     body[data.draw(st.integers(0, len(body) - 1))] ^= data.draw(st.integers(1, 255))
     machine = a_machine()
-    assert isinstance(machine.apply(command.operation, NOW, body), Result)
+    assert isinstance(machine.apply(command.operation, NOW, body, Op(1), bytes(16)), Result)
     machine.restore(machine.snapshot())
 
 
@@ -99,7 +100,8 @@ def test_a_seal_and_what_else_belongs_to_the_group_changes_nothing():
     machine = a_machine()
     before = machine.digest()
     for operation in range(OPERATION_FIRST):
-        assert machine.apply(operation, NOW, b"anything") == Unchanged()
+        answer = machine.apply(operation, NOW, b"anything", Op(1), bytes(16))
+        assert answer == Unchanged()
     assert machine.digest() == before
 
 

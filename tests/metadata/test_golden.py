@@ -4,7 +4,15 @@ import re
 
 import pytest
 from tests.formats.test_golden import PAGES, golden
-from tests.metadata.builders import NOW, ONE_OF_EACH, WIDE, a_machine, a_topic, run
+from tests.metadata.builders import (
+    NOW,
+    ONE_OF_EACH,
+    WIDE,
+    a_machine,
+    a_topic,
+    run,
+    the_topic,
+)
 
 from headrace.metadata import commands, image, rules
 from headrace.metadata.commands import CreateStream
@@ -63,8 +71,9 @@ def the_machine(level: int = 1) -> MetadataMachine:
         "shop", "orders", b"schema", 2, 1, ONE_OF_EACH[2].retention, (("codec", "zstd"),)
     )
     run(machine, topic, NOW + 1)
-    run(machine, commands.AddPartitions("shop", "orders", Revision(1), 2, 1), NOW + 2)
-    run(machine, commands.AddSchema("shop", "orders", Revision(1), 2, b"schema 2"), NOW + 3)
+    created = the_topic(machine, stream="shop").created
+    run(machine, commands.AddPartitions("shop", "orders", created, 2, 1), NOW + 2)
+    run(machine, commands.AddSchema("shop", "orders", created, 2, b"schema 2"), NOW + 3)
     if level > 1:
         gone = a_topic(machine, "gone", stream="shop", partitions=2)
         run(machine, commands.DeleteTopic("shop", "gone", gone.created), NOW + 5)

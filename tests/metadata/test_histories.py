@@ -1,5 +1,6 @@
 """Any history of commands equals a model of plain dicts, on every replica alike."""
 
+import msgspec
 from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -20,6 +21,8 @@ from headrace.metadata.commands import (
 )
 from headrace.metadata.results import Refused, Unchanged
 from headrace.metadata.state import Retention
+from headrace.model.ids import Op
+from headrace.model.revisions import STAMP_BITS
 
 # Few names, so that they meet again; one more of each than there is room for.
 streams = st.sampled_from(["default", "default", "a", "b", "c", "d"])
@@ -38,10 +41,13 @@ slips = st.sampled_from([0, 0, 0, 0, -1, 1])
 class Histories(RuleBasedStateMachine):
     """Two replicas: one is never stopped, the other restores now and then."""
 
+    level = 1
+    unit = 1  # from one revision to the next
+
     def __init__(self) -> None:
         super().__init__()
-        self.machine = a_machine(NARROW)
-        self.twin = a_machine(NARROW)
+        self.machine = a_machine(NARROW, level=self.level)
+        self.twin = a_machine(NARROW, level=self.level)
         self.plain = Plain()
         self.now = 0
         self.target = {}
@@ -72,13 +78,15 @@ class Histories(RuleBasedStateMachine):
     @rule(data=st.data(), slip=slips)
     def delete_topic(self, data, slip):
         stream, topic = self.some_topic(data)
-        self.run(DeleteTopic(stream, topic.name, topic.created + slip))
+        self.run(DeleteTopic(stream, topic.name, topic.created + slip * self.unit))
 
     @precondition(lambda self: self.machine.state.topics)
     @rule(data=st.data(), slip=slips, retention=st.none() | retentions, changes=changes)
     def alter_topic(self, data, slip, retention, changes):
         stream, topic = self.some_topic(data)
-        self.run(AlterTopic(stream, topic.name, topic.created + slip, retention, changes))
+        self.run(
+            AlterTopic(stream, topic.name, topic.created + slip * self.unit, retention, changes)
+        )
 
     @precondition(lambda self: self.machine.state.topics)
     @rule(data=st.data(), slip=slips, count=st.integers(1, 4))
@@ -96,7 +104,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(stream=streams, name=topics, created=st.integers(0, 9))
     def delete_a_topic_that_may_not_be_there(self, stream, name, created):
-        self.run(DeleteTopic(stream, name, created))
+        self.run(DeleteTopic(stream, name, created * self.unit))
 
     @rule()
     def restore_the_twin(self):
@@ -106,7 +114,8 @@ class Histories(RuleBasedStateMachine):
     def apply_noise(self, operation, body):
         assume(operation < OPERATION_FIRST or isinstance(decode(operation, body), Refused))
         for machine in (self.machine, self.twin):
-            assert isinstance(machine.apply(operation, self.now, body), Refused | Unchanged)
+            answer = machine.apply(operation, self.now, body, Op(1), bytes(16))
+            assert isinstance(answer, Refused | Unchanged)
 
     def some_topic(self, data):
         topic = data.draw(st.sampled_from(list(self.machine.state.topics_in_order())))
@@ -117,11 +126,18 @@ class Histories(RuleBasedStateMachine):
         before = self.machine.digest()
         result = run(self.machine, command, self.now)
         assert run(self.twin, command, self.now) == result
-        expected = self.plain.run(command)
+        expected = self.plain.run(self.as_counted(command))
         assert (result.code if isinstance(result, Refused) else "done") == expected
         if isinstance(result, Refused):
             assert self.machine.digest() == before
         self.check_revision(self.machine.state.target())
+
+    def as_counted(self, command: Command) -> Command:
+        """Return the command as the model knows it: it counts from one to the next."""
+        created = getattr(command, "created", None)
+        if created is None:
+            return command
+        return msgspec.structs.replace(command, created=created // self.unit)
 
     def check_revision(self, target) -> None:
         """The revision rises exactly when the target changes, and no life comes twice."""
@@ -141,30 +157,42 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def the_machine_equals_the_model(self):
         state = self.machine.state
-        assert state.revision == self.plain.revision
+        assert state.revision == self.plain.revision * self.unit
         found = {
             stream.name: {
                 "id": stream.id,
-                "topics": {topic.name: as_plain(topic) for topic in state.topics_of(stream.id)},
+                "topics": {
+                    topic.name: as_plain(topic, self.unit)
+                    for topic in state.topics_of(stream.id)
+                },
             }
             for stream in state.streams_in_order()
         }
         assert found == self.plain.streams
 
 
-def as_plain(topic) -> dict:
+def as_plain(topic, unit: int) -> dict:
     assert [each.id for each in topic.partitions] == list(range(len(topic.partitions)))
     assert [each.id for each in topic.schemas] == list(range(1, len(topic.schemas) + 1))
     return {
         "id": topic.id,
-        "created": topic.created,
+        "created": topic.created // unit,
         "shard": topic.shard,
         "retention": (topic.retention.age_ms, topic.retention.size),
         "options": dict(topic.options),
         "schemas": [each.data for each in topic.schemas],
-        "partitions": [each.created for each in topic.partitions],
+        "partitions": [each.created // unit for each in topic.partitions],
     }
 
 
+class StampedHistories(Histories):
+    """The same from level 2 on, where a revision is a count and bits of a checksum."""
+
+    level = 2
+    unit = 1 << STAMP_BITS
+
+
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestStampedHistories = StampedHistories.TestCase
+TestHistories.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestStampedHistories.settings = TestHistories.settings

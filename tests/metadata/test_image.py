@@ -23,10 +23,10 @@ from headrace.errors import Corrupt, CorruptFile, UnsupportedFormat
 from headrace.metadata import image
 from headrace.metadata.commands import CreateStream, DeleteStream, Level
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.state import LEVEL, Retention
+from headrace.metadata.state import Retention
 
 
-def a_busy_machine(level: int = LEVEL) -> MetadataMachine:
+def a_busy_machine(level: int = 1) -> MetadataMachine:
     machine = a_machine(level=level)
     done(machine, CreateStream("shop"))
     topic = a_topic(machine, partitions=2, retention=Retention(5, None), options=(("a", ""),))
@@ -118,7 +118,7 @@ def with_topic(**wanted) -> MetadataMachine:
     return machine
 
 
-@pytest.mark.parametrize(("level", "count"), [(1, 7), (2, 8)])
+@pytest.mark.parametrize(("level", "count"), [(1, 7), (2, 9)])
 def test_three_lists_are_kept_free(level, count):
     fields = msgspec.msgpack.decode(a_busy_machine(level).snapshot())
     assert len(fields) == count
@@ -133,7 +133,9 @@ def test_a_state_of_level_1_keeps_its_format_until_the_level_rises():
     assert msgspec.msgpack.decode(before)[0] == 1
     done(machine, Level(2))
     raised = machine.snapshot()
-    assert msgspec.msgpack.decode(raised) == [2, *msgspec.msgpack.decode(before)[1:], []]
+    *same, deleted, lineage = msgspec.msgpack.decode(raised)
+    assert same == [2, *msgspec.msgpack.decode(before)[1:]]
+    assert (deleted, lineage) == ([], [[1, bytes(16), machine.state.revision]])
     machine.restore(raised)
     assert machine.snapshot() == raised
 
@@ -163,9 +165,13 @@ def an_image(streams=(STREAM,), topics=(TOPIC,), tail=((), (), ())) -> bytes:
     return msgspec.msgpack.encode([1, 1, list(streams), list(topics), *tail])
 
 
-def a_later_image(deleted=((7, 3),), tail=((), (), ())) -> bytes:
+CHANGE = [4, b"c" * 16, 9]
+
+
+def a_later_image(deleted=((7, 3),), lineage=(CHANGE,)) -> bytes:
     """Give one of level 2; the topic is at namespace 0, of revision 1."""
-    return msgspec.msgpack.encode([2, 9, [STREAM], [TOPIC], *tail, list(deleted)])
+    lists = [[], [], [], list(deleted), list(lineage)]
+    return msgspec.msgpack.encode([2, 9, [STREAM], [TOPIC], *lists])
 
 
 def changed(place: int, value: object) -> list[object]:
@@ -195,13 +201,17 @@ WRONG = {
     "a schema version missing": an_image(topics=[changed(8, [[2, b"s", 1, 5]])]),
     "a number in a wider form": an_image().replace(b"\x97\x01\x01", b"\x97\x01\xcc\x01"),
     "deleted lives in format 1": an_image(tail=((), (), (), [[7, 3]])),
-    "format 2 without deleted lives": msgspec.msgpack.encode(
+    "format 2 without its own lists": msgspec.msgpack.encode(
         [2, 9, [STREAM], [TOPIC], *[()] * 3]
     ),
     "a deleted life twice": a_later_image([[7, 3], [7, 3]]),
     "deleted lives out of order": a_later_image([[7, 3], [6, 3]]),
     "a deleted namespace too large": a_later_image([[128, 3]]),
     "a partition that was deleted": a_later_image([[0, 1]]),
+    "an entry twice": a_later_image(lineage=[CHANGE, CHANGE]),
+    "entries out of order": a_later_image(lineage=[CHANGE, [3, *CHANGE[1:]]]),
+    "too many entries": a_later_image(lineage=[[op, *CHANGE[1:]] for op in range(1, 1026)]),
+    "a checksum cut short": a_later_image(lineage=[[4, b"c", 9]]),
     "a name that is not utf-8": an_image().replace(b"default", b"\xffefault"),
 }
 

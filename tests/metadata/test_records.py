@@ -6,6 +6,7 @@ from tests.metadata.builders import (
     a_machine,
     a_topic,
     add_partitions,
+    alter_topic,
     create_topic,
     delete_topic,
     done,
@@ -15,40 +16,43 @@ from tests.metadata.builders import (
 
 from headrace.metadata.commands import CreateStream, DeleteStream, ForgetLife, Level
 from headrace.metadata.results import Code, Forgotten, Levelled
-from headrace.metadata.state import LEVEL
+from headrace.metadata.state import LEVEL, LINEAGE_MAX
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import STAMP_BITS, Order, stamp
+
+N = 1 << STAMP_BITS  # the first stamp of a log whose entries have checksums of zeros
 
 
 def test_a_deleted_topic_leaves_a_record_for_each_of_its_partitions():
-    machine = a_machine(NARROW)
+    machine = a_machine(NARROW, level=2)
     done(machine, add_partitions(a_topic(machine, partitions=2), 1))
     target = {namespace: one.created for namespace, one in machine.state.target().items()}
-    assert sorted(target.values()) == [1, 1, 2]
+    assert sorted(target.values()) == [N, N, 2 * N]
     assert machine.state.deleted == {}
     done(machine, delete_topic(the_topic(machine)))
     assert machine.state.deleted == target
 
 
 def test_a_deleted_stream_leaves_records_of_all_its_topics():
-    machine = a_machine(NARROW)
+    machine = a_machine(NARROW, level=2)
     done(machine, CreateStream("shop"))
     a_topic(machine)
     for name in ("a", "b"):
         a_topic(machine, name, stream="shop")
-    gone = {NARROW.pack(1, 0, 0): 2, NARROW.pack(1, 1, 0): 3}
+    gone = {NARROW.pack(1, 0, 0): 2 * N, NARROW.pack(1, 1, 0): 3 * N}
     done(machine, DeleteStream("shop", with_topics=True))
     assert machine.state.deleted == gone
 
 
 def test_a_record_is_of_the_newest_life_of_a_namespace():
-    machine = a_machine(NARROW)
-    for created in (1, 3, 5):
+    machine = a_machine(NARROW, level=2)
+    for created in (N, 3 * N, 5 * N):
         assert a_topic(machine).created == created
         done(machine, delete_topic(the_topic(machine)))
         assert machine.state.deleted == {NARROW.pack(0, 0, 0): created}
     a_topic(machine)
-    assert machine.state.deleted == {NARROW.pack(0, 0, 0): 5}
+    assert machine.state.deleted == {NARROW.pack(0, 0, 0): 5 * N}
 
 
 def test_before_level_2_nothing_is_recorded_whoever_replays_it():
@@ -61,11 +65,11 @@ def test_before_level_2_nothing_is_recorded_whoever_replays_it():
     assert (machine.state.deleted, machine.state.revision) == ({}, before)
     a_topic(machine)
     done(machine, delete_topic(the_topic(machine)))
-    assert list(machine.state.deleted.values()) == [3]
+    assert list(machine.state.deleted.values()) == [N]
 
 
 def test_a_level_never_falls_and_an_unknown_one_is_refused():
-    machine = a_machine()
+    machine = a_machine(level=2)
     assert done(machine, Level(1)) == done(machine, Level(2)) == Levelled(2)
     assert refusal(machine, Level(0)) is Code.LEVEL_UNKNOWN
     assert refusal(machine, Level(LEVEL + 1)) is Code.LEVEL_UNKNOWN
@@ -76,40 +80,70 @@ FREE = NARROW.pack(2, 1, 0)
 
 
 def test_a_life_that_is_given_up_is_recorded_and_raises_the_revision_once():
-    machine = a_machine(NARROW)
+    machine = a_machine(NARROW, level=2)
     a_topic(machine)
-    assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2)
+    assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2 * N)
     assert machine.state.deleted == {FREE: 9}
-    assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2)
-    assert done(machine, ForgetLife(FREE, Revision(4))) == Forgotten(2)
+    assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2 * N)
+    assert done(machine, ForgetLife(FREE, Revision(4))) == Forgotten(2 * N)
     assert machine.state.deleted == {FREE: 9}
+    assert done(machine, ForgetLife(FREE, Revision(3 * N + 1))) == Forgotten(3 * N)
+    assert done(machine, ForgetLife(FREE, Revision(3 * N + 2))) == Forgotten(4 * N)
+    assert machine.state.deleted == {FREE: 3 * N + 2}  # of a branch, and in its place
 
 
 @pytest.mark.parametrize(
     ("namespace", "created", "code"),
     [
-        (NARROW.pack(0, 0, 0), 1, Code.LIFE_WANTED),
-        (NARROW.pack(0, 0, 1), 9, Code.LIFE_WANTED),
+        (NARROW.pack(0, 0, 0), N, Code.LIFE_WANTED),
+        (NARROW.pack(0, 0, 1), 9 * N, Code.LIFE_WANTED),
         (128, 1, Code.NAMESPACE_UNKNOWN),
         (-1, 1, Code.NAMESPACE_UNKNOWN),
         (FREE, 0, Code.NAMESPACE_UNKNOWN),
     ],
 )
 def test_what_metadata_wants_cannot_be_given_up(namespace, created, code):
-    machine = a_machine(NARROW)
+    machine = a_machine(NARROW, level=2)
     a_topic(machine, partitions=2)
     assert refusal(machine, ForgetLife(Namespace(namespace), Revision(created))) is code
 
 
 def test_an_older_life_below_a_wanted_one_can_be_given_up():
-    machine = a_machine(NARROW)
+    machine = a_machine(NARROW, level=2)
     for name in ("a", "b"):
         a_topic(machine, name)
     done(machine, ForgetLife(NARROW.pack(0, 1, 0), Revision(1)))
-    assert the_topic(machine, "b").created == 2
+    assert the_topic(machine, "b").created == 2 * N
 
 
 def test_nothing_is_given_up_before_level_2():
     machine = a_machine(NARROW, level=1)
     done(machine, create_topic())
     assert refusal(machine, ForgetLife(FREE, Revision(1))) is Code.LEVEL_TOO_LOW
+
+
+def test_metadata_knows_its_own_history_from_a_branch():
+    machine = a_machine(NARROW, level=2)
+    for number in range(3):
+        done(machine, create_topic(f"t{number}"), checksum=bytes([number + 1]) * 16)
+    theirs = stamp(2, b"\xee" * 16)
+    state = machine.state
+    assert [change.op for change in state.lineage] == [1, 2, 3, 4]
+    assert state.order_of(state.lineage[2].revision) is Order.BEFORE
+    assert state.order_of(theirs) is Order.BRANCHED
+    assert state.order_of(stamp(3, b"\xee" * 16)) is Order.BRANCHED
+    assert state.order_of(stamp(4, b"\xee" * 16)) is Order.AFTER
+    assert state.order_of(Revision(9)) is Order.BEFORE
+
+
+def test_the_newest_entries_are_remembered_and_no_more():
+    machine = a_machine(NARROW, level=2)
+    topic = a_topic(machine)
+    for _ in range(LINEAGE_MAX + 5):
+        done(machine, alter_topic(topic))
+    assert len(machine.state.lineage) == LINEAGE_MAX
+    assert machine.state.lineage[-1].op == LINEAGE_MAX + 7
+    refusal(machine, create_topic())
+    assert machine.state.lineage[-1].op == LINEAGE_MAX + 7
+    machine.restore(machine.snapshot())
+    assert len(machine.state.lineage) == LINEAGE_MAX

@@ -13,6 +13,7 @@ from tests.node.test_heads import at_rest, contents, damage_end, heads_of, journ
 from headrace.errors import Corrupt, HeadraceError, MetadataInDoubt, TopicUnknown
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import Order, compare, shown
 from headrace.node.bootstrap import start
 from headrace.node.doubt import judge
 from headrace.node.settings import Cluster
@@ -170,7 +171,7 @@ def test_an_orphan_is_named_with_all_that_tells_what_it_is(short):
             return status["orphans"], status["degraded"]
 
     (orphan,), degraded = asyncio.run(run())
-    assert (orphan["group"], orphan["rows"], orphan["created"]) == (1, 3, 2)
+    assert (orphan["group"], orphan["rows"], shown(orphan["created"])) == (1, 3, 2)
     assert orphan["first_at"] <= orphan["last_at"]
     assert orphan["bytes"] > 0
     assert orphan["schema"] == ["id: int64", "name: string"]
@@ -352,6 +353,48 @@ def test_a_whole_log_of_an_earlier_moment_is_in_no_doubt(history, tmp_path):
 
 
 # ---- the judgement itself ----
+
+
+def test_a_life_of_a_lost_history_is_never_taken_for_one_that_came_in_its_place(tmp_path):
+    """Two logs go on from one moment; metadata is of one, and the shard of the other.
+
+    With plain counts both histories gave their second topic the same place and revision.
+    """
+    data, other = tmp_path / "data", tmp_path / "other"
+
+    async def grow(path: Path, number: int, name: str) -> catalog.TopicInfo:
+        async with a_node(path) as node:
+            info = await a_topic(node, name)
+            await append(node, Numbered(info, number), 3)
+            return info
+
+    asyncio.run(grow(data, 1, "shop/t1"))
+    copied(data, other)
+    lost = asyncio.run(grow(data, 2, "shop/t2"))
+    came = asyncio.run(grow(other, 3, "shop/t3"))
+    assert lost.partitions[0].namespace == came.partitions[0].namespace
+    assert shown(lost.created) == shown(came.created)
+    assert compare(lost.created, came.created) is Order.BRANCHED
+    shutil.rmtree(data / "groups" / "00000")
+    copied(other / "groups" / "00000", data / "groups" / "00000")
+    for name in ("heads", "LOCK"):
+        (data / name).unlink()
+
+    async def run():
+        async with a_node(data) as node:
+            assert any("of another history" in each for each in node.node.doubt.reasons)
+            (orphan,) = node.node.doubt.orphans
+            assert (orphan.row_count, orphan.key.created) == (3, lost.created)
+            for where in (lost.partitions[0], came.partitions[0]):
+                with pytest.raises(MetadataInDoubt):
+                    await ids(node, where)
+            await passes(node)
+            assert await accounted(node, {"shop/t1": rows_of(1), "shop/t3": rows_of(3)}) == {
+                "shop/t1"
+            }
+            assert len(states(node)[1].partitions) == 2
+
+    asyncio.run(run())
 
 
 def states(node):

@@ -10,6 +10,7 @@ from headrace.errors import PartitionUnknown, Recreated
 from headrace.metadata.state import SchemaVersion, Target
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace, NamespaceLayout
+from headrace.model.revisions import Order, compare
 from headrace.node.actions import (
     AdvanceSchema,
     Close,
@@ -279,6 +280,9 @@ class Wanting:
         self.layout, self.revision = LAYOUT, view.revision
         self.deleted, self.view = view.deleted, view
 
+    def order_of(self, revision: int) -> Order:
+        return compare(revision, self.revision)
+
     def partition_at(self, namespace: int) -> Target | None:
         return self.view.partitions.get(namespace)
 
@@ -321,6 +325,13 @@ def test_a_row_of_what_turns_out_to_be_an_orphan_is_taken_away():
     log = a_log()
     view = doubted(target({P0: wanted(shard=TWO)}), log)
     assert a_reconciler().plan(0, view, actual(log, rows=[LIFE])) == [RemoveRouted(LIFE)]
+
+
+def test_a_life_of_the_same_number_and_another_schema_is_not_served():
+    log = a_log()
+    other = (SchemaVersion(1, b"another topic's", Revision(1), 0),)
+    view = target({P0: replace(wanted(), schemas=other)})
+    assert a_reconciler().plan(0, doubted(view, log), actual(log, parked=[LIFE])) == []
 
 
 def test_while_group_0_is_held_nothing_is_opened_and_what_is_there_is_served():

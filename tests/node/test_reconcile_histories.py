@@ -58,7 +58,7 @@ class Node(RuleBasedStateMachine):
 
     @rule(back=st.integers(1, 5))
     def metadata_goes_back(self, back):
-        self.world.go_back(Revision(max(0, self.world.truth.revision - back)))
+        self.world.go_back(max(0, self.world.count - back))
 
     @rule()
     def metadata_is_put_back(self):
@@ -71,8 +71,7 @@ class Node(RuleBasedStateMachine):
     @rule(back=st.none() | st.integers(0, 5), is_normal=st.booleans())
     def show(self, back, is_normal):
         """The newest metadata, or some that lags; far enough back it is as if wiped."""
-        newest = self.world.truth.revision
-        self.world.shown = None if back is None else Revision(max(0, newest - back))
+        self.world.shown = None if back is None else max(0, self.world.count - back)
         self.world.is_normal = is_normal
 
     @rule(shard=shards)
@@ -100,7 +99,9 @@ class Node(RuleBasedStateMachine):
         namespace = data.draw(st.sampled_from([*target, Namespace(0), Namespace(17)]))
         if namespace in target and created > 3:
             created = target[namespace].created
-        state = data.draw(st.sampled_from([self.world.truth, *self.world.past]))
+        known = self.world.past[: self.world.count + 1]
+        state = data.draw(st.sampled_from([self.world.truth, *known]))
+        created = created if created > 1 << 20 else known[created % len(known)].revision
         key = Key(namespace, Revision(created))
         self.world.request(key, self.world.now_ms + wait_ms, state)
 

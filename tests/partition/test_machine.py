@@ -26,6 +26,7 @@ from headrace.partition.results import (
     Closed,
     Code,
     Opened,
+    Refused,
     SchemaSet,
     refuse,
 )
@@ -308,3 +309,28 @@ def test_a_stage_opens_with_64_bytes():
     assert operations.decode_stage(encode_stage(ONE, 7) + b"rows") == operations.StageHeader(
         ONE, 7
     )
+
+
+class TestBranches:
+    """Revisions of one count and other bits: of two histories, of which one was lost."""
+
+    OURS, THEIRS, LATER = 5 << 20 | 1, 5 << 20 | 2, 6 << 20
+
+    def test_what_was_planned_with_metadata_of_a_branch_is_stale(self):
+        log = Log()
+        done(log.open(created=self.OURS, topic_created=self.OURS, revision=self.OURS))
+        for revision in (self.THEIRS, 4 << 20):
+            assert log.open(P1, self.THEIRS, revision=revision).code is Code.STALE
+            assert log.close(created=self.OURS, revision=revision).code is Code.STALE
+        done(log.close(created=self.OURS, revision=self.LATER))
+
+    def test_a_life_of_a_branch_is_not_the_one_that_was_closed(self):
+        log = Log()
+        done(log.open(created=self.OURS, topic_created=self.OURS, revision=self.OURS))
+        done(log.close(created=self.OURS, revision=self.OURS))
+        repeat = log.close(created=self.OURS, revision=self.LATER)
+        assert not isinstance(repeat, Refused)
+        other = log.close(created=self.THEIRS, revision=self.LATER)
+        assert other.code is Code.PARTITION_UNKNOWN
+        opening = log.open(created=self.THEIRS, topic_created=self.THEIRS, revision=self.LATER)
+        assert opening.code is Code.RECREATED

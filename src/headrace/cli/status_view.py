@@ -9,6 +9,7 @@ from rich.text import Text
 
 from headrace.cli.status_shape import LagFigures, OrphanFigures, Picture, TopicFigures
 from headrace.client.values import shown_size
+from headrace.model.revisions import shown
 
 _LABEL_WIDTH = 12
 _SECTIONS = 2  # tables below the figures: topics, consumer groups
@@ -66,21 +67,18 @@ def _degraded(picture: Picture) -> str:
 
 def _reasons(picture: Picture) -> list[Text]:
     style = "yellow" if picture.node.ready else "red"
-    named = [
-        f"partition {one.partition} of revision {one.created} " for one in picture.node.orphans
-    ]
-    shown = [
-        Text(f"  {each}", style=style)
-        for each in picture.node.reasons
-        if not any(name in each for name in named)  # its own line tells more
-    ]
-    return [*shown, *(Text(f"  {_orphan(each)}", style=style) for each in picture.node.orphans)]
+    # The line of an orphan tells more than its reason.
+    named = [f"partition {one.partition} of revision {shown(one.created)} "
+             for one in picture.node.orphans]  # fmt: skip
+    reasons = [one for one in picture.node.reasons if not any(name in one for name in named)]
+    lines = [*reasons, *map(_orphan, picture.node.orphans)]
+    return [Text(f"  {each}", style=style) for each in lines]
 
 
 def _orphan(one: OrphanFigures) -> str:
     times = "" if one.first_at is None else f" from {one.first_at} to {one.last_at}"
     return (
-        f"partition {one.partition} of revision {one.created}: {_count(one.rows, 'row')}"
+        f"partition {one.partition} of revision {shown(one.created)}: {_count(one.rows, 'row')}"
         f"{times}, {_size(one.bytes)}, {', '.join(one.schema)}"
     )
 

@@ -27,6 +27,7 @@ from headrace.client.writer import Writer
 from headrace.errors import BadRequest, HeadraceError, Recreated, Rejected
 from headrace.model.names import check_name
 from headrace.model.place import Shape
+from headrace.model.revisions import is_past
 from headrace.model.schema import SYSTEM_FIELDS, check_evolution, encode_schema
 from headrace.model.split import Parcel
 from headrace.wire import reading, writing
@@ -401,7 +402,7 @@ class AsyncTopic:
         """Know what a node says of the topic now."""
         if info.created != self.created:
             raise Recreated(self.name, self.created, info.created)
-        if info.revision < self.view.info.revision:
+        if is_past(self.view.info.revision, info.revision):
             return  # an older answer that came late
         if info != self.view.info:
             self.view = View.of(info)

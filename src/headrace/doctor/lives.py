@@ -14,6 +14,7 @@ from headrace.journal.entry import Header
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_past
 from headrace.partition.operations import (
     APPEND,
     STAGE,
@@ -153,7 +154,7 @@ class Census:
     def _add_unnamed(self, life: Life, found: dict[Namespace, Origin]) -> None:
         namespace, topic = Namespace(life.namespace), life.namespace >> self.bits
         one = found.get(namespace)
-        if one is not None and one.life.created >= life.created:
+        if one is not None and not is_past(life.created, one.life.created):
             return
         siblings = [each for each in found.values() if each.topic == topic]
         if siblings:

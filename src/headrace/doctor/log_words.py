@@ -30,6 +30,7 @@ from headrace.doctor.sight import Sight
 from headrace.doctor.who import Who
 from headrace.journal.heads import NAME as HEADS_NAME
 from headrace.model.ids import GroupId, Op
+from headrace.model.revisions import shown
 from headrace.node.doubt import Doubt, Orphan, judge
 from headrace.node.figures import schema_lines
 from headrace.node.identity import GROUPS, METADATA, group_name
@@ -226,8 +227,8 @@ def _orphan(log: LogSight, one: Orphan) -> Finding:
     return damage(
         "orphan",
         f"{GROUPS}/{group_name(one.shard)}",
-        f"partition {one.key.namespace:x} of revision {one.key.created} belongs to no topic: "
-        f"partition {partition} of one with {count(one.row_count, 'row')}, "
+        f"partition {one.key.namespace:x} of revision {shown(one.key.created)} belongs to no "
+        f"topic: partition {partition} of one with {count(one.row_count, 'row')}, "
         f"{one.size:,} bytes{times}; {', '.join(schema_lines(one.schema))}",
         "the metadata neither has it nor has deleted it: no row of it is lost, and none can be "
         "reached. A node removes nothing of it, and gives its place to no other topic",

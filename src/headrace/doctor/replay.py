@@ -350,7 +350,9 @@ def _replayed_metadata(
         else:
             header = entry.header
             try:
-                machine.apply(header.operation, header.timestamp, entry.body)
+                machine.apply(
+                    header.operation, header.timestamp, entry.body, op, header.checksum
+                )
             except Exception as error:
                 raise ApplyRaised(op, error) from error
             tip, done.expected = header.checksum, Op(op + 1)

@@ -12,6 +12,7 @@ from headrace.doctor.shard import ShardSight
 from headrace.metadata.state import FOREVER, Retention
 from headrace.metadata.state import Topic as MetadataTopic
 from headrace.model.ids import GroupId
+from headrace.model.revisions import is_within
 from headrace.partition.state import Partition, Topic
 
 
@@ -130,7 +131,7 @@ def _add_unnamed(
         if not partitions:
             continue
         deleted = log.names.metadata.deleted if log.names.metadata is not None else {}
-        if all(one.created <= deleted.get(one.namespace, 0) for one in partitions):
+        if all(is_within(one.created, deleted.get(one.namespace, 0)) for one in partitions):
             name = log.names.name(partitions[0].namespace, topic.created)
             plans.words.append(f"{name} was deleted, and its rows are left where they are")
             continue

@@ -1,10 +1,12 @@
 """The metadata machine's state as bytes, for snapshots and digests.
 
     image := [format:int, revision:int, [stream, …], [topic, …],
-              [consumer group, …], [user, …], [permission, …], [[namespace, created], …]]
+              [consumer group, …], [user, …], [permission, …], [[namespace, created], …],
+              [[op, checksum, revision], …]]
 
 One msgpack array; streams by id, topics by stream id and id, the three lists behind them empty.
-Deleted lives come last, by namespace: in format 2, which is that of level 2 and later.
+Deleted lives, by namespace, and the newest entries that changed anything, by op, come last: in
+format 2, which is that of level 2.
 Equal states have equal bytes, whatever happened before. Full story in docs/formats/metadata.md.
 """
 
@@ -14,13 +16,15 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import CorruptFile, UnsupportedFormat
-from headrace.metadata.state import MetadataState, Stream, Topic, Value
+from headrace.metadata.state import LINEAGE_MAX, Change, MetadataState, Stream, Topic, Value
 from headrace.model.ids import Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import Namespace, NamespaceLayout
+from headrace.model.revisions import is_within
 
 FORMAT: Final = 2  # equal to the level of the rules by which the state was made
 FORMAT_FIRST: Final = 1  # of level 1, without deleted lives
+CHECKSUM_SIZE: Final = 16  # of an entry
 _PLACE = "metadata image"  # it has no path of its own: a snapshot holds it
 
 
@@ -42,6 +46,7 @@ class _FirstImage(Value, frozen=True):
 
 class _Image(_FirstImage, frozen=True):
     deleted: tuple[tuple[Namespace, Revision], ...]
+    lineage: tuple[Change, ...]
 
 
 _OPENING_DECODER = msgspec.msgpack.Decoder(_Opening)
@@ -71,7 +76,8 @@ def encode(state: MetadataState) -> bytes:
     )
     if state.level == FORMAT_FIRST:
         return msgspec.msgpack.encode(_FirstImage(*common))
-    return msgspec.msgpack.encode(_Image(*common, tuple(sorted(state.deleted.items()))))
+    deleted = tuple(sorted(state.deleted.items()))
+    return msgspec.msgpack.encode(_Image(*common, deleted, state.lineage))
 
 
 def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
@@ -87,8 +93,10 @@ def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
         {topic.key: topic for topic in image.topics},
         image.format,
         dict(image.deleted) if isinstance(image, _Image) else {},
+        image.lineage if isinstance(image, _Image) else (),
     )
-    if any(state.deleted.get(key, 0) >= one.created for key, one in state.target().items()):
+    deleted = state.deleted
+    if any(is_within(one.created, deleted.get(key, 0)) for key, one in state.target().items()):
         raise CorruptFile("a partition was deleted, and is there", path=_PLACE)
     # Also finds ids that are there twice or out of order, and numbers in a wider form.
     if encode(state) != data:
@@ -125,6 +133,15 @@ def _flaw(image: _FirstImage, layout: NamespaceLayout) -> str | None:
             return f"topic {topic.name!r}: {flaw}"
     if not all(layout.holds(each) for each, _ in getattr(image, "deleted", ())):
         return "a deleted partition has too many bits for this cluster"
+    return _lineage_flaw(image.lineage) if isinstance(image, _Image) else None
+
+
+def _lineage_flaw(lineage: Sequence[Change]) -> str | None:
+    ops = [change.op for change in lineage]
+    if len(lineage) > LINEAGE_MAX or ops != sorted(set(ops)):
+        return "the entries that it remembers are too many, or out of order"
+    if any(len(change.checksum) != CHECKSUM_SIZE for change in lineage):
+        return f"an entry that it remembers has no checksum of {CHECKSUM_SIZE} bytes"
     return None
 
 

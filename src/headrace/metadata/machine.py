@@ -18,6 +18,7 @@ from headrace.metadata.commands import (
     AddPartitions,
     AddSchema,
     AlterTopic,
+    Command,
     CreateStream,
     CreateTopic,
     DeleteStream,
@@ -40,10 +41,18 @@ from headrace.metadata.results import (
     refuse,
 )
 from headrace.metadata.rules import Limits
-from headrace.metadata.state import LEVEL, MetadataState, Partition, SchemaVersion, Topic
-from headrace.model.ids import Revision
+from headrace.metadata.state import (
+    LEVEL,
+    Change,
+    MetadataState,
+    Partition,
+    SchemaVersion,
+    Topic,
+)
+from headrace.model.ids import Op, Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import NamespaceLayout, PartitionId
+from headrace.model.revisions import is_within
 
 
 @dataclass(slots=True)
@@ -52,6 +61,7 @@ class MetadataMachine:
 
     layout: NamespaceLayout
     state: MetadataState = field(init=False)
+    _checksum: bytes = b""  # of the entry that is applied
     limits: Limits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +69,12 @@ class MetadataMachine:
         self.limits = Limits.of(self.layout)
 
     def apply(
-        self, operation: int, timestamp: int, body: bytes | bytearray | memoryview
+        self,
+        operation: int,
+        timestamp: int,
+        body: bytes | bytearray | memoryview,
+        op: Op,
+        checksum: bytes,
     ) -> Result:
         """Run one committed entry; whatever the bytes, answer with a result.
 
@@ -67,7 +82,15 @@ class MetadataMachine:
         """
         if operation < OPERATION_FIRST:
             return Unchanged()
-        command = decode(operation, body)
+        before = (self.state.level, self.state.revision)
+        self._checksum = checksum
+        result = self._run(decode(operation, body), timestamp)
+        is_changed = isinstance(result, Created | Altered | Deleted)
+        if is_changed or before != (self.state.level, self.state.revision):
+            self.state.remember(Change(op, checksum, self.state.revision))
+        return result
+
+    def _run(self, command: Command | Refused, timestamp: int) -> Result:
         result: Result
         match command:
             case CreateStream():
@@ -124,7 +147,7 @@ class MetadataMachine:
         if topic_count and not command.with_topics:
             return refuse(Code.STREAM_NOT_EMPTY, stream=stream.name, topic_count=topic_count)
         self.state.remove_stream(stream)
-        revision = self.state.rise() if topic_count else self.state.revision
+        revision = self._rise() if topic_count else self.state.revision
         return Deleted(revision, stream.id, None)
 
     def _create_topic(self, command: CreateTopic, timestamp: int) -> Result:
@@ -136,7 +159,7 @@ class MetadataMachine:
         )
         if refused is not None:
             return refused
-        created = self.state.rise()
+        created = self._rise()
         topic = Topic(
             stream.id,
             self.state.take_topic_id(stream.id),
@@ -190,7 +213,7 @@ class MetadataMachine:
                 result = self._add_schema(topic, command, timestamp)
             case DeleteTopic():
                 self.state.remove_topic(topic)
-                result = Deleted(self.state.rise(), topic.stream_id, topic.id)
+                result = Deleted(self._rise(), topic.stream_id, topic.id)
             case _:
                 assert_never(command)
         return result
@@ -246,7 +269,7 @@ class MetadataMachine:
         )
         if refused is not None:
             return refused
-        added = _partitions(present, command.count, self.state.rise())
+        added = _partitions(present, command.count, self._rise())
         return self._altered(
             msgspec.structs.replace(topic, partitions=topic.partitions + added)
         )
@@ -256,7 +279,7 @@ class MetadataMachine:
         refused = refused or rules.schema_count(command.version)
         if refused is not None:
             return refused
-        version = SchemaVersion(command.version, command.schema, self.state.rise(), timestamp)
+        version = SchemaVersion(command.version, command.schema, self._rise(), timestamp)
         return self._altered(msgspec.structs.replace(topic, schemas=(*topic.schemas, version)))
 
     def _raise_level(self, command: Level) -> Result:
@@ -272,12 +295,15 @@ class MetadataMachine:
         if not self.state.layout.holds(namespace) or created < 1:
             return refuse(Code.NAMESPACE_UNKNOWN, namespace=namespace)
         wanted = self.state.partition_at(namespace)
-        if wanted is not None and wanted.created <= created:
+        if wanted is not None and is_within(wanted.created, created):
             return refuse(Code.LIFE_WANTED, namespace=namespace, created=wanted.created)
-        if self.state.deleted.get(namespace, 0) < created:
+        if not is_within(created, self.state.deleted.get(namespace, 0)):
             self.state.deleted[namespace] = created
-            self.state.rise()
+            self._rise()
         return Forgotten(self.state.revision)
+
+    def _rise(self) -> Revision:
+        return self.state.rise(self._checksum)
 
     def _altered(self, topic: Topic) -> Altered:
         self.state.put_topic(topic)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.model.ids import GroupId, Revision
+from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import (
     Namespace,
     NamespaceLayout,
@@ -18,7 +18,9 @@ from headrace.model.namespace import (
     StreamId,
     TopicId,
 )
+from headrace.model.revisions import Order, compare, counter_of, stamp
 
+LINEAGE_MAX: Final = 1_024  # entries that are remembered
 LEVEL: Final = 2  # the newest rules that this release knows; see `commands.Level`
 
 
@@ -89,6 +91,14 @@ class Target:
     schemas: tuple[SchemaVersion, ...]
 
 
+class Change(Value, frozen=True):
+    """One entry that changed metadata. `revision` is that behind it."""
+
+    op: Op
+    checksum: bytes
+    revision: Revision
+
+
 @dataclass(slots=True)
 class FreeIds:
     """Hands out the lowest id that is not in use. A function of the ids in use alone."""
@@ -134,6 +144,8 @@ class MetadataState:
     # The newest life that was deleted under a namespace, from level 2 on. What is absent and
     # has no such record was never deleted: metadata has lost it.
     deleted: dict[Namespace, Revision] = field(default_factory=dict)
+    # The newest entries that changed anything, from level 2 on: by these it knows its history.
+    lineage: tuple[Change, ...] = ()
     partition_count: int = field(default=0, init=False, compare=False)
     _stream_ids: dict[str, StreamId] = field(default_factory=dict, init=False, compare=False)
     _folders: dict[StreamId, _Folder] = field(default_factory=dict, init=False, compare=False)
@@ -201,10 +213,26 @@ class MetadataState:
     def topics_in_order(self) -> Iterator[Topic]:
         return (self.topics[key] for key in sorted(self.topics))
 
-    def rise(self) -> Revision:
-        """Count one more change of `target`, and return its number."""
-        self.revision = Revision(self.revision + 1)
+    def rise(self, checksum: bytes) -> Revision:
+        """Count one more change of `target`, by the entry of this checksum."""
+        if self.level < LEVEL:
+            self.revision = Revision(self.revision + 1)
+        else:
+            self.revision = stamp(counter_of(self.revision) + 1, checksum)
         return self.revision
+
+    def remember(self, change: Change) -> None:
+        """Add an entry to the history that this state knows of itself."""
+        if self.level >= LEVEL:
+            self.lineage = (*self.lineage[1 - LINEAGE_MAX :], change)
+
+    def order_of(self, revision: Revision) -> Order:
+        """Say how a revision from anywhere is to this history, as far as it is remembered."""
+        counter = counter_of(revision)
+        for change in self.lineage if counter else ():
+            if counter_of(change.revision) == counter and change.revision != revision:
+                return Order.BRANCHED
+        return compare(revision, self.revision)
 
     def add_stream(self, name: str, created_at: int) -> Stream:
         assert name not in self._stream_ids

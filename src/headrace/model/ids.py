@@ -6,7 +6,7 @@ from typing import NewType
 Op = NewType("Op", int)  # a place in one group's log, from 1; 0 means before the first
 View = NewType("View", int)  # the reign of one primary, from 0
 Offset = NewType("Offset", int)  # a record's place in its partition, from 0
-Revision = NewType("Revision", int)  # count of metadata changes that shape partitions
+Revision = NewType("Revision", int)  # of metadata: see `model.revisions`
 GroupId = NewType("GroupId", int)  # 0 is the metadata group, 1.. are the shards
 ReplicaId = NewType("ReplicaId", int)  # a replica's place among the voters, from 0
 

@@ -42,7 +42,9 @@ class MetadataGroup:
 
     def apply(self, entry: Entry) -> results.Result:
         header = entry.header
-        return self.machine.apply(header.operation, header.timestamp, entry.body)
+        return self.machine.apply(
+            header.operation, header.timestamp, entry.body, header.op, header.checksum
+        )
 
     def snapshot(self) -> State:
         return State(self.machine.snapshot())

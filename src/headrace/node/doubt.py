@@ -18,6 +18,7 @@ from headrace.errors import MetadataInDoubt
 from headrace.metadata.state import MetadataState, Target
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import Order, is_within, newest, shown
 from headrace.partition.read import Key
 from headrace.partition.state import Partition, PartitionsState, Topic
 from headrace.wire import reading, writing
@@ -46,8 +47,8 @@ class Orphan:
     def __str__(self) -> str:
         return (
             f"group {self.shard} has partition {self.key.namespace:x} of revision "
-            f"{self.key.created} with {self.row_count:,} rows, and the metadata does not know "
-            "of it"
+            f"{shown(self.key.created)} with {self.row_count:,} rows, and the metadata "
+            "does not know of it"
         )
 
 
@@ -72,7 +73,7 @@ class Doubt:
 
     def hides(self, namespace: int, revision: Revision) -> bool:
         """Say whether doubt may be why a partition is not there."""
-        return self.is_blocked(namespace) or self.floor > revision
+        return self.is_blocked(namespace) or not is_within(self.floor, revision)
 
     def refuses(self, request: PartitionRequest) -> bool:
         """Remove nothing; of a topic that is served, while group 0 is held, only read."""
@@ -105,13 +106,16 @@ def judge(
     reasons += map(str, orphans)
     if not reasons:
         return None
-    known = [metadata.revision, *(state.revision for state in shards.values())]
-    known += [max(one.key.created, one.topic_created) for one in orphans]
+    floor = metadata.revision
+    for state in shards.values():
+        floor = newest(state.revision, floor)
+    for one in orphans:
+        floor = newest(newest(one.key.created, one.topic_created), floor)
     bits = metadata.layout.partition_bits
     return Doubt(
         tuple(reasons),
         tuple(orphans),
-        max(known),
+        floor,
         bool(held),
         frozenset((one.shard, one.key) for one in orphans),
         frozenset(one.key.namespace >> bits for one in orphans),
@@ -120,10 +124,12 @@ def judge(
 
 
 def _reasons(metadata: MetadataState, number: GroupId, state: PartitionsState) -> Iterator[str]:
-    if state.revision > metadata.revision:
+    order = metadata.order_of(state.revision)
+    if order in (Order.AFTER, Order.BRANCHED):
+        which = " of another history" if order is Order.BRANCHED else ""
         yield (
-            f"group {number} has followed revision {state.revision}, and the metadata is at "
-            f"revision {metadata.revision}"
+            f"group {number} has followed revision {shown(state.revision)}{which}, and the "
+            f"metadata is at revision {shown(metadata.revision)}"
         )
     for topic in state.topics.values():
         target = _target(metadata, number, state, topic)
@@ -149,7 +155,7 @@ def _orphans(
 ) -> Iterator[Orphan]:
     for namespace in sorted(state.partitions):
         partition = state.partitions[namespace]
-        if partition.created <= metadata.deleted.get(namespace, 0):
+        if is_within(partition.created, metadata.deleted.get(namespace, 0)):
             continue  # deleted, and about to go
         if not _is_own(metadata.partition_at(namespace), number, state, partition):
             yield orphan(number, state, partition)

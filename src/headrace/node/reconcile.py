@@ -31,6 +31,7 @@ from typing import Final
 from headrace.metadata.state import Target
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_within, newest
 from headrace.node.actions import (
     Action,
     AdvanceSchema,
@@ -126,7 +127,7 @@ class Reconciler:
             self.counters.skip_count += 1
             return []
         self.counters.pass_count += 1
-        self.seen = max(self.seen, target.revision)
+        self.seen = newest(self.seen, target.revision)
         this = _Pass(self, now_ms, Comparison(self.shard, target, actual))
         actions = this.run()
         self._settled = mark if not (actions or this.is_deferred or self._is_busy()) else None
@@ -191,8 +192,9 @@ class _Pass:
         self.unlike = sorted(fenced.union(self.both.unlike()))
         for deed in self.reconciler.flights.values():
             self._count(deed)
-        newest = max(self.both.actual.state.revision, self.reconciler.seen)
-        self.is_current = self.both.target.revision >= newest
+        revision = self.both.target.revision
+        followed = (self.both.actual.state.revision, self.reconciler.seen)
+        self.is_current = all(is_within(one, revision) for one in followed)
         target = self.both.target
         self.may_remove = self.is_current and target.is_normal and target.doubt is None
         self.is_deferred = not self.may_remove

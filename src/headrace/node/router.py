@@ -13,6 +13,7 @@ from headrace.errors import PartitionUnknown, Recreated
 from headrace.metadata.state import MetadataState, Target
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_past, is_within, newest
 from headrace.partition.read import Key
 
 _NO_ROWS: Final[Mapping[Namespace, Revision]] = MappingProxyType({})
@@ -55,13 +56,13 @@ class Router:
         key = Key(Namespace(namespace), Revision(created))
         row = self._routes.get(key.namespace)
         wanted = metadata.partition_at(namespace)
-        newest = _newest(row, wanted)
-        if newest is None or created > newest:
+        known = _newest(row, wanted)
+        if known is None or is_past(created, known):
             raise PartitionUnknown(str(key))
-        if created < newest:
-            raise Recreated(f"{namespace:x}", expected=created, found=newest)
+        if created != known:  # before it, or of a history that was lost
+            raise Recreated(f"{namespace:x}", expected=created, found=known)
         if row is not None and row.created == created:
-            if wanted is None and created <= metadata.revision:
+            if wanted is None and is_within(created, metadata.revision):
                 raise PartitionUnknown(str(key))  # deleted; the row is about to go
             return row
         assert wanted is not None
@@ -71,7 +72,7 @@ class Router:
         """Put a life's row. A row of a newer life stays: two shards may know of both."""
         known = self._routes.get(key.namespace)
         if known is not None:
-            if known.created > key.created:
+            if is_past(known.created, key.created):
                 return
             del self._rows[known.shard][key.namespace]
         self._routes[key.namespace] = Route(shard, key.created)
@@ -91,5 +92,7 @@ class Router:
 
 
 def _newest(row: Route | None, wanted: Target | None) -> Revision | None:
-    known = [each.created for each in (row, wanted) if each is not None]
-    return max(known, default=None)
+    if row is None or wanted is None:
+        known = wanted or row
+        return None if known is None else known.created
+    return newest(wanted.created, row.created)

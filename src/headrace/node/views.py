@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headrace.metadata.state import Target
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_within, newest
 from headrace.node.doubt import Doubt
 from headrace.partition.operations import Schema
 from headrace.partition.read import Key
@@ -83,7 +84,7 @@ class Comparison:
 
     def is_closed(self, key: Key) -> bool:
         """Say whether the machine has closed this life, or a later one."""
-        return key.created <= self.actual.state.closed.get(key.namespace, 0)
+        return is_within(key.created, self.actual.state.closed.get(key.namespace, 0))
 
     def is_wanted(self, key: Key) -> bool:
         """Say whether metadata wants this life, in whichever shard."""
@@ -96,7 +97,7 @@ class Comparison:
         What is merely absent there is an orphan: it is never removed, whatever else is known.
         """
         deleted = self.target.deleted.get(key.namespace, 0)
-        return key.created <= deleted and not self.is_wanted(key)
+        return is_within(key.created, deleted) and not self.is_wanted(key)
 
     def is_misplaced(self, key: Key) -> bool:
         """Say whether metadata wants this life in another shard."""
@@ -118,8 +119,10 @@ class Comparison:
         wanted = self.target.partitions.get(key.namespace)
         there = self.actual.state.partitions.get(key.namespace)
         known = [each.created for each in (wanted, there) if each is not None]
-        newest = max(known, default=key.created)
-        return newest if newest > key.created else None
+        found = key.created
+        for created in known:
+            found = newest(found, created)
+        return found if found != key.created else None
 
     def schemas_ahead(self, number: int) -> tuple[Schema, ...]:
         """Return the schemas of an open topic that the machine does not know yet, in order."""

@@ -15,6 +15,7 @@ from headrace.journal.journal import Journal
 from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.model.ids import Identity, Op
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_within
 from headrace.partition import local as local_part
 from headrace.partition.carry import CarryFile, carry_name, kept_id, op_of, open_carry
 from headrace.partition.carry_table import Source, kept_name
@@ -273,7 +274,7 @@ class ShardFiles:
         partition = state.partitions.get(namespace)
         known = partition is not None and partition.created == created and end <= partition.end
         ended = state.closed.get(namespace)
-        known = known or (ended is not None and created <= ended)
+        known = known or (ended is not None and is_within(created, ended))
         return known and self._is_ours(name)
 
     def _is_ours(self, name: str) -> bool:

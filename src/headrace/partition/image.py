@@ -28,6 +28,7 @@ import msgspec
 from headrace.errors import CorruptFile, UnsupportedFormat
 from headrace.model.ids import Offset, Op, Revision, is_once
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_past
 from headrace.partition.operations import Schema, Value
 from headrace.partition.results import Range
 from headrace.partition.state import (
@@ -319,7 +320,8 @@ def _flaw(state: PartitionsState) -> str | None:
         topic = state.topics.get(state.topic_number(partition.namespace))
         if topic is None or topic.created != partition.topic_created:
             return f"partition {partition.namespace:x} has no topic"
-        if partition.created <= state.closed.get(partition.namespace, 0):
+        closed = state.closed.get(partition.namespace)
+        if closed is not None and not is_past(partition.created, closed):
             return f"partition {partition.namespace:x} was closed before"
         flaw = _partition_flaw(partition, topic)
         if flaw is not None:

@@ -17,6 +17,7 @@ from headrace.journal.machine import State
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.names import is_name
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_past, is_within
 from headrace.partition import image, transactions, writers
 from headrace.partition.operations import (
     APPEND,
@@ -148,7 +149,7 @@ class PartitionsMachine:
 
     def _fenced(self, header: Header, command: OpenPartition | ClosePartition) -> Result:
         """Refuse what was planned with older metadata than was followed before."""
-        if command.revision < self.state.revision:
+        if not is_within(self.state.revision, command.revision):
             return refuse(Code.STALE, found=command.revision, expected=self.state.revision)
         if isinstance(command, OpenPartition):
             result = self._open(header, command)
@@ -164,7 +165,7 @@ class PartitionsMachine:
         if known is not None and known.created == header.created:
             return Opened(known.end)
         closed = self.state.closed.get(namespace, 0)
-        if known is not None or header.created <= closed:
+        if known is not None or not is_past(header.created, closed):
             found = known.created if known is not None else closed
             return refuse(
                 Code.RECREATED, namespace=namespace, expected=header.created, found=found
@@ -212,7 +213,7 @@ class PartitionsMachine:
         partition = self._partition(header)
         if isinstance(partition, Refused):
             gone = self.state.closed.get(Namespace(header.namespace), 0)
-            return Closed() if header.created <= gone else partition
+            return Closed() if is_within(header.created, gone) else partition
         topic = self.state.topic_of(partition)
         del self.state.partitions[partition.namespace]
         self.state.closed[partition.namespace] = partition.created

@@ -102,7 +102,7 @@ class History:
     def _ask(self) -> None:
         world, random = self.world, self.random
         namespace = Namespace(random.randrange(1 << sum(BITS)))
-        created = Revision(random.randint(0, world.truth.revision + 1))
+        created = Revision(random.choice(world.past).revision + random.choice((0, 0, 1 << 20)))
         target = list(world.truth.target().items())
         if target and random.random() < 0.6:
             namespace, wanted = random.choice(target)
@@ -119,7 +119,7 @@ class History:
         """Mostly the truth: what a request is shown may lag, too."""
         if self.random.random() < 0.8:
             return self.world.truth
-        return self.random.choice(self.world.past[: self.world.truth.revision + 1])
+        return self.random.choice(self.world.past[: self.world.count + 1])
 
     def _files(self) -> None:
         """Write rows; some of their files will be hard to delete. A Seal may end late."""
@@ -138,7 +138,7 @@ class History:
     def _back(self) -> None:
         """Let metadata go back to an earlier moment."""
         back = self.random.choice((1, 1, 2, 3, 100))
-        self.world.go_back(Revision(max(0, self.world.truth.revision - back)))
+        self.world.go_back(max(0, self.world.count - back))
 
     def _fault(self) -> None:
         world, random = self.world, self.random
@@ -147,11 +147,11 @@ class History:
                 world.crash(kept=random.randrange(4))
             case 2:
                 back = random.randint(1, 4)
-                world.shown = Revision(max(0, world.truth.revision - back))
+                world.shown = max(0, world.count - back)
                 world.is_normal = random.random() < 0.7
                 world.landed["metadata lags"] += 1
             case 3:
-                world.shown, world.is_normal = Revision(0), random.random() < 0.7
+                world.shown, world.is_normal = 0, random.random() < 0.7
                 world.landed["metadata wiped"] += 1
             case 4:
                 world.shown, world.is_normal = None, random.random() < 0.9

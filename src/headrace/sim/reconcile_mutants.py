@@ -7,6 +7,7 @@ from typing import Any
 from headrace.errors import PartitionUnknown
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Revision
+from headrace.model.revisions import is_within
 from headrace.node import reconcile
 from headrace.node.actions import Close, Collect, ConfirmRemove
 from headrace.node.backoff import Backoff, Work
@@ -85,7 +86,7 @@ def _never_behind(self: _Pass) -> None:
 
 
 def _absent_is_deleted(self: Comparison, key: Key) -> bool:
-    return key.created <= self.target.revision and not self.is_wanted(key)
+    return is_within(key.created, self.target.revision) and not self.is_wanted(key)
 
 
 def _removed_in_doubt(self: _Pass) -> None:

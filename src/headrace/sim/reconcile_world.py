@@ -8,6 +8,8 @@ one is not kept.
 from collections import Counter
 from dataclasses import dataclass, field
 
+from xxhash import xxh3_128_digest
+
 from headrace.errors import Busy, PartitionUnknown, Recreated
 from headrace.metadata import commands, image
 from headrace.metadata.commands import (
@@ -20,9 +22,10 @@ from headrace.metadata.commands import (
 )
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import FOREVER, LEVEL, MetadataState, Topic
-from headrace.model.ids import GroupId, Revision
+from headrace.model.ids import GroupId, Op
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import NamespaceLayout
+from headrace.model.revisions import Order, compare, counter_of, is_past, is_within
 from headrace.node.actions import (
     Action,
     AdvanceSchema,
@@ -56,10 +59,11 @@ class World:
 
     now_ms: int = 0
     metadata: MetadataMachine = field(init=False)
-    past: list[MetadataState] = field(init=False)  # what metadata was, by revision
-    shown: Revision | None = None  # what reconcilers are shown; None: the truth
+    past: list[MetadataState] = field(init=False)  # what metadata was, by its revision's count
+    shown: int | None = None  # the revision's count that reconcilers are shown; None: the truth
     is_normal: bool = True
     doubt: Doubt | None = None
+    entries: int = 0  # commands that were ever applied
     newest: MetadataState | None = None  # what metadata was before it went back
     lost: set[tuple[GroupId, Key]] = field(default_factory=set)  # lives that it lost then
     router: Router = field(default_factory=Router)
@@ -79,6 +83,11 @@ class World:
     @property
     def truth(self) -> MetadataState:
         return self.metadata.state
+
+    @property
+    def count(self) -> int:
+        """How many changes there were."""
+        return counter_of(self.truth.revision)
 
     def topic(self, name: str) -> Topic | None:
         return self.truth.topic(DEFAULT_STREAM, name)
@@ -153,7 +162,7 @@ class World:
         self.landed["crash"] += 1
         self.check()
 
-    def go_back(self, revision: Revision) -> None:
+    def go_back(self, count: int) -> None:
         """Kill the node, and let metadata be what it was at an earlier moment.
 
         If nothing tells, since no shard has followed any of what is lost, the log goes on from
@@ -162,19 +171,19 @@ class World:
         if self.doubt is not None:
             return
         newest = self._copy()
-        self.metadata.restore(image.encode(self.past[revision]))
+        self.metadata.restore(image.encode(self.past[count]))
         self.crash(0)
         self.shown, self.is_normal = None, True
         self.doubt = judge(self.truth, self._states())
         if self.doubt is None:
-            del self.past[revision + 1 :]
+            del self.past[count + 1 :]
             return
         self.newest = newest
         self.lost = {
             (shard.number, key)
             for shard in self.shards.values()
             for key in shard.lives
-            if not self.is_wanted(key) and key.created > self._deleted(key)
+            if not self.is_wanted(key) and not is_within(key.created, self._deleted(key))
         }
         self.landed["metadata in doubt"] += 1
         self.landed["lives lost"] += len(self.lost)
@@ -210,7 +219,7 @@ class World:
         except PartitionUnknown:
             return "unknown"
         except Recreated as error:
-            if error.found <= key.created:
+            if compare(error.found, key.created) in (Order.BEFORE, Order.SAME):
                 raise Broken(f"{key} has no later life, yet it was recreated") from error
             return "recreated"
         if found.created != key.created or found.shard not in self.shards:
@@ -304,11 +313,14 @@ class World:
         if self.doubt is not None:
             return  # refused
         before = self.truth.revision
-        self.metadata.apply(command.operation, self.now_ms, commands.encode(command))
+        body = commands.encode(command)
+        self.entries += 1  # those of a history that was lost, too: none comes again
+        checksum = xxh3_128_digest(b"%d" % self.entries)
+        self.metadata.apply(command.operation, self.now_ms, body, Op(self.entries), checksum)
         if self.truth.revision == before:
             return
         self.past.append(self._copy())
-        assert len(self.past) == self.truth.revision + 1
+        assert len(self.past) == self.count + 1
         if wake:
             for shard in self.shards.values():
                 shard.reconciler.wake()
@@ -365,7 +377,7 @@ class World:
             raise Broken(f"{deed} comes again without a delay")
         if isinstance(deed, InsertOwned):
             self._check_place(deed)
-            if deed.revision < shard.machine.state.revision:
+            if not is_within(shard.machine.state.revision, deed.revision):
                 raise Broken(f"{deed} by metadata that lags")
             if deed.key.namespace in shard.machine.state.partitions:
                 raise Broken(f"{deed} beside another life")
@@ -385,7 +397,7 @@ class World:
             raise Broken(f"{action} while metadata is in doubt")
         if not shard.reconciler.is_fenced(action.key):
             raise Broken(f"{action} without a tombstone")
-        is_behind = target.revision < shard.machine.state.revision
+        is_behind = not is_within(shard.machine.state.revision, target.revision)
         is_removal = isinstance(action, Close) or action.key not in self._tombstones.get(
             shard.number, set()
         )
@@ -405,7 +417,7 @@ class World:
         dead = {key for key in shard.files - shard.lives if key in shard.ever_closed}
         if not dead <= shard.reconciler.tombstones:
             raise Broken(f"{dead - shard.reconciler.tombstones}: files are left, no tombstone")
-        if target.revision < self.truth.revision:
+        if is_past(self.truth.revision, target.revision):
             return
         for key in shard.parking.keys:
             if not self.is_wanted(key):

@@ -1,0 +1,68 @@
+"""Revisions: counts of metadata changes, of which no two histories give the same one.
+
+    revision := counter << 20 | first 20 bits of the checksum of the entry that raised it
+
+Numbers below 2^20 are of before stamps: plain counts, as which two of them compare; the first
+stamp has counter 1 and is above them all. Two stamps of one counter that differ are of two
+histories: one of them was lost, and its log went on from an earlier moment. Nothing else
+shifts, masks or compares revisions, but for equality.
+"""
+
+from enum import Enum
+from typing import Final
+
+from headrace.model.ids import Revision
+
+STAMP_BITS: Final = 20
+COUNTER_MAX: Final = 2**32 - 1  # so a revision is below 2^52, and exact in any JSON reader
+
+
+class Order(Enum):
+    """How one revision is to another."""
+
+    BEFORE = "before"
+    SAME = "same"
+    AFTER = "after"
+    BRANCHED = "branched"  # of another history: neither before nor after
+
+
+def stamp(counter: int, checksum: bytes) -> Revision:
+    """Return the revision that an entry of this checksum raises."""
+    assert 1 <= counter <= COUNTER_MAX
+    bits = int.from_bytes(checksum[:4], "big") >> (32 - STAMP_BITS)
+    return Revision(counter << STAMP_BITS | bits)
+
+
+def counter_of(revision: int) -> int:
+    """Return the count of stamped changes; 0 for a number of before stamps."""
+    return revision >> STAMP_BITS
+
+
+def shown(revision: int) -> int:
+    """Return what people see of a revision: how many changes there were."""
+    return counter_of(revision) or revision
+
+
+def compare(first: int, second: int) -> Order:
+    """Say how `first` is to `second`."""
+    if first == second:
+        return Order.SAME
+    counters = counter_of(first), counter_of(second)
+    if counters[0] == counters[1] != 0:
+        return Order.BRANCHED
+    return Order.BEFORE if first < second else Order.AFTER
+
+
+def is_past(revision: int, limit: int) -> bool:
+    """Say whether `revision` is surely after `limit`, in the same history."""
+    return compare(revision, limit) is Order.AFTER
+
+
+def is_within(revision: int, limit: int) -> bool:
+    """Say whether `revision` is surely `limit` or before it, in the same history."""
+    return compare(revision, limit) in (Order.BEFORE, Order.SAME)
+
+
+def newest(first: Revision, second: Revision) -> Revision:
+    """Return the later one; of two that branched the first."""
+    return second if is_past(second, first) else first
