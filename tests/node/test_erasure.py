@@ -15,10 +15,19 @@ from tests.node.test_stuck_files import eventually
 from tests.stuck import immutable
 from xxhash import xxh3_128_digest
 
-from headrace.errors import ApplyFailed, CorruptEntry, NotReady, NotYet, PartitionUnknown
+from headrace.errors import (
+    ApplyFailed,
+    CorruptEntry,
+    MetadataInDoubt,
+    NotReady,
+    NotYet,
+    PartitionUnknown,
+)
 from headrace.model import batch
+from headrace.model.ids import Revision
 from headrace.model.schema import canonical
 from headrace.model.units import MILLISECOND
+from headrace.node.doubt import Doubt
 from headrace.node.settings import Cluster, Journal, Seal
 from headrace.wire import catalog, writing
 from headrace.wire.erasing import EraseDeleted, Erasing
@@ -391,5 +400,11 @@ def test_a_node_that_is_behind_says_so_and_a_shard_that_does_not_serve_is_named(
             with pytest.raises(NotReady, match="shard 1 does not serve"):
                 await ask(node, EraseDeleted(0))
             node.node.shards[1] = shard
+            node.node.doubt = Doubt(
+                ("group 1 says so",), (), Revision(0), False, frozenset(), frozenset(), 24
+            )
+            with pytest.raises(MetadataInDoubt, match="nothing is erased: the metadata is in"):
+                await ask(node, EraseDeleted(0))
+            node.node.doubt = None
 
     asyncio.run(run())

@@ -187,6 +187,8 @@ class Journal:
             self.undrained -= gone
             with self._poisoning(self.directory.path, "drain"):
                 self.directory.sync()
+        with self._poisoning(self.spares.directory.path, "drain"):
+            self.spares.retry()
 
     def reuse(self, room: Directory, name: str, file_id: int) -> bool:
         """Take a kept file that nobody needs any more for a next roll; False: it is as it was.

@@ -65,6 +65,12 @@ class Spares:
         if self._fitting(self.file_size) is None:
             self._make_one_more(self.file_size)
 
+    def retry(self) -> None:
+        """Try again to remove what could not be, durably. A journal may never be idle."""
+        if self.condemned:
+            self._remove_condemned()
+            _sync(self.directory, "sync of the spares")
+
     def renew(self, size: int) -> None:
         """Have one new spare instead of all that are there, durably.
 

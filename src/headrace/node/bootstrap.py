@@ -414,7 +414,7 @@ class Boot:
             for running in node.shards.values():
                 effects = running.shard.reconcile(target, now_us(), self.loop.time())
                 running.driver.perform(effects)
-        node.start_ticking()
+        node.tick()
         return node
 
     def _options(

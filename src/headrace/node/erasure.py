@@ -15,15 +15,16 @@ with the checkpoints that come anyway.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from headrace.errors import NotYet, ReadFailed
+from headrace.errors import NotReady, NotYet, ReadFailed
 from headrace.journal.file import first_op_of
 from headrace.journal.journal import Journal
 from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import Namespace
+from headrace.node.leases import Leases
 from headrace.node.pump import Pump, not_ready
 from headrace.node.shard import Shard
 from headrace.node.views import TargetView
@@ -54,73 +55,100 @@ class _Begun(NamedTuple):
     op: Op  # at or below this one
 
 
+class _Running(Protocol):
+    """A shard that serves."""
+
+    @property
+    def shard(self) -> Shard: ...
+
+
+Look = Callable[[], tuple[Erasing, list[Shard]]]
+
+
 @dataclass(slots=True)
 class Erasure:
-    """What a node was asked to erase, by shard. All but `look` runs on the loop's thread."""
+    """What a node was asked to erase, by shard."""
 
+    shards: Mapping[GroupId, _Running]
+    leases: Leases
     begun: dict[GroupId, _Begun] = field(default_factory=dict)
 
-    def begin(
-        self, request: EraseDeleted, shards: Sequence[Shard], target: TargetView
-    ) -> tuple[Revision, list[Left]]:
-        """Begin where that is due; return up to which revision, and what it waits for."""
+    def begin(self, request: EraseDeleted, count: int, target: TargetView, now: float) -> Look:
+        """Begin where that is due, in all of `count` shards, on the loop's thread.
+
+        What is returned looks at the disk, in any thread, and returns the answer, and which
+        shards should have a checkpoint.
+        """
         revision = Revision(request.revision) or target.revision
         if revision > target.revision:
             text = f"metadata is at revision {target.revision} here, not yet at {revision}"
             raise NotYet("metadata_behind", text, hint="Repeat it in a moment")
-        waiting: list[Left] = []
-        for shard in shards:
-            if shard.pump.halted is not None:
-                raise not_ready(shard.pump.halted)
-            known = self.begun.get(shard.number)
-            if known is not None and known.revision >= revision:
-                continue
-            lives = closing(shard, target)
-            if lives:
-                more = f", and {len(lives) - 1} more" if len(lives) > 1 else ""
-                text = f"not closed yet: partition {lives[0]}{more}"
-                waiting.append(Left(shard.store.keeper.files.segments.path, text, waits=False))
-                continue
-            op = shard.pump.group.applied
-            shard.pump.group.journal.erase_through = op
-            self.begun[shard.number] = _Begun(target.revision, op)
-        return revision, waiting
+        shards = [self._serving(GroupId(number)) for number in range(1, count + 1)]
+        waiting = [one for shard in shards for one in self._begin(shard, revision, target)]
+        leased = {name: end - now for name, end in self.leases.ends().items()}
 
-    def look(
-        self, shards: Sequence[Shard], leased: Mapping[str, float]
-    ) -> dict[GroupId, list[Left]]:
-        """Find what is left in shards, beside the loop. `leased` has seconds, by segment."""
-        found: dict[GroupId, list[Left]] = {}
-        for shard in shards:
-            begun = self.begun.get(shard.number)
-            if begun is None:
-                continue  # it waits
-            try:
-                found[shard.number] = list(_left(shard.store, begun.op, leased))
-            except OSError as error:
-                raise ReadFailed(shard.store.keeper.files.segments.path, error) from error
-        return found
+        def look() -> tuple[Erasing, list[Shard]]:
+            left = {shard.number: self._left(shard, leased) for shard in shards}
+            due = [one for one in shards if _needs_seal(left[one.number], one.pump)]
+            every = [*waiting, *(one for each in left.values() for one in each)]
+            return _answer(revision, every, shards), due
+
+        return look
+
+    def _serving(self, number: GroupId) -> Shard:
+        """Return a shard; NotReady: nothing is said of one that nobody can look at."""
+        if number not in self.shards:
+            raise NotReady(f"shard {number} does not serve", hint="See the node's status")
+        shard = self.shards[number].shard
+        if shard.pump.halted is not None:
+            raise not_ready(shard.pump.halted)
+        return shard
+
+    def _begin(self, shard: Shard, revision: Revision, target: TargetView) -> Iterator[Left]:
+        """Begin in a shard, or say what that waits for."""
+        known = self.begun.get(shard.number)
+        if known is not None and known.revision >= revision:
+            return
+        lives = _unwanted(shard, target)
+        if lives:
+            more = f", and {len(lives) - 1} more" if len(lives) > 1 else ""
+            text = f"not closed yet: partition {lives[0]}{more}"
+            yield Left(shard.store.keeper.files.segments.path, text, waits=False)
+            return
+        op = shard.pump.group.applied
+        shard.pump.group.journal.erase_through = op
+        self.begun[shard.number] = _Begun(target.revision, op)
+
+    def _left(self, shard: Shard, leased: Mapping[str, float]) -> list[Left]:
+        """Find what is left in a shard. `leased` has seconds, by segment."""
+        begun = self.begun.get(shard.number)
+        if begun is None:
+            return []  # it waits
+        try:
+            return list(_left(shard.store, begun.op, leased))
+        except OSError as error:
+            raise ReadFailed(shard.store.keeper.files.segments.path, error) from error
 
 
-def closing(shard: Shard, target: TargetView) -> list[str]:
+def _unwanted(shard: Shard, target: TargetView) -> list[str]:
     """Name the lives that the machine has and metadata wants no more."""
     found = []
-    for namespace, partition in list(shard.state.partitions.items()):
+    for namespace, partition in shard.state.partitions.items():
         wanted = target.partitions.get(namespace)
         if wanted is None or wanted.created != partition.created:
             found.append(f"{namespace:x}")
     return found
 
 
-def needs_seal(left: Sequence[Left], pump: Pump) -> bool:
+def _needs_seal(left: Sequence[Left], pump: Pump) -> bool:
     """Say whether a checkpoint would help, and none is on its way."""
     is_coming = pump.owes_seal or pump.seals_in_flight or pump.group.checkpoints.pending
     return not is_coming and any(one.waits for one in left)
 
 
-def answer_of(revision: Revision, left: Sequence[Left], failed: str) -> Erasing:
-    """Return the answer; `failed` is why checkpoints fail, if they do."""
-    why = f"; checkpoints fail: {failed}" if failed else ""
+def _answer(revision: Revision, left: Sequence[Left], shards: Sequence[Shard]) -> Erasing:
+    failed = [str(one.pump.last_failure) for one in shards if one.pump.last_failure]
+    why = f"; checkpoints fail: {'; '.join(failed)}" if failed else ""
     shown = left[:LEFT_COUNT_MAX]
     return Erasing(
         revision,

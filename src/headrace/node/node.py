@@ -25,7 +25,7 @@ from headrace.node.admission import Admission, Kind, judge_append, judge_stage
 from headrace.node.catalog import Catalog
 from headrace.node.doubt import Doubt, judge
 from headrace.node.driver import Driver, now_us
-from headrace.node.erasure import Erasure, answer_of, needs_seal
+from headrace.node.erasure import Erasure
 from headrace.node.events import event
 from headrace.node.figures import Work
 from headrace.node.heads_writer import HeadsWriter
@@ -86,8 +86,8 @@ class Node:
     is_stopping: bool = False
     open_count: int = 0  # requests that are not answered yet
     work: Work = field(default_factory=Work)
-    erasure: Erasure = field(default_factory=Erasure)
     lessor: Lessor = field(init=False)
+    erasure: Erasure = field(init=False)
     _drained: asyncio.Event | None = None  # set when a stop has none of them to wait for
     _target: TargetView | None = None  # of the revision in it
     _is_woken: bool = False
@@ -96,6 +96,7 @@ class Node:
 
     def __post_init__(self) -> None:
         self.lessor = Lessor(self.shards)
+        self.erasure = Erasure(self.shards, self.lessor.leases)
 
     def submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
         """Begin a request. `answer` is called once, on the loop's thread."""
@@ -149,9 +150,6 @@ class Node:
             pumps[METADATA] = self.catalog.driver.pump
         found = {number: pump.head for number, pump in pumps.items()}
         return {number: head for number, head in found.items() if head is not None}
-
-    def start_ticking(self) -> None:
-        self._tick()
 
     def wake(self) -> None:
         """Have the reconcilers look soon: once for all that happens in this turn."""
@@ -268,23 +266,18 @@ class Node:
             running.driver.perform(shard.pump.request_seal(now_us()))
 
     def _on_erase(self, request: EraseDeleted, deadline: float, answer: Answer) -> None:
-        """Take the next step, look beside the loop at what is left, and have it go."""
-        for number in range(1, self.require_catalog().shard_count + 1):
-            self._running(GroupId(number))
-        shards = [running.shard for running in self.shards.values()]
-        revision, waiting = self.erasure.begin(request, shards, self.target())
-        ends = self.lessor.leases.ends()
-        leased = {name: end - self.loop.time() for name, end in ends.items()}
+        """Take the next step, and look beside the loop at what is left."""
+        if self.doubt is not None:
+            raise self.doubt.error(self.path, "nothing is erased")
+        count = self.require_catalog().shard_count
+        look = self.erasure.begin(request, count, self.target(), self.loop.time())
 
-        def look() -> tuple[Reply, Sequence[Buffer]]:
-            left = self.erasure.look(shards, leased)
-            due = [one for one in shards if needs_seal(left.get(one.number, ()), one.pump)]
+        def work() -> tuple[Reply, Sequence[Buffer]]:
+            reply, due = look()
             self.loop.call_soon_threadsafe(self._collect, due)
-            failed = [str(one.pump.last_failure) for one in shards if one.pump.last_failure]
-            every = [*waiting, *(one for each in left.values() for one in each)]
-            return answer_of(revision, every, "; ".join(failed)), ()
+            return reply, ()
 
-        self._read(look, deadline, answer)
+        self._read(work, deadline, answer)
 
     def _find(self, namespace: int, created: int) -> Running | Awaited:
         """Find who serves a partition, or who will. Never a default."""
@@ -295,14 +288,10 @@ class Node:
             raise
         if isinstance(route, Awaited):
             self._refuse_if_blocked(namespace)
-        running = self._running(route.shard)
-        return route if isinstance(route, Awaited) else running
-
-    def _running(self, number: GroupId) -> Running:
-        running = self.shards.get(number)
+        running = self.shards.get(route.shard)
         if running is None:
-            raise NotReady(f"shard {number} does not serve", hint="See the node's status")
-        return running
+            raise NotReady(f"shard {route.shard} does not serve", hint="See the node's status")
+        return route if isinstance(route, Awaited) else running
 
     def _refuse_if_blocked(self, namespace: int) -> None:
         """Say so at once where nothing is served, and nothing is made, for doubt."""
@@ -380,16 +369,14 @@ class Node:
         kind = Kind(schema, found.layouts[request.schema_id])
 
         def then(outcome: log.Request | HeadraceError) -> None:
-            if isinstance(outcome, HeadraceError):
-                answer(outcome, ())
-                return
             try:
+                if isinstance(outcome, HeadraceError):
+                    raise outcome
                 # It may have been closed meanwhile, and its erasing may count on that.
                 self._find(key.namespace, key.created)
+                self._propose(running, outcome, deadline, answer)
             except HeadraceError as error:
                 answer(error, ())
-            else:
-                self._propose(running, outcome, deadline, answer)
 
         def judge(inflated_max: int) -> log.Request:
             if isinstance(request, writing.Append):
@@ -449,17 +436,7 @@ class Node:
 
     def _fetch_again(self, request: reading.Fetch, deadline: float, answer: Answer) -> None:
         """Read what has come, or nothing if the wait was in vain."""
-        again = reading.Fetch(
-            request.namespace,
-            request.created,
-            request.start,
-            request.end,
-            request.size_max,
-            0,
-            request.columns,
-            request.version,
-        )
-        self._try(again, b"", deadline, answer)
+        self._try(replace(request, wait_ms=0), b"", deadline, answer)
 
     def _read(
         self,
@@ -498,8 +475,8 @@ class Node:
             if is_due and not self.is_stopping and running.driver.pump.halted is None:
                 self.wake()
 
-    def _tick(self) -> None:
-        self._timer = self.loop.call_later(TICK_S, self._tick)
+    def tick(self) -> None:
+        self._timer = self.loop.call_later(TICK_S, self.tick)
         if self.catalog is None:
             return
         if self.catalog.driver is not None:
