@@ -52,7 +52,7 @@ def fill(stopped: Path, killed: Path) -> Ids:
         _publish(log, slow, done, 3, (0,))
         _append(again, done, 0, 4)
         slow.store_cursors("readers", {0: 3})
-        shutil.copytree(stopped, killed, ignore=shutil.ignore_patterns("*.sock"))
+        shutil.copytree(stopped, killed, ignore=shutil.ignore_patterns("*.sock", "*.tmp"))
     return done
 
 

@@ -39,7 +39,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def log(made, tmp_path):
-    shutil.copytree(made, tmp_path / "data", ignore=shutil.ignore_patterns("*.sock"))
+    shutil.copytree(made, tmp_path / "data", ignore=shutil.ignore_patterns("*.sock", "*.tmp"))
     return tmp_path / "data"
 
 

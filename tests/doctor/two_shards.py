@@ -41,7 +41,7 @@ def fill(stopped: Path, killed: Path) -> Counts:
         _append(notes, done, 0, 5)
     with headrace.open(stopped, **SETTINGS, seal__size="64MiB") as log:
         _fill_journal(log, done)
-        shutil.copytree(stopped, killed, ignore=shutil.ignore_patterns("*.sock"))
+        shutil.copytree(stopped, killed, ignore=shutil.ignore_patterns("*.sock", "*.tmp"))
     return done
 
 

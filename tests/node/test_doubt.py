@@ -47,7 +47,7 @@ def rows_of(number: int, rows: int = 3) -> list[int]:
 
 
 def copied(path: Path, to: Path) -> Path:
-    return shutil.copytree(path, to, ignore=shutil.ignore_patterns("*.sock"))
+    return shutil.copytree(path, to, ignore=shutil.ignore_patterns("*.sock", "*.tmp"))
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ async def a_log_at_rest(path: Path, copy: Path, rows: int = 20) -> None:
             node, reading.StoreCursor(where.namespace, where.created, "readers", rows, 0, False)
         )
         await at_rest(node)
-        shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*.sock"))
+        shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*.sock", "*.tmp"))
 
 
 def journal_of(path: Path, group: int) -> Path:

@@ -82,7 +82,11 @@ def a_node(tmp_path, end):
         for line in process.stderr:
             if found := re.search(r"node\.listening.*?(127\.0\.0\.1:\d+)", line):
                 break
-        yield found[1]
+        try:
+            yield found[1]
+        except BaseException:
+            process.kill()  # whatever failed is not waited for
+            raise
         process.send_signal(end)
         process.stderr.read()
     assert process.returncode == (0 if end == signal.SIGTERM else -end)
