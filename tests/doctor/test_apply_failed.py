@@ -63,7 +63,7 @@ def in_shard(operation, row_count=None):
     return PartitionsMachine, is_bad
 
 
-def in_metadata(operation, timestamp, body):
+def in_metadata(operation, timestamp, body, op, checksum):
     return operation == CreateTopic.operation and b"clicks" in bytes(body)
 
 

@@ -4,6 +4,11 @@ from headrace.metadata import commands
 from headrace.metadata.commands import (
     AddPartitions,
     AddSchema,
+    Adopt,
+    AdoptedMore,
+    AdoptedPartition,
+    AdoptedStream,
+    AdoptedTopic,
     AlterTopic,
     Command,
     CreateStream,
@@ -17,7 +22,13 @@ from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.results import Code, Refused, Result
 from headrace.metadata.state import FOREVER, Retention, Topic
 from headrace.model.ids import GroupId, Op, Revision
-from headrace.model.namespace import Namespace, NamespaceLayout
+from headrace.model.namespace import (
+    Namespace,
+    NamespaceLayout,
+    PartitionId,
+    StreamId,
+    TopicId,
+)
 
 WIDE = NamespaceLayout(16, 24, 24)
 NARROW = NamespaceLayout(2, 2, 3)  # 4 streams, 4 topics in each, 8 partitions in each
@@ -143,4 +154,20 @@ ONE_OF_EACH: tuple[Command, ...] = (
     DeleteTopic("shop", "orders", Revision(4)),
     Level(2),
     ForgetLife(Namespace(2**48 + 1), Revision(4)),
+    Adopt(
+        Revision(7 << 20),
+        (AdoptedStream(StreamId(1), "recovered-1"),),
+        (
+            AdoptedTopic(
+                StreamId(1),
+                TopicId(0),
+                "recovered-0-4",
+                Revision(4),
+                GroupId(2),
+                (b"schema",),
+                (AdoptedPartition(PartitionId(0), Revision(4)),),
+            ),
+        ),
+        (AdoptedMore(StreamId(0), TopicId(3), Revision(2), (b"schema 2",), ()),),
+    ),
 )

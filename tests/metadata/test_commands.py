@@ -44,7 +44,7 @@ def test_a_command_is_read_as_it_was_meant(command):
 
 
 def test_operations_are_distinct_and_stay_as_they_are():
-    assert [command.operation for command in ONE_OF_EACH] == list(range(16, 25))
+    assert [command.operation for command in ONE_OF_EACH] == list(range(16, 26))
 
 
 @kinds

@@ -18,6 +18,7 @@ from headrace.metadata import commands, image, rules
 from headrace.metadata.commands import CreateStream
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.results import (
+    Adopted,
     Altered,
     Code,
     Created,
@@ -44,6 +45,7 @@ COMMANDS = dict(
             "delete-topic",
             "level",
             "forget-life",
+            "adopt",
         ),
         ONE_OF_EACH,
         strict=True,
@@ -54,6 +56,7 @@ RESULTS = {
     "altered": Altered(Revision(5), StreamId(1), TopicId(0)),
     "deleted": Deleted(Revision(6), StreamId(1), None),
     "levelled": Levelled(2),
+    "adopted": Adopted(Revision(8 << 20)),
     "forgotten": Forgotten(Revision(7)),
     "refused": refuse(Code.LIMIT_REACHED, max=4096, what="streams"),
     "unchanged": Unchanged(),

@@ -54,6 +54,7 @@ _NAMES: Final = {
             commands.DeleteTopic,
             commands.Level,
             commands.ForgetLife,
+            commands.Adopt,
         )
     },
 }

@@ -38,6 +38,7 @@ from headrace.journal.snapshot import Snapshot
 from headrace.metadata.machine import MetadataMachine
 from headrace.model.ids import GroupId, Op
 from headrace.model.namespace import NamespaceLayout
+from headrace.node.held import is_holdable
 from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name
 from headrace.partition.keeper import info_of
 from headrace.partition.segment import Digests
@@ -242,7 +243,8 @@ def _start(log: LogSight, group: GroupSight) -> str:
     if group.is_empty:
         return "makes a new group"
     if group.refusal is not None:
-        said = "refuses" if group.identity.group != METADATA else "holds it, read-only"
+        is_held = group.identity.group == METADATA and is_holdable(group.refusal)
+        said = "holds it, read-only" if is_held else "refuses"
         return f"{said}: {type(group.refusal).__name__}"
     assert group.plan is not None
     count = group.plan.replay_to - group.plan.base

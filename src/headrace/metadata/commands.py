@@ -14,7 +14,7 @@ import msgspec
 from headrace.metadata.results import Code, Refused, refuse
 from headrace.metadata.state import Retention, Value
 from headrace.model.ids import GroupId, Revision
-from headrace.model.namespace import Namespace
+from headrace.model.namespace import Namespace, PartitionId, StreamId, TopicId
 
 OPERATION_FIRST: Final = 16  # those below belong to the group itself, and are not commands
 
@@ -111,11 +111,61 @@ class ForgetLife(Value, frozen=True):
     created: Revision
 
 
+class AdoptedStream(Value, frozen=True):
+    """A stream under the id that it had, where it is gone."""
+
+    id: StreamId
+    name: str
+
+
+class AdoptedPartition(Value, frozen=True):
+    """A partition in the life that its shard has."""
+
+    id: PartitionId
+    created: Revision
+
+
+class AdoptedTopic(Value, frozen=True):
+    """A topic under the ids that it had, in the life that its shard has."""
+
+    stream_id: StreamId
+    id: TopicId
+    name: str
+    created: Revision
+    shard: GroupId
+    schemas: tuple[bytes, ...]  # from version 1 on
+    partitions: tuple[AdoptedPartition, ...]  # by id; those between are made new
+
+
+class AdoptedMore(Value, frozen=True):
+    """What a shard has of a topic that metadata knows in part."""
+
+    stream_id: StreamId
+    topic_id: TopicId
+    created: Revision
+    schemas: tuple[bytes, ...]  # behind those that are known
+    partitions: tuple[AdoptedPartition, ...]  # behind those that are known, by id
+
+
+class Adopt(Value, frozen=True):
+    """Take what shards have for metadata's own, as an operator decided.
+
+    The revision rises above `floor`, the newest of any shard, and what was remembered of the
+    history ends: from here on it is that of all of them.
+    """
+
+    operation: ClassVar[int] = 25
+    floor: Revision
+    streams: tuple[AdoptedStream, ...]
+    topics: tuple[AdoptedTopic, ...]
+    more: tuple[AdoptedMore, ...]
+
+
 TopicChange = AlterTopic | AddPartitions | AddSchema | DeleteTopic
-Command = CreateStream | DeleteStream | CreateTopic | TopicChange | Level | ForgetLife
+Command = CreateStream | DeleteStream | CreateTopic | TopicChange | Level | ForgetLife | Adopt
 
 _DECODERS: Final = {kind.operation: msgspec.msgpack.Decoder(kind) for kind in get_args(Command)}
-assert sorted(_DECODERS) == list(range(OPERATION_FIRST, OPERATION_FIRST + 9))
+assert sorted(_DECODERS) == list(range(OPERATION_FIRST, OPERATION_FIRST + 10))
 
 
 def encode(command: Command) -> bytes:

@@ -13,10 +13,12 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from headrace.metadata import image, rules
+from headrace.metadata.adoption import adopt
 from headrace.metadata.commands import (
     OPERATION_FIRST,
     AddPartitions,
     AddSchema,
+    Adopt,
     AlterTopic,
     Command,
     CreateStream,
@@ -29,6 +31,7 @@ from headrace.metadata.commands import (
     decode,
 )
 from headrace.metadata.results import (
+    Adopted,
     Altered,
     Code,
     Created,
@@ -105,6 +108,8 @@ class MetadataMachine:
                 result = self._raise_level(command)
             case ForgetLife():
                 result = self._forget_life(command)
+            case Adopt():
+                result = self._adopt(command, timestamp)
             case Refused():
                 result = command
             case _:
@@ -301,6 +306,15 @@ class MetadataMachine:
             self.state.deleted[namespace] = created
             self._rise()
         return Forgotten(self.state.revision)
+
+    def _adopt(self, command: Adopt, timestamp: int) -> Result:
+        if self.state.level < LEVEL:
+            return refuse(Code.LEVEL_TOO_LOW, expected=LEVEL, found=self.state.level)
+        adopted = adopt(self.state, command, timestamp, self._checksum, self.limits)
+        if isinstance(adopted, Refused):
+            return adopted
+        self.state = adopted
+        return Adopted(adopted.revision)
 
     def _rise(self) -> Revision:
         return self.state.rise(self._checksum)

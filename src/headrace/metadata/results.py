@@ -40,6 +40,7 @@ class Code(StrEnum):
     LEVEL_TOO_LOW = "level_too_low"
     NAMESPACE_UNKNOWN = "namespace_unknown"
     LIFE_WANTED = "life_wanted"
+    NOT_ADOPTED = "not_adopted"
 
 
 MESSAGES: dict[Code, str] = {
@@ -69,6 +70,7 @@ MESSAGES: dict[Code, str] = {
     Code.LEVEL_TOO_LOW: "this needs level {expected}, and the log is at level {found}",
     Code.NAMESPACE_UNKNOWN: "{namespace} is no namespace of this cluster",
     Code.LIFE_WANTED: "partition {namespace} of revision {created} belongs to a topic",
+    Code.NOT_ADOPTED: "{what} cannot be adopted: {flaw}",
 }
 
 
@@ -114,6 +116,12 @@ class Forgotten(_Result, frozen=True):
     revision: Revision
 
 
+class Adopted(_Result, frozen=True):
+    """What shards have is metadata's own now."""
+
+    revision: Revision
+
+
 class Refused(_Result, frozen=True):
     """Nothing changed, and repeating the command against this state changes nothing."""
 
@@ -129,7 +137,7 @@ class Unchanged(_Result, frozen=True):
     """An operation of the group itself, such as a Seal: not for this machine to judge."""
 
 
-Result = Created | Altered | Deleted | Levelled | Forgotten | Refused | Unchanged
+Result = Created | Altered | Deleted | Levelled | Forgotten | Adopted | Refused | Unchanged
 
 _DECODER = msgspec.msgpack.Decoder(Result)
 

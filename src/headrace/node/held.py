@@ -9,6 +9,12 @@ from headrace.node.identity import METADATA, find_group
 from headrace.storage.seam import Directory
 
 
+def is_holdable(error: HeadraceError) -> bool:
+    """Say whether bytes that are bad, or gone, are why group 0 refuses."""
+    is_other = isinstance(error, UnsupportedFormat | ApplyFailed)
+    return isinstance(error, Corrupt) and not is_other
+
+
 def hold(
     root: Directory, identity: Identity, machine: MetadataMachine, error: HeadraceError
 ) -> Op | None:
@@ -16,8 +22,7 @@ def hold(
 
     None: bad bytes are not why it refused, or it has peers that have them. Nothing is written.
     """
-    is_other = isinstance(error, UnsupportedFormat | ApplyFailed)
-    if not isinstance(error, Corrupt) or is_other or not identity.is_solo:
+    if not is_holdable(error) or not identity.is_solo:
         return None
     directory = find_group(root, METADATA)
     if directory is None:

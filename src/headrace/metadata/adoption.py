@@ -1,0 +1,185 @@
+"""What `Adopt` makes of a state: a new one, with what shards have, or a refusal."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from headrace.metadata import rules
+from headrace.metadata.commands import (
+    Adopt,
+    AdoptedMore,
+    AdoptedPartition,
+    AdoptedStream,
+    AdoptedTopic,
+)
+from headrace.metadata.results import Code, Refused, refuse
+from headrace.metadata.rules import PARTITIONS_MAX, Limits
+from headrace.metadata.state import (
+    FOREVER,
+    MetadataState,
+    Partition,
+    SchemaVersion,
+    Stream,
+    Topic,
+)
+from headrace.model.ids import Revision
+from headrace.model.namespace import PartitionId, StreamId, TopicId
+from headrace.model.revisions import COUNTER_MAX, counter_of, is_within, stamp
+
+
+class _Unfit(Exception):
+    """Something that cannot be adopted: all of the command is refused."""
+
+    def __init__(self, what: str, flaw: str) -> None:
+        super().__init__(what)
+        self.refused = refuse(Code.NOT_ADOPTED, what=rules.shown(what), flaw=flaw)
+
+
+def adopt(
+    state: MetadataState, command: Adopt, timestamp: int, checksum: bytes, limits: Limits
+) -> MetadataState | Refused:
+    """Return the state behind the command. What is there already stays as it is."""
+    counter = max(counter_of(state.revision), counter_of(command.floor)) + 1
+    if counter > COUNTER_MAX or command.floor < 0:
+        return refuse(Code.NOT_ADOPTED, what="the floor", flaw="no revision is above it")
+    work = _Adoption(state, stamp(counter, checksum), timestamp, limits)
+    try:
+        for stream in command.streams:
+            work.stream(stream)
+        for topic in command.topics:
+            work.topic(topic)
+        for more in command.more:
+            work.more(more)
+        work.check()
+    except _Unfit as unfit:
+        return unfit.refused
+    return MetadataState(
+        state.layout, work.revision, work.streams, work.topics, state.level, state.deleted
+    )
+
+
+class _Adoption:
+    """Streams and topics as they become."""
+
+    def __init__(
+        self, state: MetadataState, revision: Revision, timestamp: int, limits: Limits
+    ) -> None:
+        self.state, self.revision = state, revision
+        self.timestamp, self.limits = timestamp, limits
+        self.streams: dict[StreamId, Stream] = dict(state.streams)
+        self.topics: dict[tuple[StreamId, TopicId], Topic] = dict(state.topics)
+
+    def stream(self, wanted: AdoptedStream) -> None:
+        known = self.streams.get(wanted.id)
+        if known is not None and known.name == wanted.name:
+            return
+        flaw = rules.name("stream", wanted.name)
+        if known is not None or not 0 <= wanted.id <= self.state.layout.stream_id_max:
+            raise _Unfit(wanted.name, f"stream id {wanted.id} is taken, or is none")
+        if flaw is not None or wanted.name in {one.name for one in self.streams.values()}:
+            raise _Unfit(wanted.name, "a stream cannot have this name, or has it already")
+        self.streams[wanted.id] = Stream(wanted.id, wanted.name, self.timestamp)
+
+    def topic(self, wanted: AdoptedTopic) -> None:
+        key = (wanted.stream_id, wanted.id)
+        known = self.topics.get(key)
+        if known is not None and known.created == wanted.created:
+            return
+        flaw = self._topic_flaw(wanted)
+        if known is not None or flaw:
+            raise _Unfit(wanted.name, flaw or "another topic has its id")
+        made = Topic(
+            wanted.stream_id,
+            wanted.id,
+            wanted.name,
+            wanted.created,
+            self.timestamp,
+            wanted.shard,
+            FOREVER,
+            (),
+            (),
+            (),
+        )
+        schemas = self._schemas(made, wanted.schemas)
+        self.topics[key] = msgspec.structs.replace(
+            made, schemas=schemas, partitions=self._partitions(made, wanted.partitions)
+        )
+
+    def _topic_flaw(self, wanted: AdoptedTopic) -> str:
+        in_stream = [one for one in self.topics.values() if one.stream_id == wanted.stream_id]
+        if wanted.stream_id not in self.streams:
+            return "its stream is not there"
+        if not 0 <= wanted.id <= self.state.layout.topic_id_max:
+            return "its id is none"
+        if rules.name("topic", wanted.name) or wanted.name in {one.name for one in in_stream}:
+            return "a topic cannot have this name, or has it already"
+        if rules.shard(wanted.shard) is not None or self.limits.topic(len(in_stream)):
+            return "its shard is none, or its stream is full"
+        if not (wanted.schemas and wanted.partitions and self._is_past(wanted.created)):
+            return "it has no schema, no partition or no revision of before"
+        return ""
+
+    def more(self, wanted: AdoptedMore) -> None:
+        key = (wanted.stream_id, wanted.topic_id)
+        topic = self.topics.get(key)
+        if topic is None or topic.created != wanted.created:
+            raise _Unfit(f"topic {key}", "it is not there, or is another one")
+        self.topics[key] = msgspec.structs.replace(
+            topic,
+            schemas=self._schemas(topic, wanted.schemas),
+            partitions=self._partitions(topic, wanted.partitions),
+        )
+
+    def _schemas(self, topic: Topic, added: Sequence[bytes]) -> tuple[SchemaVersion, ...]:
+        known = topic.schemas
+        if added and tuple(one.data for one in known[-len(added) :]) == tuple(added):
+            return known  # a repeat
+        if any(rules.schema(data) for data in added):
+            raise _Unfit(topic.name, "one of its schemas is none")
+        if rules.schema_count(len(known) + len(added)) is not None:
+            raise _Unfit(topic.name, "it has more schemas than a topic may have")
+        return known + tuple(
+            SchemaVersion(version, data, self.revision, self.timestamp)
+            for version, data in enumerate(added, len(known) + 1)
+        )
+
+    def _partitions(
+        self, topic: Topic, added: Sequence[AdoptedPartition]
+    ) -> tuple[Partition, ...]:
+        found = {one.id: one.created for one in topic.partitions}
+        for one in added:
+            if not 0 <= one.id <= self.state.layout.partition_id_max:
+                raise _Unfit(topic.name, f"it cannot have a partition {one.id}")
+            namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
+            deleted = self.state.deleted.get(namespace, 0)
+            if found.setdefault(one.id, one.created) != one.created:
+                raise _Unfit(topic.name, f"its partition {one.id} is another one")
+            if is_within(one.created, deleted) or not self._is_past(one.created):
+                raise _Unfit(topic.name, f"its partition {one.id} was deleted, or is to come")
+        present = len(topic.partitions)
+        count = max(found, default=-1) + 1
+        if count > present:
+            everywhere = sum(len(one.partitions) for one in self.topics.values())
+            refused = self.limits.partitions(
+                count - present, present=present, everywhere=everywhere
+            )
+            if refused is not None:
+                raise _Unfit(topic.name, "there would be too many partitions")
+        return tuple(_dense(found, count, self.revision))
+
+    def _is_past(self, created: Revision) -> bool:
+        return created >= 1 and counter_of(created) < counter_of(self.revision)
+
+    def check(self) -> None:
+        if len(self.streams) > self.limits.streams_max:
+            raise _Unfit("the streams", "there would be too many")
+        if sum(len(one.partitions) for one in self.topics.values()) > PARTITIONS_MAX:
+            raise _Unfit("the partitions", "there would be too many")
+
+
+def _dense(
+    found: dict[PartitionId, Revision], count: int, revision: Revision
+) -> Iterator[Partition]:
+    """Give all partitions up to the highest; one that nobody has is new and empty."""
+    for number in map(PartitionId, range(count)):
+        yield Partition(number, found.get(number, revision))

@@ -1,0 +1,177 @@
+"""Adopt takes what shards have for metadata's own, under the ids and lives that it had."""
+
+import pytest
+from tests.metadata.builders import (
+    NARROW,
+    a_machine,
+    a_topic,
+    create_topic,
+    delete_topic,
+    done,
+    refusal,
+    run,
+    the_topic,
+)
+
+from headrace.metadata.commands import (
+    Adopt,
+    AdoptedMore,
+    AdoptedPartition,
+    AdoptedStream,
+    AdoptedTopic,
+    CreateStream,
+)
+from headrace.metadata.results import Adopted, Code
+from headrace.metadata.state import FOREVER
+from headrace.model.ids import GroupId, Revision
+from headrace.model.namespace import PartitionId, StreamId, TopicId
+from headrace.model.revisions import COUNTER_MAX, STAMP_BITS, Order, stamp
+
+N = 1 << STAMP_BITS
+LOST = Revision(7 * N + 5)  # the newest revision that any shard has followed
+
+
+def some(*created: tuple[int, int]) -> tuple[AdoptedPartition, ...]:
+    return tuple(AdoptedPartition(PartitionId(one), Revision(at)) for one, at in created)
+
+
+def a_lost_topic(**changes) -> AdoptedTopic:
+    values = {
+        "stream_id": StreamId(0),
+        "id": TopicId(1),
+        "name": "recovered-1-2",
+        "created": Revision(2 * N + 1),
+        "shard": GroupId(2),
+        "schemas": (b"one", b"two"),
+        "partitions": some((0, 2 * N + 1), (2, 6 * N)),
+    }
+    return AdoptedTopic(**(values | changes))
+
+
+def adopting(*topics, streams=(), more=(), floor=LOST) -> Adopt:
+    return Adopt(floor, tuple(streams), tuple(topics), tuple(more))
+
+
+def short():
+    """Metadata with one topic of two partitions, at revision 1."""
+    machine = a_machine(NARROW, level=2)
+    a_topic(machine, "kept", partitions=2)
+    return machine
+
+
+def test_a_floor_alone_raises_the_revision_above_it_and_forgets_the_branch():
+    machine = short()
+    target = machine.state.target()
+    assert machine.state.order_of(Revision(N + 1)) is Order.BRANCHED
+    assert done(machine, adopting()) == Adopted(8 * N)
+    assert machine.state.target() == target
+    assert machine.state.order_of(LOST) is Order.BEFORE
+    assert machine.state.order_of(Revision(N + 1)) is Order.BEFORE
+    assert done(machine, adopting()) == Adopted(9 * N)  # a repeat; it never falls
+    assert done(machine, adopting(floor=Revision(3))) == Adopted(10 * N)
+
+
+def test_a_lost_topic_comes_back_in_its_own_life():
+    machine = short()
+    done(machine, adopting(a_lost_topic()))
+    topic = the_topic(machine, "recovered-1-2")
+    assert (topic.id, topic.created, topic.shard) == (1, 2 * N + 1, 2)
+    assert (topic.retention, topic.options) == (FOREVER, ())
+    assert [each.data for each in topic.schemas] == [b"one", b"two"]
+    revision = machine.state.revision
+    assert [(each.id, each.created) for each in topic.partitions] == [
+        (0, 2 * N + 1),
+        (1, revision),  # between two that were there: new and empty
+        (2, 6 * N),
+    ]
+    assert machine.state.partition_at(NARROW.pack(0, 1, 2)).created == 6 * N
+
+
+def test_what_was_adopted_goes_on_as_any_other():
+    machine = short()
+    done(machine, adopting(a_lost_topic()))
+    machine.restore(machine.snapshot())
+    assert a_topic(machine, "next").id == 2
+    assert the_topic(machine, "next").created > machine.state.lineage[0].revision
+    done(machine, delete_topic(the_topic(machine, "recovered-1-2")))
+    assert machine.state.deleted[NARROW.pack(0, 1, 2)] == 6 * N
+
+
+def test_a_stream_comes_back_under_its_id():
+    machine = short()
+    stream = AdoptedStream(StreamId(2), "recovered-2")
+    done(machine, adopting(a_lost_topic(stream_id=StreamId(2)), streams=[stream]))
+    assert the_topic(machine, "recovered-1-2", "recovered-2").stream_id == 2
+    done(machine, CreateStream("shop"))
+    assert machine.state.stream("shop").id == 1
+
+
+def test_partitions_and_schemas_of_a_topic_that_is_known_come_back():
+    machine = short()
+    topic = the_topic(machine, "kept")
+    more = AdoptedMore(
+        StreamId(0), topic.id, topic.created, (b"two",), some((2, 3 * N), (3, 3 * N))
+    )
+    done(machine, adopting(more=[more]))
+    topic = the_topic(machine, "kept")
+    assert [each.data for each in topic.schemas] == [topic.schemas[0].data, b"two"]
+    assert [each.created for each in topic.partitions] == [N, N, 3 * N, 3 * N]
+    target = machine.state.target()
+    done(machine, adopting(more=[more]))
+    assert machine.state.target() == target
+
+
+UNFIT = {
+    "an id that is taken": a_lost_topic(id=TopicId(0)),
+    "an id with too many bits": a_lost_topic(id=TopicId(4)),
+    "a stream that is not there": a_lost_topic(stream_id=StreamId(1)),
+    "a name that is taken": a_lost_topic(name="kept"),
+    "no name": a_lost_topic(name="/"),
+    "no shard": a_lost_topic(shard=GroupId(0)),
+    "no schema": a_lost_topic(schemas=()),
+    "no partition": a_lost_topic(partitions=()),
+    "a partition with too many bits": a_lost_topic(partitions=some((8, N))),
+    "a partition above the floor": a_lost_topic(partitions=some((0, 9 * N))),
+    "a topic above the floor": a_lost_topic(created=Revision(9 * N)),
+    "a partition twice": a_lost_topic(partitions=some((0, N), (0, N + 1))),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_does_not_fit_is_refused_whole(name):
+    fits = a_lost_topic(id=TopicId(2), name="fits")
+    assert refusal(short(), adopting(fits, UNFIT[name])) is Code.NOT_ADOPTED
+
+
+def test_a_stream_id_or_name_that_is_taken_is_refused():
+    for stream in (AdoptedStream(StreamId(0), "other"), AdoptedStream(StreamId(1), "default")):
+        assert refusal(short(), adopting(streams=[stream])) is Code.NOT_ADOPTED
+
+
+def test_a_life_that_was_deleted_is_not_adopted():
+    machine = short()
+    gone = a_topic(machine, "gone")
+    done(machine, delete_topic(gone))
+    lost = a_lost_topic(id=gone.id, created=gone.created, partitions=some((0, gone.created)))
+    assert refusal(machine, adopting(lost)) is Code.NOT_ADOPTED
+
+
+def test_no_floor_is_so_high_that_nothing_is_above_it():
+    floor = stamp(COUNTER_MAX, bytes(16))
+    for wrong in (floor, Revision(2**60), Revision(-1)):
+        assert refusal(short(), adopting(floor=wrong)) is Code.NOT_ADOPTED
+
+
+def test_nothing_is_adopted_before_level_2():
+    machine = a_machine(NARROW, level=1)
+    done(machine, create_topic())
+    assert refusal(machine, adopting()) is Code.LEVEL_TOO_LOW
+
+
+def test_two_replicas_adopt_alike():
+    one, other = short(), short()
+    command = adopting(a_lost_topic(), streams=[AdoptedStream(StreamId(1), "recovered-1")])
+    assert run(one, command) == run(other, command)
+    assert one.digest() == other.digest()
+    other.restore(one.snapshot())
+    assert other.state == one.state
