@@ -1,8 +1,8 @@
 """Each planted bug of metadata in doubt is seen by the test that is there for it."""
 
 import pytest
-from tests.metadata import test_records
-from tests.node import test_doubt, test_reconcile
+from tests.metadata import test_adoption, test_records
+from tests.node import test_doubt, test_reconcile, test_way_out
 from tests.node.test_doubt import two_topics  # noqa: F401 - a fixture
 from tests.partition.test_machine import TestBranches
 
@@ -56,6 +56,15 @@ SEEN_BY = {
     "metadata not judged": lost,
     "trim in doubt": removed,
     "expiry in doubt": removed,
+    "adopt lowers the counter": lambda *_: (
+        test_adoption.test_a_floor_alone_raises_the_revision_above_it_and_forgets_the_branch()
+    ),
+    "adopt begins offsets at 0": lambda _, tmp_path: (
+        test_way_out.test_an_adopted_topic_has_its_rows_cursors_writers_and_offsets(tmp_path)
+    ),
+    "adopt takes a used stream id": lambda *_: (
+        test_adoption.test_a_stream_id_or_name_that_is_taken_is_refused()
+    ),
     "an orphan is served": lambda *_: (
         test_reconcile.test_a_life_of_the_same_number_and_another_schema_is_not_served()
     ),
@@ -64,7 +73,7 @@ SEEN_BY = {
 
 @pytest.mark.parametrize("name", [one.name for one in PLANTS])
 def test_a_planted_bug_is_seen(name, two_topics, tmp_path):  # noqa: F811
-    seen = (AssertionError, HeadraceError, pytest.fail.Exception)
+    seen = (AssertionError, HeadraceError, TimeoutError, pytest.fail.Exception)
     with planted(name, PLANTS), pytest.raises(seen):
         SEEN_BY[name](two_topics, tmp_path)
 

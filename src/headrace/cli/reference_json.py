@@ -16,6 +16,7 @@ from headrace.cli.config import ShownConfig, Validated
 from headrace.cli.doctor_shape import DoctorShape, SalvageShape
 from headrace.cli.group import GroupDeleted, GroupList, GroupReset
 from headrace.cli.inspect import FileShape
+from headrace.cli.metadata import Adopted, Forgotten
 from headrace.cli.output import Shape
 from headrace.cli.pipeline import (
     PipelineChecked,
@@ -52,6 +53,8 @@ SHAPES: Final[dict[str, type[Shape]]] = {
     "inspect segment": FileShape,
     "inspect snapshot": FileShape,
     "inspect superblock": FileShape,
+    "metadata adopt": Adopted,
+    "metadata forget": Forgotten,
     "pipeline check": PipelineChecked,
     "pipeline clean": PipelineCleaned,
     "pipeline reset": PipelineReset,

@@ -21,18 +21,21 @@ from headrace.client.schemas import SchemaLike, schema_of
 from headrace.client.spans import Spans
 from headrace.client.topic import AsyncTopic, age_of, size_of
 from headrace.client.transaction import AsyncTransaction
-from headrace.client.values import TopicSummary
+from headrace.client.values import AdoptedOrphans, TopicSummary, namespace_of
 from headrace.client.view import KEY_OPTION, View
 from headrace.errors import BadFrame, BadRequest, TopicExists, TopicUnknown
 from headrace.model.keys import check_key
 from headrace.model.names import check_name, parse_topic
 from headrace.model.schema import encode_schema
 from headrace.wire.catalog import (
+    Adoption,
+    AdoptOrphans,
     Changed,
     CreateStream,
     CreateTopic,
     DeleteStream,
     DescribeTopic,
+    ForgetOrphan,
     ListTopics,
     TopicInfo,
     Topics,
@@ -188,6 +191,22 @@ class AsyncLog:
         word(app_id, "app_id")
         number = whole(version, "version")
         return AsyncTransaction(await self._topic(topic), app_id, number)
+
+    async def adopt_orphans(
+        self, names: Mapping[str, str] | None = None, *, dry_run: bool = False
+    ) -> AdoptedOrphans:
+        """Make what shards have, and the metadata has lost, topics again, under new names.
+
+        `names`: a topic's own name, by the namespace of one of its partitions, in hex. It ends
+        the doubt. With `dry_run` nothing is changed, and it says what would become of each.
+        """
+        chosen = tuple((namespace_of(key), name) for key, name in (names or {}).items())
+        answer = await self.caller.get(AdoptOrphans(dry_run, chosen), Adoption)
+        return AdoptedOrphans(answer.revision, answer.adopted, answer.left)
+
+    async def forget_orphan(self, partition: str, created: int) -> None:
+        """Give up a partition that a shard has and the metadata has lost: its rows go."""
+        await self.caller.get(ForgetOrphan(namespace_of(partition), created), Changed)
 
     async def status(self) -> dict[str, Any]:
         """Say how the node is."""

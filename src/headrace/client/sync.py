@@ -32,6 +32,7 @@ from headrace.client.sync_lease import Lease
 from headrace.client.sync_streams import Consumer, Producer, Rows, Taking, Transaction
 from headrace.client.topic import AS_IT_IS, AsyncTopic
 from headrace.client.values import (
+    AdoptedOrphans,
     Appended,
     Bounds,
     Cursor,
@@ -415,6 +416,20 @@ class Log:
         """
         beginning = self._core.transaction(_core_of(topic), app_id, version)
         return Transaction(self._runner.run(beginning), self._runner)
+
+    def adopt_orphans(
+        self, names: Mapping[str, str] | None = None, *, dry_run: bool = False
+    ) -> AdoptedOrphans:
+        """Make what shards have, and the metadata has lost, topics again, under new names.
+
+        `names`: a topic's own name, by the namespace of one of its partitions, in hex. It ends
+        the doubt. With `dry_run` nothing is changed, and it says what would become of each.
+        """
+        return self._runner.run(self._core.adopt_orphans(names, dry_run=dry_run))
+
+    def forget_orphan(self, partition: str, created: int) -> None:
+        """Give up a partition that a shard has and the metadata has lost: its rows go."""
+        self._runner.run(self._core.forget_orphan(partition, created))
 
     def status(self) -> dict[str, Any]:
         """Say how the node is."""

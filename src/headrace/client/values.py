@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from headrace.errors import BadRequest
 from headrace.model.units import DURATION_UNITS, SIZE_UNITS
 
 
@@ -30,6 +31,25 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
         else:
             found.append(each)
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedOrphans:
+    """What became, or would become, of partitions that the metadata had lost."""
+
+    revision: int  # of the metadata
+    adopted: tuple[str, ...]  # in words, one topic each
+    left: tuple[str, ...]  # in words: what cannot be adopted, and why
+
+
+def namespace_of(partition: str) -> int:
+    """Read a partition's namespace as the status names it."""
+    try:
+        return int(partition, 16)
+    except ValueError as error:
+        raise BadRequest(
+            f"{partition!r} is no partition's namespace", hint="Write it as status shows it"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

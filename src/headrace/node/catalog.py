@@ -229,7 +229,7 @@ class Catalog:
                 if refused is not None:  # a topic that cannot be leaves no stream behind
                     answer(metadata_error(refused, self.names()), ())
                     return
-                self._submit(commands.CreateStream(name.stream), deadline, with_stream)
+                self.submit(commands.CreateStream(name.stream), deadline, with_stream)
             else:
                 propose()
 
@@ -284,11 +284,12 @@ class Catalog:
             else:
                 answer(self._reply(command, result), ())
 
-        self._submit(command, deadline, done)
+        self.submit(command, deadline, done)
 
-    def _submit(
+    def submit(
         self, command: commands.Command, deadline: float, done: Callable[[object], None]
     ) -> None:
+        """Propose a command, which nobody has judged; `done` gets its result or an error."""
         self.begin_level()
         assert self.driver is not None
         self.driver.submit(Request(command.operation, commands.encode(command)), done, deadline)

@@ -25,9 +25,12 @@ from headrace.wire import reading, writing
 from headrace.wire.messages import PartitionRequest
 
 WAY_OUT: Final = (
-    "`headrace status` and `headrace doctor` name every partition that is concerned. Put group "
-    "0 back from a copy, or bring what can be read into a new log with `headrace doctor "
-    "--salvage`"
+    "`headrace status` names every partition that is concerned. Put group 0 back from a copy, "
+    "or adopt what shards have: `headrace metadata adopt` says what that would do"
+)
+HELD_WAY_OUT: Final = (
+    "`headrace doctor` names every partition that is concerned. Put group 0 back from a copy, "
+    "or bring what can be read into a new log with `headrace doctor --salvage`"
 )
 
 
@@ -83,11 +86,12 @@ class Doubt:
 
     def error(self, path: str, what: str) -> MetadataInDoubt:
         """Say why something is not done, or not known."""
+        hint = HELD_WAY_OUT if self.is_held else WAY_OUT
         more = "" if len(self.reasons) == 1 else f" (and {len(self.reasons) - 1} more)"
         return MetadataInDoubt(
             f"{what}: the metadata is in doubt, since {self.reasons[0]}{more}",
             path=path,
-            hint=WAY_OUT,
+            hint=hint,
         )
 
 

@@ -38,22 +38,18 @@ from headrace.node.router import Awaited, Router
 from headrace.node.settings import Config
 from headrace.node.shard import Here, Parked, Shard
 from headrace.node.views import TargetView
+from headrace.node.way_out import WayOut
 from headrace.partition.fetch import Wanted, fetch
 from headrace.partition.files import Finding
 from headrace.partition.read import Key
 from headrace.storage.seam import Buffer
 from headrace.vsr import messages as log
 from headrace.wire import reading, writing
-from headrace.wire.catalog import PartitionInfo
+from headrace.wire.catalog import AdoptOrphans, ForgetOrphan
 from headrace.wire.erasing import EraseDeleted
 from headrace.wire.greeting import GetStatus, Ping, Pong, Status
 from headrace.wire.leasing import LeaseFiles, ReleaseLease, RenewLease
-from headrace.wire.messages import (
-    MetadataRequest,
-    PartitionRequest,
-    Reply,
-    Request,
-)
+from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request
 
 Answer = Callable[[Reply | HeadraceError, Sequence[Buffer]], None]
 TICK_S = 0.1  # how late a deadline may be noticed
@@ -223,6 +219,10 @@ class Node:
             raise NotReady("the node is stopping", hint="Connect again in a moment")
         elif isinstance(request, MetadataRequest):
             self.require_catalog().handle(request, deadline, answer)
+        elif isinstance(request, AdoptOrphans | ForgetOrphan):
+            states = {number: one.shard.state for number, one in self.shards.items()}
+            way_out = WayOut(self.path, self.require_catalog(), self.doubt, states)
+            way_out.handle(request, deadline, answer)
         elif isinstance(request, reading.GetBounds | LeaseFiles):
             self._on_partitions(request, deadline, answer)
         elif isinstance(request, RenewLease | ReleaseLease):
@@ -242,7 +242,7 @@ class Node:
             if isinstance(running, Awaited):
                 self._park(running, request, b"", deadline, answer, one.namespace)
                 return
-            shards.append((running.shard, _key(one)))
+            shards.append((running.shard, Key(Namespace(one.namespace), Revision(one.created))))
         if isinstance(request, LeaseFiles):
             leased, due = self.lessor.lease(request, shards, self.loop.time())
             self._collect(due)
@@ -494,7 +494,3 @@ class Node:
             running.driver.perform(effects)
         if self.heads_writer is not None:
             self.heads_writer.tick(self.heads, clock)
-
-
-def _key(one: PartitionInfo) -> Key:
-    return Key(Namespace(one.namespace), Revision(one.created))

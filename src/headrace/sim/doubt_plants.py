@@ -4,12 +4,14 @@
 from dataclasses import replace
 from typing import Any
 
-from headrace.metadata import state
+from headrace.metadata import adoption, machine, state
+from headrace.metadata.adoption import _Adoption
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.results import Forgotten
+from headrace.metadata.results import Forgotten, Refused
+from headrace.metadata.state import MetadataState, Stream
 from headrace.model import revisions
 from headrace.model.ids import Revision
-from headrace.model.revisions import STAMP_BITS, Order
+from headrace.model.revisions import STAMP_BITS, Order, counter_of, stamp
 from headrace.node import bootstrap
 from headrace.node.bootstrap import Boot
 from headrace.node.doubt import Doubt
@@ -18,6 +20,8 @@ from headrace.node.views import Comparison
 from headrace.sim.mutants import Mutant, Patch
 
 _options = Boot._options
+_adopt = adoption.adopt
+_dense = adoption._dense
 
 
 def _as_numbers(first: int, second: int) -> Order:
@@ -37,6 +41,23 @@ def _without_rise(self: MetadataMachine, command: Any) -> Any:
 
 def _without_head(self: Boot, *arguments: Any) -> Any:
     return replace(_options(self, *arguments), head=None)
+
+
+def _lower(
+    state: Any, command: Any, timestamp: int, checksum: bytes, limits: Any
+) -> MetadataState | Refused:
+    adopted = _adopt(state, command, timestamp, checksum, limits)
+    if isinstance(adopted, MetadataState):
+        adopted.revision = stamp(max(1, counter_of(state.revision)), checksum)
+    return adopted
+
+
+def _any_stream(self: _Adoption, wanted: Any) -> None:
+    self.streams[wanted.id] = Stream(wanted.id, wanted.name, self.timestamp)
+
+
+def _new_lives(found: Any, count: int, revision: Revision) -> Any:
+    return _dense(dict.fromkeys(found, revision), count, revision)
 
 
 def _never(*_: object, **__: object) -> bool:
@@ -60,5 +81,8 @@ PLANTS = (
     _plant("metadata not judged", (bootstrap, "judge", _nothing)),
     _plant("trim in doubt", (Doubt, "refuses", _never)),
     _plant("expiry in doubt", (Shard, "set_doubt", _nothing)),
+    _plant("adopt lowers the counter", (machine, "adopt", _lower)),
+    _plant("adopt begins offsets at 0", (adoption, "_dense", _new_lives)),
+    _plant("adopt takes a used stream id", (_Adoption, "stream", _any_stream)),
     _plant("an orphan is served", (Comparison, "is_orphan", _never)),
 )

@@ -92,6 +92,27 @@ class ListTopics:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptOrphans:
+    """Take what shards have for metadata's own, or say what would become of it.
+
+    Answered by Adoption.
+    """
+
+    kind: ClassVar[int] = 25
+    is_dry: bool
+    names: tuple[tuple[int, str], ...]  # of topics, by the namespace of any partition of it
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOrphan:
+    """Give up a partition that a shard has and metadata has lost. Answered by Changed."""
+
+    kind: ClassVar[int] = 26
+    namespace: int
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """Metadata is at this revision."""
 
@@ -139,3 +160,13 @@ class Topics:
     kind: ClassVar[int] = 34
     topics: tuple[str, ...]
     streams: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What becomes, or would become, of what shards have."""
+
+    kind: ClassVar[int] = 35
+    revision: int  # of the metadata now
+    adopted: tuple[str, ...]  # in words, one topic each
+    left: tuple[str, ...]  # in words: what cannot be adopted, and why

@@ -13,6 +13,8 @@ the namespace of its partition 0 and the topic's own `created`.
 from headrace.wire.catalog import (
     AddPartitions,
     AddSchema,
+    Adoption,
+    AdoptOrphans,
     AlterTopic,
     Changed,
     CreateStream,
@@ -20,6 +22,7 @@ from headrace.wire.catalog import (
     DeleteStream,
     DeleteTopic,
     DescribeTopic,
+    ForgetOrphan,
     ListTopics,
     TopicInfo,
     Topics,
@@ -97,10 +100,12 @@ PartitionRequest = (
     | GetOffset
     | Fetch
 )
+OrphanRequest = AdoptOrphans | ForgetOrphan
 LeaseRequest = LeaseFiles | RenewLease | ReleaseLease
 Request = (
     MetadataRequest
     | PartitionRequest
+    | OrphanRequest
     | LeaseRequest
     | EraseDeleted
     | GetBounds
@@ -114,6 +119,7 @@ Reply = (
     | Changed
     | TopicInfo
     | Topics
+    | Adoption
     | Appended
     | Staged
     | Published

@@ -1,0 +1,111 @@
+"""`headrace metadata`: what the metadata has lost is named, adopted, or given up."""
+
+import shutil
+
+import msgspec
+import pytest
+from tests.cli.commands import a_node, headrace_here
+
+import headrace
+from headrace.cli.exits import Exit
+from headrace.cli.metadata import Adopted, Forgotten
+from headrace.cli.status_shape import Picture
+
+LOST = "1000001000000"
+
+
+@pytest.fixture
+def lost(tmp_path):
+    """A log of two topics, with the metadata of before the second."""
+    data = tmp_path / "data"
+    with headrace.open(data) as log:
+        log.create_topic("shop/a", {"id": "int64"}).append({"id": [1, 2]})
+    shutil.copytree(data / "groups" / "00000", tmp_path / "older")
+    with headrace.open(data) as log:
+        log.create_topic("shop/b", {"id": "int64", "word": "string"})
+        log.topic("shop/b").append({"id": [7, 8, 9], "word": ["x", "y", "z"]})
+    shutil.rmtree(data / "groups" / "00000")
+    shutil.copytree(tmp_path / "older", data / "groups" / "00000")
+    (data / "heads").unlink()
+    return data
+
+
+def shape(told, kind):
+    return msgspec.json.decode(told.raw, type=kind, strict=True)
+
+
+def test_status_and_doctor_name_what_is_lost(lost):
+    told = headrace_here("status", "--data", lost, "--json")
+    (orphan,) = shape(told, Picture).node.orphans
+    assert (orphan.partition, orphan.rows, orphan.group) == (LOST, 3, 1)
+    assert orphan.schema == ("id: int64", "word: string")
+    said = headrace_here("status", "--data", lost).out
+    assert f"partition {LOST} of revision 2: 3 rows" in said
+    assert "id: int64, word: string" in said
+    doctor = headrace_here("doctor", lost, "--json")
+    assert doctor.code == Exit.INTEGRITY
+    assert "orphan" in {one["kind"] for one in doctor.json["findings"]}
+
+
+def test_adopt_only_says_what_it_would_do_unless_it_is_told_to(lost):
+    told = headrace_here("metadata", "adopt", "--data", lost)
+    assert told.code == 0
+    said = told.out + told.err
+    assert "group 1 has followed revision 2, and the metadata is at revision 1" in said
+    assert "would be adopted: shop/recovered-1-2" in said
+    assert "Nothing is changed" in said
+    found = shape(headrace_here("metadata", "adopt", "--data", lost, "--json"), Adopted)
+    assert not found.changed
+    assert len(found.adopted) == 1
+    with headrace.open(lost) as log:
+        assert log.topics() == ["shop/a"]
+        assert log.status()["orphans"]
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_adopt_brings_a_topic_back_under_a_name_that_is_said(lost, is_served):
+    arguments = ("metadata", "adopt", "--yes", "--as", f"{LOST}=b", "--json")
+    if is_served:
+        with a_node(lost) as address:
+            found = shape(headrace_here(*arguments, "--address", address), Adopted)
+    else:
+        found = shape(headrace_here(*arguments, "--data", lost), Adopted)
+    assert found.changed
+    assert found.left == ()
+    with headrace.open(lost) as log:
+        assert log.topics() == ["shop/a", "shop/b"]
+        assert log.topic("shop/b").read().to_pandas()["id"].tolist() == [7, 8, 9]
+        assert log.status()["degraded"] == []
+        log.create_topic("shop/c", {"id": "int64"})
+    again = headrace_here("metadata", "adopt", "--data", lost)
+    assert "not in doubt" in again.out + again.err
+
+
+def test_forget_asks_for_the_name_and_then_removes(lost):
+    refused = headrace_here("metadata", "forget", LOST, "--data", lost)
+    assert refused.code == Exit.FAILURE
+    assert "is not given up" in refused.err
+    with headrace.open(lost) as log:
+        assert log.status()["orphans"]
+    unknown = headrace_here("metadata", "forget", "99", "--data", lost, "--yes")
+    assert unknown.code == Exit.NOT_FOUND
+    told = headrace_here("metadata", "forget", LOST, "--data", lost, "--yes", "--json")
+    assert shape(told, Forgotten).rows == 3
+    with headrace.open(lost) as log:
+        assert log.status()["degraded"] == []
+        assert log.topics() == ["shop/a"]
+        assert log.topic("shop/a").read().to_pandas()["id"].tolist() == [1, 2]
+
+
+def test_forget_without_confirmation_would_be_noticed(lost, monkeypatch):
+    monkeypatch.setattr("headrace.cli.metadata.typed", lambda *_, **__: None)
+    with pytest.raises(AssertionError):
+        test_forget_asks_for_the_name_and_then_removes(lost)
+
+
+def test_a_name_that_is_none_is_refused(lost):
+    told = headrace_here("metadata", "adopt", "--data", lost, "--as", LOST)
+    assert told.code == Exit.USAGE
+    told = headrace_here("metadata", "adopt", "--data", lost, "--as", "orders=x")
+    assert told.code == Exit.USAGE
+    assert "is no partition's namespace" in told.err
