@@ -5,6 +5,7 @@ from headrace.metadata.commands import (
     AddPartitions,
     AddSchema,
     Adopt,
+    AdoptedEnd,
     AdoptedMore,
     AdoptedPartition,
     AdoptedStream,
@@ -156,6 +157,7 @@ ONE_OF_EACH: tuple[Command, ...] = (
     ForgetLife(Namespace(2**48 + 1), Revision(4)),
     Adopt(
         Revision(7 << 20),
+        (AdoptedEnd(StreamId(0), TopicId(0), Revision(1)),),
         (AdoptedStream(StreamId(1), "recovered-1"),),
         (
             AdoptedTopic(

@@ -15,6 +15,7 @@ from tests.metadata.builders import (
 
 from headrace.metadata.commands import (
     Adopt,
+    AdoptedEnd,
     AdoptedMore,
     AdoptedPartition,
     AdoptedStream,
@@ -48,8 +49,8 @@ def a_lost_topic(**changes) -> AdoptedTopic:
     return AdoptedTopic(**(values | changes))
 
 
-def adopting(*topics, streams=(), more=(), floor=LOST) -> Adopt:
-    return Adopt(floor, tuple(streams), tuple(topics), tuple(more))
+def adopting(*topics, ended=(), streams=(), more=(), floor=LOST) -> Adopt:
+    return Adopt(floor, tuple(ended), tuple(streams), tuple(topics), tuple(more))
 
 
 def short():
@@ -118,6 +119,20 @@ def test_partitions_and_schemas_of_a_topic_that_is_known_come_back():
     assert [each.created for each in topic.partitions] == [N, N, 3 * N, 3 * N]
     target = machine.state.target()
     done(machine, adopting(more=[more]))
+    assert machine.state.target() == target
+
+
+def test_a_deletion_that_a_shard_has_followed_is_taken_over_and_its_ids_with_it():
+    machine = short()
+    kept = the_topic(machine, "kept")
+    end = AdoptedEnd(StreamId(0), kept.id, kept.created)
+    done(machine, adopting(a_lost_topic(id=kept.id), ended=[end]))
+    assert the_topic(machine, "recovered-1-2").id == kept.id
+    assert machine.state.topic("default", "kept") is None
+    assert machine.state.deleted == {NARROW.pack(0, 0, 0): N, NARROW.pack(0, 0, 1): N}
+    machine.restore(machine.snapshot())
+    target = machine.state.target()
+    done(machine, adopting(a_lost_topic(id=kept.id), ended=[end]))
     assert machine.state.target() == target
 
 

@@ -16,6 +16,7 @@ from headrace.model.namespace import Namespace
 from headrace.model.revisions import Order, compare, shown
 from headrace.node.bootstrap import start
 from headrace.node.doubt import judge
+from headrace.node.driver import Driver
 from headrace.node.settings import Cluster
 from headrace.partition.read import Key
 from headrace.wire import catalog, reading, writing
@@ -201,6 +202,24 @@ def test_in_doubt_nothing_is_trimmed_purged_or_expired(short):
             assert running.shard.store.keeper.files.segments_stay is True
 
     asyncio.run(run())
+
+
+def test_a_seal_that_is_due_at_the_start_expires_nothing_in_doubt(short, monkeypatch):
+    seen = []
+    start_of = Driver.start
+
+    def watched(self):
+        seen.append((self.name, self.pump.expires))
+        start_of(self)
+
+    monkeypatch.setattr(Driver, "start", watched)
+
+    async def run():
+        async with a_node(short):
+            pass
+
+    asyncio.run(run())
+    assert ("1", False) in seen
 
 
 def test_a_topic_that_both_agree_on_is_written_to_unless_metadata_is_held(short):

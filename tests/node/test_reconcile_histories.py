@@ -64,6 +64,10 @@ class Node(RuleBasedStateMachine):
     def metadata_is_put_back(self):
         self.world.put_back()
 
+    @rule()
+    def what_was_lost_is_adopted(self):
+        self.world.adopt()
+
     @rule(kept=st.integers(0, 3))
     def crash(self, kept):
         self.world.crash(kept)
@@ -129,6 +133,7 @@ def test_every_history_converges_and_breaks_no_promise(part):
         "metadata wiped": 80,
         "primary changed": 80,
         "metadata in doubt": 40,
+        "topics adopted": 10,
         "lives lost": 30,
         "deed failed: delete failed": 60,
         "deed failed: dropped": 40,
@@ -137,7 +142,7 @@ def test_every_history_converges_and_breaks_no_promise(part):
         "pass skipped": 500,
         "parked": 300,
         "RefuseParked": 10,
-        "ServeParked": 50,
+        "ServeParked": 40,
         "ConfirmRemove": 150,
         "AdvanceSchema": 50,
     }.items():

@@ -7,6 +7,7 @@ import msgspec
 from headrace.metadata import rules
 from headrace.metadata.commands import (
     Adopt,
+    AdoptedEnd,
     AdoptedMore,
     AdoptedPartition,
     AdoptedStream,
@@ -44,6 +45,8 @@ def adopt(
         return refuse(Code.NOT_ADOPTED, what="the floor", flaw="no revision is above it")
     work = _Adoption(state, stamp(counter, checksum), timestamp, limits)
     try:
+        for end in command.ended:
+            work.end(end)
         for stream in command.streams:
             work.stream(stream)
         for topic in command.topics:
@@ -54,7 +57,7 @@ def adopt(
     except _Unfit as unfit:
         return unfit.refused
     return MetadataState(
-        state.layout, work.revision, work.streams, work.topics, state.level, state.deleted
+        state.layout, work.revision, work.streams, work.topics, state.level, work.deleted
     )
 
 
@@ -66,8 +69,20 @@ class _Adoption:
     ) -> None:
         self.state, self.revision = state, revision
         self.timestamp, self.limits = timestamp, limits
+        self.deleted = dict(state.deleted)
         self.streams: dict[StreamId, Stream] = dict(state.streams)
         self.topics: dict[tuple[StreamId, TopicId], Topic] = dict(state.topics)
+
+    def end(self, wanted: AdoptedEnd) -> None:
+        """Delete a topic, with records; one that is another by now stays."""
+        key = (wanted.stream_id, wanted.topic_id)
+        topic = self.topics.get(key)
+        if topic is None or topic.created != wanted.created:
+            return
+        del self.topics[key]
+        for one in topic.partitions:
+            namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
+            self.deleted[namespace] = one.created
 
     def stream(self, wanted: AdoptedStream) -> None:
         known = self.streams.get(wanted.id)
@@ -151,7 +166,7 @@ class _Adoption:
             if not 0 <= one.id <= self.state.layout.partition_id_max:
                 raise _Unfit(topic.name, f"it cannot have a partition {one.id}")
             namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
-            deleted = self.state.deleted.get(namespace, 0)
+            deleted = self.deleted.get(namespace, 0)
             if found.setdefault(one.id, one.created) != one.created:
                 raise _Unfit(topic.name, f"its partition {one.id} is another one")
             if is_within(one.created, deleted) or not self._is_past(one.created):

@@ -147,6 +147,14 @@ class AdoptedMore(Value, frozen=True):
     partitions: tuple[AdoptedPartition, ...]  # behind those that are known, by id
 
 
+class AdoptedEnd(Value, frozen=True):
+    """A topic whose deletion its shard has followed, and metadata has lost."""
+
+    stream_id: StreamId
+    topic_id: TopicId
+    created: Revision
+
+
 class Adopt(Value, frozen=True):
     """Take what shards have for metadata's own, as an operator decided.
 
@@ -156,6 +164,7 @@ class Adopt(Value, frozen=True):
 
     operation: ClassVar[int] = 25
     floor: Revision
+    ended: tuple[AdoptedEnd, ...]  # first: their ids may be those of what follows
     streams: tuple[AdoptedStream, ...]
     topics: tuple[AdoptedTopic, ...]
     more: tuple[AdoptedMore, ...]

@@ -41,6 +41,7 @@ def a_running_shard(number: GroupId, store: Store, node: Node, judges: Executor)
     driver.on_checkpoint = shard.on_paired
     driver.on_failed_checkpoint = shard.on_unpaired
     driver.after = lambda: node.wake() if reconciler.due_at_ms() == 0 else None
+    shard.set_doubt(is_in_doubt=node.doubt is not None)  # before a Seal that is due
     driver.start()
     return Running(shard, driver, Admission(node.loop, judges))
 

@@ -398,6 +398,7 @@ class Boot:
             self.threads,
             self.describe,
         )
+        node.doubt = self.doubt
         if self.metadata_group is not None:
             node.catalog = a_catalog(node, machine, self.metadata_group, cluster.shard_count)
             node.catalog.may_level = self.may_level
@@ -408,7 +409,6 @@ class Boot:
         for number, store in self.stores.items():
             node.shards[number] = a_running_shard(number, store, node, self.judges)
         node.heads_writer = self.heads
-        node.set_doubt(self.doubt)
         if node.catalog is not None:
             target = node.target()
             for running in node.shards.values():

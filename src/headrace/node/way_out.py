@@ -11,6 +11,7 @@ from headrace.errors import BadRequest, HeadraceError, MetadataInDoubt, Rejected
 from headrace.metadata import results
 from headrace.metadata.commands import (
     Adopt,
+    AdoptedEnd,
     AdoptedMore,
     AdoptedPartition,
     AdoptedStream,
@@ -39,6 +40,7 @@ class Plan:
 
     metadata: MetadataState
     names: Mapping[Namespace, str]  # chosen by the operator
+    ended: dict[tuple[int, int], AdoptedEnd] = field(default_factory=dict)
     streams: dict[StreamId, AdoptedStream] = field(default_factory=dict)
     topics: dict[tuple[int, int], AdoptedTopic] = field(default_factory=dict)
     more: list[AdoptedMore] = field(default_factory=list)
@@ -47,8 +49,29 @@ class Plan:
 
     def command(self, floor: Revision) -> Adopt:
         return Adopt(
-            floor, tuple(self.streams.values()), tuple(self.topics.values()), tuple(self.more)
+            floor,
+            tuple(self.ended.values()),
+            tuple(self.streams.values()),
+            tuple(self.topics.values()),
+            tuple(self.more),
         )
+
+    def end(self, shard: GroupId, state: PartitionsState) -> None:
+        """Take over the deletions that a shard has followed, and metadata has lost."""
+        for topic in self.metadata.topics_in_order():
+            closed, count = _closed(self.metadata, state, topic), len(topic.partitions)
+            if topic.shard != shard or not closed:
+                continue
+            if closed == count:
+                self.ended[topic.key] = AdoptedEnd(topic.stream_id, topic.id, topic.created)
+                self.adopted.append(
+                    f"{self._full(topic)}: its deletion, which group {shard} has followed"
+                )
+            else:
+                self.left.append(
+                    f"{self._full(topic)}: group {shard} has {count - closed} of its {count} "
+                    "partitions, and has followed the deletion of the others; delete it again"
+                )
 
     def take(
         self, shard: GroupId, state: PartitionsState, lost: partitions.Topic, own: list[Orphan]
@@ -58,6 +81,8 @@ class Plan:
         first = Namespace(lost.number << state.partition_bits)
         stream_id, topic_id, _ = layout.unpack(first)
         known = self.metadata.topic_by_id(stream_id, topic_id)
+        if (stream_id, topic_id) in self.ended:
+            known = None
         found = tuple(
             AdoptedPartition(layout.unpack(one.key.namespace).partition_id, one.key.created)
             for one in own
@@ -126,6 +151,8 @@ def plan(
     """Decide what becomes of all that shards have and metadata does not know."""
     made = Plan(metadata, names)
     for number, state in sorted(shards.items()):
+        made.end(number, state)
+    for number, state in sorted(shards.items()):
         for _, topic in sorted(state.topics.items()):
             own = [
                 one
@@ -136,6 +163,15 @@ def plan(
             if own or _has_more_schemas(metadata, number, state, topic):
                 made.take(number, state, topic, own)
     return made
+
+
+def _closed(metadata: MetadataState, state: PartitionsState, topic: Topic) -> int:
+    """Count the partitions of a topic of metadata that a shard has closed."""
+    layout, closed = metadata.layout, state.closed
+    return sum(
+        is_within(one.created, closed.get(layout.pack(topic.stream_id, topic.id, one.id), 0))
+        for one in topic.partitions
+    )
 
 
 def _has_more_schemas(
@@ -236,7 +272,8 @@ class WayOut:
         if is_within(self.doubt.floor, self.catalog.state.revision):
             self.catalog.submit(command, deadline, done)
         else:  # a removal needs metadata that is above what its shard has followed
-            self.catalog.submit(Adopt(self.doubt.floor, (), (), ()), deadline, above)
+            floor_alone = Adopt(self.doubt.floor, (), (), (), ())
+            self.catalog.submit(floor_alone, deadline, above)
 
 
 def _error(result: object) -> HeadraceError:

@@ -62,7 +62,7 @@ class History:
             (self._back, 1),
         )
         if self.world.doubt is not None and self.random.random() < PUT_BACK:
-            self.world.put_back()
+            self.random.choice((self.world.put_back, self.world.adopt))()
         acts, weights = zip(*steps, strict=True)
         (act,) = self.random.choices(acts, weights)
         act()
@@ -72,6 +72,9 @@ class History:
 
     def _metadata(self) -> None:
         world, random = self.world, self.random
+        for one in list(world.truth.topics_in_order()):
+            if one.name not in NAMES:  # adopted: its ids are few
+                world.delete(one)
         name, wake = random.choice(NAMES), random.random() < 0.7
         topic = world.topic(name)
         if topic is None:

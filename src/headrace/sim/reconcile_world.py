@@ -21,6 +21,7 @@ from headrace.metadata.commands import (
     Level,
 )
 from headrace.metadata.machine import MetadataMachine
+from headrace.metadata.results import Refused, Result
 from headrace.metadata.state import FOREVER, LEVEL, MetadataState, Topic
 from headrace.model.ids import GroupId, Op
 from headrace.model.names import DEFAULT_STREAM
@@ -44,6 +45,7 @@ from headrace.node.doubt import Doubt, judge
 from headrace.node.reconcile import Reconciler
 from headrace.node.router import Route, Router
 from headrace.node.views import ActualView, TargetView
+from headrace.node.way_out import plan
 from headrace.partition.read import Key
 from headrace.partition.state import PartitionsState
 from headrace.sim.history import Broken
@@ -176,7 +178,7 @@ class World:
         self.shown, self.is_normal = None, True
         self.doubt = judge(self.truth, self._states())
         if self.doubt is None:
-            del self.past[count + 1 :]
+            del self.past[self.count + 1 :]
             return
         self.newest = newest
         self.lost = {
@@ -196,6 +198,36 @@ class World:
             self.newest, self.doubt = None, None
             self.lost.clear()
             self.crash(0)
+
+    def adopt(self) -> None:
+        """Let the operator take back all that shards have, and give up what has no place."""
+        if self.doubt is None:
+            return
+        states, count = self._states(), self.count
+        made = plan(self.truth, states, self.doubt, {})
+        if made.left:
+            return  # the rest is for other ways out
+        command = made.command(self.doubt.floor)
+        self._must(command)
+        self.landed["topics adopted"] += len(command.topics) + len(command.more)
+        self.landed["deletions adopted"] += len(command.ended)
+        for _, key in self.lost:
+            if not self.is_wanted(key):
+                raise Broken(f"{key} was not adopted")
+        self.newest, self.doubt = None, judge(self.truth, states)
+        if self.doubt is not None:
+            raise Broken(f"still in doubt: {self.doubt.reasons[0]}")
+        self.lost.clear()
+        del self.past[count + 1 :]
+        self.past += [self._copy()] * (self.count - count)  # none of the counts between was
+        for shard in self.shards.values():
+            shard.reconciler.wake()
+        self.check()
+
+    def _must(self, command: Command) -> None:
+        result = self._apply(command)
+        if isinstance(result, Refused):
+            raise Broken(f"{command} is refused: {result.message}")
 
     def _states(self) -> dict[GroupId, PartitionsState]:
         return {number: shard.machine.state for number, shard in self.shards.items()}
@@ -313,10 +345,7 @@ class World:
         if self.doubt is not None:
             return  # refused
         before = self.truth.revision
-        body = commands.encode(command)
-        self.entries += 1  # those of a history that was lost, too: none comes again
-        checksum = xxh3_128_digest(b"%d" % self.entries)
-        self.metadata.apply(command.operation, self.now_ms, body, Op(self.entries), checksum)
+        self._apply(command)
         if self.truth.revision == before:
             return
         self.past.append(self._copy())
@@ -326,6 +355,13 @@ class World:
                 shard.reconciler.wake()
         else:
             self.landed["wake lost"] += 1
+
+    def _apply(self, command: Command) -> Result:
+        body = commands.encode(command)
+        self.entries += 1  # those of a history that was lost, too: none comes again
+        checksum = xxh3_128_digest(b"%d" % self.entries)
+        op = Op(self.entries)
+        return self.metadata.apply(command.operation, self.now_ms, body, op, checksum)
 
     def _commit(self, shard: SimShard, deed: Deed) -> str:
         if isinstance(deed, Close) and self.is_wanted(deed.key):
