@@ -304,3 +304,13 @@ def test_after_any_steps_a_clone_shows_and_survives_as_its_origin_does(steps):
     assert shown(clone) == shown(disk)
     for kept in choices(disk.pending(), Random(3), bound=3):
         assert shown(clone.power_cut(kept)) == shown(disk.power_cut(kept))
+
+
+def test_a_renamed_directory_survives_as_any_name_does():
+    disk = a_disk()
+    disk.put("d/a", b"x")
+    disk.root.rename("d", "e")
+    assert shown(disk.power_cut()) == {"d/a": b"x"}
+    assert shown(disk.power_cut(all_of(disk))) == {"e/a": b"x"}
+    disk.root.sync()
+    assert shown(disk.power_cut()) == {"e/a": b"x"}

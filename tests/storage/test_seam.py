@@ -161,17 +161,34 @@ def check_immutable(root):
     assert root.names() == ["a", "b"]
 
 
-def test_a_directory_cannot_be_opened_unlinked_or_renamed_as_a_file(root):
+def test_a_directory_cannot_be_opened_unlinked_or_replaced_as_a_file(root):
     root.child("d", make=True)
     put(root, "a", b"")
     for act in (
         lambda: root.open("d"),
         lambda: root.unlink("d"),
-        lambda: root.rename("d", "e"),
         lambda: root.rename("a", "d"),
     ):
         with pytest.raises(IsADirectoryError):
             act()
+
+
+def test_a_directory_is_renamed_with_all_it_holds(root):
+    put(root.child("d", make=True).child("e", make=True), "a", b"x")
+    root.rename("d", "f")
+    assert content_of(root.child("f").child("e"), "a") == b"x"
+    with pytest.raises(FileNotFoundError):
+        root.child("d")
+
+
+def test_a_renamed_directory_replaces_nothing(root):
+    root.child("d", make=True)
+    root.child("empty", make=True)
+    put(root, "a", b"")
+    for taken in ("empty", "a"):
+        with pytest.raises(FileExistsError):
+            root.rename("d", taken)
+    assert root.child("d").names() == []
 
 
 def test_rename_replaces_what_had_the_name(root):

@@ -190,7 +190,8 @@ class FileDirectory(_Open):
         if not isinstance(target, FileDirectory):
             raise TypeError("a file can only be renamed within its disk")
         with _At(self._place(name), target._place(new_name)):
-            self._refuse_directory(name)
+            if self._is_directory(name):
+                target._refuse_taken(new_name)
             os.rename(name, new_name, src_dir_fd=self._live, dst_dir_fd=target._live)
 
     def link(self, name: str, new_name: str, into: Directory) -> None:
@@ -238,9 +239,20 @@ class FileDirectory(_Open):
         return joined(self._path, check_name(name))
 
     def _refuse_directory(self, name: str) -> None:
-        found = os.stat(name, dir_fd=self._live, follow_symlinks=False)
-        if stat.S_ISDIR(found.st_mode):
+        if self._is_directory(name):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+    def _refuse_taken(self, name: str) -> None:
+        """Of directories the kernel replaces an empty one: here none is."""
+        try:
+            os.stat(name, dir_fd=self._live, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+    def _is_directory(self, name: str) -> bool:
+        found = os.stat(name, dir_fd=self._live, follow_symlinks=False)
+        return stat.S_ISDIR(found.st_mode)
 
 
 def _make(name: str, path: str, *, above: int | None) -> bool:

@@ -352,15 +352,20 @@ class MemoryDirectory:
             raise TypeError("a file can only be renamed within its disk")
         self._place(name)
         path = target._place(new_name)
-        file = self._find(name)
+        node = self._folder.cached.get(name)
         replaced = target._folder.cached.get(new_name)
+        if isinstance(node, Folder):
+            if replaced is not None:
+                raise _error(errno.EEXIST, path)
+        else:
+            node = self._find(name)
+            _refuse_immutable(node, joined(self._path, name))
         if isinstance(replaced, Folder):
             raise _error(errno.EISDIR, path)
-        _refuse_immutable(file, joined(self._path, name))
         _refuse_immutable(replaced, path)
         fault = self._disk._begin("rename", path)
-        if _happens(fault) and replaced is not file:
-            target._folder.change(Naming(self._disk._order(), new_name, file))
+        if _happens(fault) and replaced is not node:
+            target._folder.change(Naming(self._disk._order(), new_name, node))
             self._folder.change(Naming(self._disk._order(), name, None))
         self._disk._end(fault, path)
 

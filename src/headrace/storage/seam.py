@@ -75,7 +75,10 @@ class Directory(Protocol):
         """
 
     def rename(self, name: str, new_name: str, into: "Directory | None" = None) -> None:
-        """Give a file a new name here or in `into`, replacing what had that name."""
+        """Give a file a new name here or in `into`, replacing a file that had that name.
+
+        A directory may be renamed to a name that nothing has; FileExistsError if it is taken.
+        """
 
     def link(self, name: str, new_name: str, into: "Directory") -> None:
         """Give a file a second name in `into`; FileExistsError if that name is taken.
