@@ -153,6 +153,7 @@ def test_help_has_a_sentence_and_examples():
 def test_lost_metadata_is_said_with_the_names_behind_it(log):
     hit = harm.frames(log / METADATA)[0]
     harm.flip(hit.file, hit.position + 100)
+    (log / "metadata.copy").unlink()
     ended = headrace_here("doctor", str(log))
     assert ended.code == Exit.INTEGRITY
     assert "topics made behind it: shop/orders, shop/items" in ended.out

@@ -1,6 +1,7 @@
 """`headrace status`: what a running node is shown as, in a pipe and on a terminal."""
 
 import json
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -127,6 +128,22 @@ def test_a_group_that_refuses_is_named_and_the_exit_code_is_5(filled):
             status("--address", address, "--timeout", "1s", "--json").stdout,
         )
         assert told["node"]["ready"] is False
+
+
+def test_a_group_0_that_was_healed_is_said_until_the_next_start(filled):
+    path, process, _ = filled
+    process.terminate()
+    process.wait(SECONDS_MAX)
+    shutil.rmtree(path / "groups/00000")
+    with a_node(path) as (process, address):
+        ended = status("--address", address)
+        assert ended.returncode == 0
+        assert "group 0 was healed from the copy of metadata, from nothing" in ended.stdout
+        assert "shop/orders" in ended.stdout
+        process.terminate()
+        process.wait(SECONDS_MAX)
+    with a_node(path) as (_, address):
+        assert "healed" not in status("--address", address).stdout
 
 
 def test_what_is_not_there_is_an_error_without_a_trace(tmp_path):

@@ -10,6 +10,7 @@ from tests.doctor.two_shards import FIRST, LATE, METADATA, NOTES, ROWS, SECOND, 
 from headrace.doctor.account import Account
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import salvage
+from headrace.node.metadata_copy import NAME as COPY_NAME
 from headrace.partition.segment import parse_name
 
 
@@ -48,10 +49,12 @@ def a_journal_is_of_another_group(log):
 
 def metadata_is_cut_in_its_header(log):
     harm.cut(newest_journal(log / METADATA), 3_000)
+    (log / COPY_NAME).unlink()
 
 
 def metadata_is_gone(log):
     shutil.rmtree(log / METADATA)
+    (log / COPY_NAME).unlink()
 
 
 HARMS = [

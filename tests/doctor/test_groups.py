@@ -9,6 +9,7 @@ import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import salvage
 from headrace.errors import MissingFile
+from headrace.node.metadata_copy import NAME as COPY_NAME
 
 
 def count_shards(log, number) -> None:
@@ -57,6 +58,7 @@ def test_without_metadata_the_directories_tell_how_many_there_are(stopped, tmp_p
     count_shards(stopped, number)
     for one in (stopped / METADATA / "journal").glob("*.wal"):
         one.write_bytes(b"")
+    (stopped / COPY_NAME).unlink()
     account = salvage(str(stopped), str(tmp_path / "new"))
     assert not account.is_whole
     assert len(account.partitions) == 4

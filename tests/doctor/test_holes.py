@@ -8,6 +8,7 @@ from headrace.doctor.examine import examine
 from headrace.doctor.salvage import salvage
 from headrace.journal.entry import HEADER_SIZE
 from headrace.journal.frame import PREFIX_SIZE
+from headrace.node.metadata_copy import NAME as COPY_NAME
 from headrace.partition.operations import APPEND, OpenPartition, Publish, SetSchema
 
 PARTS = {"prefix": 30, "header": PREFIX_SIZE + 90, "body": PREFIX_SIZE + HEADER_SIZE + 1}
@@ -37,6 +38,7 @@ def test_rows_that_cannot_be_given_a_place_are_counted(stopped, tmp_path, counts
     rot(stopped / SECOND, OpenPartition.operation, "body")
     for path in (stopped / METADATA / "journal").glob("*.wal"):
         path.write_bytes(b"")
+    (stopped / COPY_NAME).unlink()
     account = salvage(str(stopped), str(tmp_path / "new"))
     assert not any(LATE in key for key in ids(tmp_path / "new"))
     rows = counts[LATE, 0]
@@ -81,6 +83,7 @@ def test_entries_behind_two_bad_prefixes_are_found(stopped, tmp_path, counts):
 def test_a_bad_prefix_in_the_metadata_costs_no_name(stopped, tmp_path, counts):
     hit = harm.frames(stopped / METADATA)[1]
     harm.flip(hit.file, hit.position + PARTS["prefix"])
+    (stopped / COPY_NAME).unlink()
     (one,) = examine(str(stopped)).damage
     assert one.lost.startswith("nothing: the entry itself is whole")
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole

@@ -10,6 +10,7 @@ import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import salvage
 from headrace.metadata.commands import AddSchema, CreateTopic
+from headrace.node.metadata_copy import NAME as COPY_NAME
 
 
 @pytest.fixture
@@ -25,6 +26,7 @@ def grown(stopped):
 
 def forget_from(log, operation):
     """Zero group 0's journal from the last command of a kind on, as a lost write would."""
+    (log / COPY_NAME).unlink()
     hit = two_shards.frame(log / METADATA, operation)
     data = bytearray(hit.file.read_bytes())
     data[hit.position :] = bytes(len(data) - hit.position)
@@ -63,6 +65,7 @@ def test_an_older_copy_of_the_metadata_is_found_out(grown, tmp_path, counts):
     log, before = grown
     shutil.rmtree(log / METADATA)
     shutil.copytree(before, log / METADATA)
+    (log / COPY_NAME).unlink()
     one, *orphans = examine(str(log)).damage
     assert (one.kind, one.is_counted) == ("journal-end", False)
     assert {(each.kind, each.file) for each in orphans} == {("orphan", two_shards.FIRST)}

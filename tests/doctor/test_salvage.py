@@ -16,6 +16,7 @@ import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage import UNFINISHED, salvage
 from headrace.errors import BadRequest, DiskFull
+from headrace.node.metadata_copy import NAME as COPY_NAME
 
 ROOT = Path(__file__).parents[2]
 
@@ -151,6 +152,7 @@ def test_a_salvage_that_was_killed_is_begun_again(log, tmp_path, appended):
 def test_lost_metadata_costs_names_and_no_row(log, tmp_path, appended):
     hit = harm.frames(log / harm.METADATA)[0]
     harm.flip(hit.file, hit.position + 100)
+    (log / COPY_NAME).unlink()
     account = salvage(str(log), str(tmp_path / "new"))
     assert {one.topic.split("/")[0] for one in account.partitions} == {"salvaged"}
     assert not any(one.missing for one in account.partitions)

@@ -17,6 +17,8 @@ from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.journal.superblock import decode as decode_superblock
 from headrace.journal.superblock import encode as encode_superblock
 from headrace.model.ids import Op
+from headrace.node.metadata_copy import decode as decode_copy
+from headrace.node.metadata_copy import encode as encode_copy
 from headrace.storage.memory import MemoryDisk
 
 HERE = Path(__file__).parent
@@ -85,6 +87,11 @@ def test_superblock():
 def test_heads():
     assert encode_heads(values.HEADS) == golden("heads")
     assert decode_heads(golden("heads"), "x") == values.HEADS
+
+
+def test_metadata_copy():
+    assert b"".join(encode_copy(values.COPY)) == golden("metadata-copy")
+    assert decode_copy(golden("metadata-copy"), values.IDENTITY, "x") == values.COPY
 
 
 def test_snapshot():

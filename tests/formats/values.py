@@ -7,6 +7,7 @@ from headrace.journal.heads import Head, Slot
 from headrace.journal.machine import State
 from headrace.journal.superblock import Checkpoint, Superblock
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
+from headrace.node.metadata_copy import Base, Copy
 
 IDENTITY = Identity(b"headrace-cluster", GroupId(1), ReplicaId(0), 3, (16, 24, 24))
 PARENT = bytes(range(16))
@@ -64,3 +65,22 @@ HEADS = Slot(
     },
 )
 STATE = State(b"replicated part", b"local part")
+
+
+def entry_after() -> Entry:
+    return seal(
+        IDENTITY,
+        op=Op(6),
+        parent=entry().checksum,
+        view=View(2),
+        operation=1,
+        timestamp=1_700_000_000_000_001,
+    )
+
+
+COPY = Copy(
+    IDENTITY.cluster,
+    Base(Op(5), entry().checksum, b"image", entry()),
+    past={Op(3): bytes(range(16, 32)), Op(4): PARENT},
+    entries=(entry_after(),),
+)

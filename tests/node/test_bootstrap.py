@@ -68,7 +68,7 @@ def test_a_new_directory_becomes_a_node_and_says_each_step(tmp_path):
         "ready",
     ]
     names = sorted(each.name for each in (tmp_path / "data").iterdir())
-    assert names == ["LOCK", "cluster.toml", "groups", "heads", "node.toml"]
+    assert names == ["LOCK", "cluster.toml", "groups", "heads", "metadata.copy", "node.toml"]
     assert "slots = 4096" in (tmp_path / "data" / "node.toml").read_text()
 
 
@@ -146,6 +146,7 @@ def test_with_nothing_left_of_group_0_nothing_is_served_and_the_reason_is_named(
     info = asyncio.run(fill(tmp_path))
     (journal,) = (tmp_path / "groups" / "00000" / "journal").glob("*.wal")
     damage(journal, 0, b"\0" * 8192)
+    (tmp_path / "metadata.copy").unlink()
 
     async def run():
         async with a_node(tmp_path, strict=False) as node:
@@ -165,6 +166,7 @@ def test_a_group_whose_files_are_gone_is_not_made_anew(tmp_path, group):
     place = tmp_path / "groups" / group
     kept = tmp_path / "kept"
     place.rename(kept)
+    (tmp_path / "metadata.copy").unlink()
 
     async def run():
         async with a_node(tmp_path, strict=False) as node:

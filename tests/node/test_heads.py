@@ -105,6 +105,7 @@ def test_a_damaged_end_of_a_log_at_rest_is_refused_by_name(copy, size):
 @pytest.mark.parametrize("size", [512, 4096, 8192])
 def test_a_damaged_end_of_metadata_at_rest_is_held_by_name_and_not_cut(copy, size):
     damage_end(journal_of(copy, 0), size)
+    (copy / "metadata.copy").unlink()  # without it: group 0 is healed from there
     before, heads = contents(copy / "groups" / "00000"), heads_of(copy)
 
     async def run():

@@ -50,6 +50,14 @@ class _Group(msgspec.Struct, frozen=True):
     reconciler: ReconcilerFigures = ReconcilerFigures()
 
 
+class _Copy(msgspec.Struct, frozen=True):
+    """What came of the copy of metadata."""
+
+    healed: str | None = None
+    held: tuple[str, ...] = ()
+    failure: str | None = None
+
+
 class _Disk(msgspec.Struct, frozen=True):
     free: int | None = None
     total: int | None = None
@@ -68,6 +76,7 @@ class _Status(msgspec.Struct, frozen=True):
     work: WorkFigures = WorkFigures()
     steps: dict[str, str] = msgspec.field(default_factory=dict)
     groups: dict[str, _Group] = msgspec.field(default_factory=dict)
+    metadata_copy: _Copy = _Copy()
     diverged: tuple[str, ...] = ()
     # Of findings and diverged: where rows are missing. And why the metadata is in doubt.
     degraded: tuple[str, ...] = ()
@@ -177,6 +186,11 @@ def _reasons(status: _Status) -> Iterator[str]:
         if group.checkpoint:
             yield f"group {number} cannot write its checkpoint: {group.checkpoint}"
         yield from group.findings
+    yield from (f"group 0 is not healed: {each}" for each in status.metadata_copy.held)
+    if status.metadata_copy.healed:
+        yield f"group 0 was {status.metadata_copy.healed}"
+    if status.metadata_copy.failure:
+        yield f"the copy of metadata cannot be written: {status.metadata_copy.failure}"
     yield from status.diverged
     told = {said for group in status.groups.values() for said in group.findings}
     yield from (each for each in status.degraded if each not in told.union(status.diverged))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from headrace.doctor.copy_words import judged
 from headrace.doctor.deep import CarryTask, State, Task, check_all, size_of
 from headrace.doctor.entries import Entries
 from headrace.doctor.finding import Finding, Severity
@@ -154,7 +155,24 @@ def look_at_log(root: Sight, who: Who, tell: Tell) -> LogSight:
         found.metadata_group.close()
         found = replace(_with_metadata(root, who), shards=found.shards)
     tell("reading journals", total, total)
-    return found
+    return _with_copy(found)
+
+
+def _with_copy(log: LogSight) -> LogSight:
+    """Judge group 0 by its copy, and take metadata from there where that has more."""
+    who = log.who
+    follows = {
+        number: None
+        if shard.replayed is None or shard.group.plan is None
+        else shard.replayed.machine.state.revision
+        for number, shard in log.shards.items()
+    }
+    slots, head = who.config.journal.metadata_slots, who.heads.heads.get(METADATA)
+    log.judged = judged(who.copy, log.metadata_group, slots, head, follows)
+    if log.judged is not None and log.judged.metadata is not None:
+        log.metadata = log.judged.metadata
+        log.names = Names(log.names.layout, log.metadata.machine.state)
+    return log
 
 
 def _with_metadata(root: Sight, who: Who) -> LogSight:
@@ -238,6 +256,9 @@ def carry_tasks(shard: ShardSight) -> list[CarryTask]:
 
 
 def _start(log: LogSight, group: GroupSight) -> str:
+    is_metadata = group.identity.group == METADATA
+    if is_metadata and log.judged is not None and log.judged.is_healed:
+        return "heals it from the copy of metadata"
     if group.is_empty and is_refused(log, group):
         return f"refuses: {MissingFile.__name__}"
     if group.is_empty:

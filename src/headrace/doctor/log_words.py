@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.doctor.anatomy import time_text
+from headrace.doctor.copy_words import IN_COPY, Judged, copy_findings, healed
 from headrace.doctor.deep import CarryState, State
 from headrace.doctor.finding import (
     PUT_BACK_OR_SALVAGE,
@@ -51,6 +52,12 @@ class LogSight:
     metadata: MetadataReplayed | None
     names: Names
     shards: dict[GroupId, ShardSight] = field(default_factory=dict)
+    judged: Judged | None = None  # group 0 and its copy, as a start would; None: no copy
+
+    @property
+    def is_in_copy(self) -> bool:
+        """Say whether metadata is taken from the copy, which has more than group 0."""
+        return self.judged is not None and self.judged.metadata is not None
 
     def close(self) -> None:
         self.metadata_group.close()
@@ -137,6 +144,8 @@ def is_refused(log: LogSight, group: GroupSight) -> bool:
     """Say whether a start refuses to make this group, which has no files, anew."""
     metadata = log.metadata_group
     if group.identity.group == METADATA:
+        if log.judged is not None:
+            return not log.judged.is_healed
         return bool(log.who.heads.heads) or not _are_all_gone(log)
     if metadata.is_empty:
         return is_refused(log, metadata)
@@ -175,10 +184,13 @@ def metadata_findings(log: LogSight) -> list[Finding]:
     group, done = log.metadata_group, log.metadata
     where = f"{GROUPS}/{group_name(METADATA)}"
     if group.is_empty:
-        lost = "which topics there are: names, schemas, retention"
-        return [_gone(where, Loss(lost, is_counted=False))]
+        lost = Loss("which topics there are: names, schemas, retention", is_counted=False)
+        found = [_gone(where, IN_COPY if log.is_in_copy else lost)]
+        return [*healed(log.judged, found), *copy_findings(log.judged, group)]
 
     def loss_of(first: Op, last: Op) -> Loss:
+        if log.is_in_copy:
+            return IN_COPY
         if done is not None and last < done.expected:
             return Loss("nothing: the entry itself is whole, and --salvage reads it")
         behind = (
@@ -193,6 +205,7 @@ def metadata_findings(log: LogSight) -> list[Finding]:
     found = GroupWords(group, where, covered, loss_of).findings()
     raising = done.raising if done is not None else {}
     found += [apply_failed(where, op, what, loss_of(op, op)) for op, what in raising.items()]
+    found = [*healed(log.judged, found), *copy_findings(log.judged, group)]
     is_told = any(uncounted(found))
     return [*found, *_doubts(log, where, is_told=is_told)]
 

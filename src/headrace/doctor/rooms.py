@@ -14,8 +14,10 @@ from headrace.journal.heads import NAME as HEADS_NAME
 from headrace.journal.superblock import NAMES
 from headrace.model.ids import GroupId
 from headrace.node.bootstrap import CONFIG_NAME
+from headrace.node.heal import NEW, is_old
 from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.node.identity import NAME as CLUSTER_NAME
+from headrace.node.metadata_copy import NAME as COPY_NAME
 from headrace.partition.carry import kept_id, op_of
 from headrace.partition.segment import parse_name
 from headrace.partition.store import CARRY, QUARANTINE, SEGMENTS
@@ -28,7 +30,7 @@ REPORT_NAME: Final = "salvage.json"  # what a salvage leaves beside the log it m
 _SNAPSHOT = re.compile(r"[0-9]{20}\.snap")
 _SPARE = re.compile(r"[0-9a-f]{16}\.wal")
 _ROOT_NAMES: Final = frozenset(
-    {LOCK_NAME, CONFIG_NAME, CLUSTER_NAME, HEADS_NAME, SOCKET_NAME, REPORT_NAME}
+    {LOCK_NAME, CONFIG_NAME, CLUSTER_NAME, HEADS_NAME, COPY_NAME, SOCKET_NAME, REPORT_NAME}
 )
 
 Knows = Callable[[str], bool]
@@ -38,12 +40,37 @@ def strangers(
     root: Sight, groups: list[GroupId], known: Iterable[str] = ()
 ) -> Iterator[Finding]:
     """Find leftovers, files and directories that no part of Headrace made."""
-    rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, HEADS_NAME, *known}
+    rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, HEADS_NAME, COPY_NAME, *known}
     yield from _names(root, "", _ROOT_NAMES.__contains__, rooms)
     home = root.within(GROUPS)
-    yield from _names(home, GROUPS, lambda _: False, {group_name(one) for one in groups})
+    aside = {name for name in home.rooms() if is_old(name) or name == NEW}
+    yield from _names(
+        home, GROUPS, lambda _: False, {group_name(one) for one in groups} | aside
+    )
+    for name in sorted(aside):
+        yield _aside(f"{GROUPS}/{name}", name)
     for group in groups:
         yield from _in_group(home.within(group_name(group)), group)
+
+
+def _aside(path: str, name: str) -> Finding:
+    if name == NEW:
+        return Finding(
+            Severity.NOTE,
+            "leftover",
+            path,
+            "a group 0 that is made anew from its copy",
+            "a process ended while it was healing group 0",
+            next="A start that has to heal group 0 goes on with it, or makes it again",
+        )
+    return Finding(
+        Severity.NOTE,
+        "set-aside",
+        path,
+        "group 0 as it was before it was healed from its copy",
+        "no start looks at it",
+        next="Look at the disk; remove it when it is of no use any more",
+    )
 
 
 def _in_group(room: Sight, group: GroupId) -> Iterator[Finding]:

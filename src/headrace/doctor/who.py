@@ -19,6 +19,8 @@ from headrace.node.bootstrap import CONFIG_NAME
 from headrace.node.config import load
 from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name, look
 from headrace.node.identity import NAME as CLUSTER_NAME
+from headrace.node.metadata_copy import NAME as COPY_NAME
+from headrace.node.metadata_copy import FoundCopy, read_copy
 from headrace.node.settings import Config
 from headrace.storage.lock import LOCK_NAME
 
@@ -31,6 +33,7 @@ class Who:
     config: Config
     cluster: ClusterIdentity | None  # None: no log was ever made here
     heads: FoundHeads = field(default_factory=FoundHeads)
+    copy: FoundCopy = field(default_factory=FoundCopy)  # of a log that nobody holds
     findings: list[Finding] = field(default_factory=list)
 
     def require_shards(self, number: int, why: str) -> None:
@@ -72,6 +75,7 @@ def who_is(root: Sight) -> Who:
     _outvote(root, found)
     _count_groups(root, found)
     _heads(root, found)
+    _copy(root, found)
     return found
 
 
@@ -82,30 +86,61 @@ def _heads(root: Sight, found: Who) -> None:
     try:
         found.heads = read_heads(root, found.cluster.identity.cluster)
     except HeadraceError as error:
-        is_foreign = isinstance(error, ForeignFile)
-        found.findings.append(
-            Finding(
-                Severity.DAMAGE,
-                "foreign-file" if is_foreign else "newer-format",
-                HEADS_NAME,
-                f"its {error.field} should be {error.expected}, is {error.found}"
-                if isinstance(error, ForeignFile)
-                else cause_text(error),
-                "it belongs to another log, and a start refuses while it is here"
-                if is_foreign
-                else "a newer release wrote it, and a start refuses",
-                next="Move it to where it belongs, and put this log's own file back: without "
-                "one a start goes on, with weaker evidence"
-                if is_foreign
-                else "Start that release",
-            )
-        )
+        found.findings.append(_misplaced(HEADS_NAME, error))
     if found.holder.is_held:
         return  # it may be in the middle of a write
     for flaw in found.heads.flaws:
         found.findings.append(heads_note(flaw))
     if found.heads.is_missing and CONFIG_NAME in root.names():
         found.findings.append(heads_note("there is no such file"))
+
+
+def _copy(root: Sight, found: Who) -> None:
+    """Read what group 0 is healed from, unless a process is writing it."""
+    if found.cluster is None or found.holder.is_held:
+        return
+    try:
+        found.copy = read_copy(root, found.cluster.identity)
+    except HeadraceError as error:
+        found.findings.append(_misplaced(COPY_NAME, error))
+    if found.copy.flaw:
+        found.findings.append(copy_note(found.copy.flaw))
+    if found.copy.is_missing and CONFIG_NAME in root.names():
+        found.findings.append(copy_note("there is no such file"))
+
+
+def _misplaced(name: str, error: HeadraceError) -> Finding:
+    """Tell of a file beside the groups that is of another log, or of a newer release."""
+    if isinstance(error, ForeignFile):
+        return Finding(
+            Severity.DAMAGE,
+            "foreign-file",
+            name,
+            f"its {error.field} should be {error.expected}, is {error.found}",
+            "it belongs to another log, and a start refuses while it is here",
+            next="Move it to where it belongs, and put this log's own file back: without "
+            "one a start goes on, with weaker evidence",
+        )
+    return Finding(
+        Severity.DAMAGE,
+        "newer-format",
+        name,
+        cause_text(error),
+        "a newer release wrote it, and a start refuses",
+        next="Start that release",
+    )
+
+
+def copy_note(what: str) -> Finding:
+    """Say that group 0 is kept in one place only, or in less than two."""
+    return Finding(
+        Severity.NOTE,
+        "copy",
+        COPY_NAME,
+        what,
+        "some of metadata, or all of it, is in the log of group 0 alone",
+        next="The next start begins it anew",
+    )
 
 
 def heads_note(what: str) -> Finding:

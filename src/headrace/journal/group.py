@@ -2,19 +2,37 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from headrace.errors import ApplyFailed, CheckpointPending, RingFull
 from headrace.journal.checkpoint import Captured, Checkpoints
 from headrace.journal.entry import SEAL, Entry
 from headrace.journal.journal import Journal
 from headrace.journal.machine import Machine
-from headrace.journal.superblock import SuperblockFile
+from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
 from headrace.storage.stuck import StuckFiles
 
 # A Seal frees the slots up to the checkpoint before the one it makes, so two may be needed.
 SEAL_SLOTS: Final = 4
+
+
+class EntryCopy(Protocol):
+    """A second place for a group's entries, outside its log. The thread that appends calls it.
+
+    Owned here, met by the room that knows what the machine's state is.
+    """
+
+    def make_room(self, entries: Sequence[Entry]) -> None:
+        """Before the journal has them. Unavailable: they are surely in neither."""
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Return once they are durable there, too. StorageFailed: nobody knows."""
+
+    def renew(self, captured: Captured, journal: Journal) -> None:
+        """Begin anew with the state at a checkpoint, which is paired. Raises nothing."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -27,6 +45,7 @@ class Group:
     checkpoints: Checkpoints
     applied: Op
     halted: ApplyFailed | None = None  # the machine raised: nothing goes on here
+    copy: EntryCopy | None = None  # of a group whose entries are kept in two places
 
     @property
     def stuck(self) -> tuple[StuckFiles, StuckFiles]:
@@ -42,11 +61,23 @@ class Group:
         ordinary = [entry.op for entry in entries if entry.header.operation != SEAL]
         if ordinary:
             self._keep_room(ordinary[-1])
+        if self.copy is not None:
+            self.copy.make_room(entries)
         try:
             return self.journal.append(entries)
         finally:
             if self.journal.identity.is_solo:
                 self.journal.commit = self.journal.durable
+            if self.copy is not None:
+                durable = self.journal.durable
+                self.copy.append([entry for entry in entries if entry.op <= durable])
+
+    def pair(self, checkpoint: Checkpoint) -> None:
+        """Name a checkpoint that was persisted. The thread that appends calls this."""
+        captured = self.checkpoints.pending[0]
+        self.checkpoints.pair(checkpoint)
+        if self.copy is not None:
+            self.copy.renew(captured, self.journal)
 
     def _refuse_if_stuck(self) -> None:
         """A group that can never make a checkpoint again must not go on as if it could."""
@@ -110,4 +141,10 @@ class Group:
         durable = self.journal.durable
         commit = max(self.superblock.current.commit, self.journal.commit)
         self.superblock.write(clean_head=durable, commit=commit)
+        self.close()
+
+    def close(self) -> None:
+        """Release the descriptors; nothing is written."""
         self.journal.close()
+        if self.copy is not None:
+            self.copy.close()

@@ -4,9 +4,10 @@
     lock       one process at a time
     identity   which cluster this is; an empty directory gets a new one
     heads      how far each group had come: what a recovery may not cut
-    metadata   group 0, recovered
+    metadata   group 0 and its copy, judged; recovered, unless the copy has more
     shards     every shard, recovered, with partitions as their logs say; then node.toml, the
                config as it is: where that lies, groups were made
+    healing    group 0 made anew from its copy, only where that has more and fits the shards
     doubt      metadata and shards agree on what there is, or it is said where they do not
     level      the log says which releases may go on in it, before the rules of this one begin
     cursors    none beyond its partition's end, or it is said
@@ -29,14 +30,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from headrace.errors import (
-    DiskFull,
-    HeadraceError,
-    StorageFailed,
-)
+from headrace.errors import DiskFull, HeadraceError, StorageFailed
 from headrace.journal.group import Group
-from headrace.journal.heads import Head
-from headrace.journal.recovery import Options, recover
+from headrace.journal.recovery import Options
 from headrace.journal.report import RecoveryReport
 from headrace.journal.superblock import FORMAT
 from headrace.metadata.machine import MetadataMachine
@@ -44,7 +40,6 @@ from headrace.metadata.state import LEVEL
 from headrace.model.ids import GroupId, Identity, ReplicaId
 from headrace.model.namespace import NamespaceLayout
 from headrace.node.assembly import a_catalog, a_running_shard
-from headrace.node.catalog import MetadataGroup
 from headrace.node.config import effective
 from headrace.node.doubt import Doubt, judge
 from headrace.node.driver import now_us
@@ -60,8 +55,9 @@ from headrace.node.identity import (
     read_or_make,
     refuse_if_gone,
 )
+from headrace.node.metadata_start import MetadataStart, followed
 from headrace.node.node import Node
-from headrace.node.ready_state import ready_state
+from headrace.node.ready_state import GroupState, ready_state
 from headrace.node.router import Router
 from headrace.node.settings import Config
 from headrace.partition.sealer import Children
@@ -77,16 +73,6 @@ _THREADS: Final = 4  # for rows; each holds the interpreter only briefly
 _JUDGES: Final = 2  # for large batches: no reader waits for them, each holds one inflated
 
 _T = TypeVar("_T")
-
-
-@dataclass(slots=True)
-class GroupState:
-    """What became of one group at the start."""
-
-    head: Head | None = None  # what it had to reach, as `heads` says
-    report: RecoveryReport | None = None
-    refused: HeadraceError | None = None
-    held: HeadraceError | None = None  # what is whole of it is read, and nothing written
 
 
 @dataclass(slots=True)
@@ -106,6 +92,7 @@ class Boot:
     lock: DirectoryLock | None = None
     heads: HeadsWriter | None = None
     metadata_group: Group | None = None
+    metadata: MetadataStart | None = None  # what was found of group 0 and its copy
     may_level: bool = False  # no older release goes on in this log
     doubt: Doubt | None = None
     stores: dict[GroupId, Store] = field(default_factory=dict)
@@ -190,6 +177,8 @@ class Boot:
         machine = MetadataMachine(NamespaceLayout(*cluster.identity.namespace_bits))
         await self._step("metadata", partial(self._recover_metadata, cluster, machine))
         await self._step("shards", partial(self._recover_shards, cluster))
+        if self.groups[METADATA].is_undecided:
+            await self._step("healing", partial(self._settle_metadata, cluster, machine))
         await self._step("doubt", partial(self._judge, machine))
         await self._step("level", partial(self._require_reader, machine))
         await self._step("cursors", self._check_cursors)
@@ -264,30 +253,49 @@ class Boot:
         root, journal = self.root, self.config.journal
         file_size = min(journal.file_size, METADATA_FILE_SIZE)
         options = self._options(METADATA, journal.metadata_slots, file_size, LEVEL)
+        is_in_use = self.was_made or any(
+            has_files(self.path, number) for number in cluster.shards
+        )
 
-        def bring_back() -> RecoveryReport:
-            if self.was_made or any(has_files(self.path, number) for number in cluster.shards):
-                refuse_if_gone(self.path, METADATA, is_told=True)
-            group, report = recover(
-                group_directory(root, METADATA),
-                cluster.identity,
-                MetadataGroup(machine),
-                options,
+        def bring_back() -> RecoveryReport | None:
+            start = self.metadata = MetadataStart.look(
+                root, cluster.identity, machine, options, is_in_use=is_in_use
             )
-            self.metadata_group = group
+            if not start.is_decided:
+                return None
+            self.metadata_group, report = start.recover()
             return report
 
-        def hold_it(error: HeadraceError) -> bool:
-            op = hold(root, cluster.identity, machine, error)
-            if op is None:
-                return False
-            self.groups[METADATA].held = error
-            self._note("metadata", f"held as of op {op}")
-            event("node.group.held", level=logging.ERROR, op=op, error=str(error))
-            return True
+        self._bring_back(METADATA, bring_back, partial(self._hold, cluster, machine))
+        self._note("metadata", self.groups[METADATA].said)
 
-        self._bring_back(METADATA, bring_back, hold_it)
-        self._note("metadata", self._said(METADATA))
+    def _hold(
+        self, cluster: ClusterIdentity, machine: MetadataMachine, error: HeadraceError
+    ) -> bool:
+        """Read what is whole of group 0, and write nothing; False: it refuses."""
+        assert self.root is not None
+        op = hold(self.root, cluster.identity, machine, error)
+        if op is None:
+            return False
+        self.groups[METADATA].held = error
+        self._note("metadata", f"held as of op {op}")
+        event("node.group.held", level=logging.ERROR, op=op, error=str(error))
+        return True
+
+    def _settle_metadata(self, cluster: ClusterIdentity, machine: MetadataMachine) -> None:
+        """Heal group 0 from its copy, now that it is known what the shards follow."""
+        assert self.metadata is not None
+        start = self.metadata
+
+        def bring_back() -> RecoveryReport:
+            self.metadata_group, report = start.settle(followed(cluster.shards, self.stores))
+            return report
+
+        self._bring_back(METADATA, bring_back, partial(self._hold, cluster, machine))
+        self._note("healing", self.groups[METADATA].said)
+        refused = [one.refused for one in self.groups.values() if one.refused is not None]
+        if self.strict and refused:  # of a shard: that waited until group 0 was settled
+            raise refused[0]
 
     def _recover_shards(self, cluster: ClusterIdentity) -> None:
         assert self.root is not None
@@ -302,14 +310,15 @@ class Boot:
                 group = self.metadata_group
                 # Without group 0 nobody knows whether the log was in use.
                 if self.was_made or group is None or group.journal.durable:
-                    refuse_if_gone(self.path, number, is_told=group is not None)
+                    is_told = group is not None or self.groups[METADATA].is_undecided
+                    refuse_if_gone(self.path, number, is_told=is_told)
                 store = open_store(group_directory(root, number), cluster.of(number), options)
                 self.stores[number] = store
                 return store.report
 
             self._bring_back(number, bring_back)
         count = sum(len(store.machine.state.partitions) for store in self.stores.values())
-        said = "; ".join(f"{number}: {self._said(number)}" for number in cluster.shards)
+        said = "; ".join(f"{number}: {self.groups[number].said}" for number in cluster.shards)
         self._note("shards", f"{count} partitions; {said}")
         if self.was_made or not any(state.refused for state in self.groups.values()):
             self._write_config()
@@ -322,10 +331,10 @@ class Boot:
     def _bring_back(
         self,
         number: GroupId,
-        work: Callable[[], RecoveryReport],
+        work: Callable[[], RecoveryReport | None],
         hold: Callable[[HeadraceError], bool] = lambda _: False,
     ) -> None:
-        """Recover one group, or hold it, or note why it refuses."""
+        """Recover one group, or hold it, or note why it refuses. No report: not decided yet."""
         state = self.groups.setdefault(number, GroupState())
         try:
             state.report = work()
@@ -334,19 +343,12 @@ class Boot:
                 return
             state.refused = error
             event("node.group.refused", group=number, error=str(error))
-            if self.strict:
+            if self.strict and not self.groups[METADATA].is_undecided:
                 raise
-        else:
-            for line in state.report.lines():
-                event("node.group.recovered", group=number, said=line)
-
-    def _said(self, number: GroupId) -> str:
-        state = self.groups[number]
-        if state.held is not None:
-            return f"held: {state.held}"
-        if state.report is None:
-            return f"refused: {state.refused}"
-        return state.report.lines()[0]
+        if number == METADATA and self.metadata is not None:
+            state.lines = self.metadata.lines()
+        for line in [] if state.report is None else [*state.lines, *state.report.lines()]:
+            event("node.group.recovered", group=number, said=line)
 
     def _judge(self, machine: MetadataMachine) -> None:
         """Find out whether metadata is what it once acknowledged, before anybody acts on it."""
@@ -358,6 +360,8 @@ class Boot:
         self.doubt = judge(
             machine.state, states, "" if held is None else f"group 0 is held: {held}"
         )
+        if self.metadata is not None and self.metadata_group is not None:
+            self.metadata.begin_copy(self.metadata_group, is_in_doubt=self.doubt is not None)
         if self.doubt is None:
             self._note("doubt", "none")
             return
@@ -458,7 +462,7 @@ class Boot:
             with suppress(HeadraceError):
                 store.close()
         if self.metadata_group is not None:
-            self.metadata_group.journal.close()
+            self.metadata_group.close()
         self._let_go()
 
     def _let_go(self) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 from headrace.errors import CorruptFile, ForeignFile, MissingFile, StorageFailed
 from headrace.journal.entry import Flaw
 from headrace.journal.superblock import NAMES, Superblock, decode
-from headrace.model.ids import CLUSTER_ID_SIZE, GroupId, Identity, ReplicaId
+from headrace.model.ids import CLUSTER_ID_SIZE, GroupId, Identity, Op, ReplicaId
 from headrace.storage.atomic import atomic_replace
+from headrace.storage.names import joined
 from headrace.storage.seam import Directory
 
 NAME = "cluster.toml"
@@ -82,13 +83,21 @@ def refuse_if_gone(path: str, group: GroupId, *, is_told: bool) -> None:
     group 0 says that the log was in use, or it is group 0 that is asked for.
     """
     if not has_files(path, group):
-        raise MissingFile(
-            f"the files of group {group} are gone, and the log was in use"
-            if is_told
-            else f"group {group} has no files, and group 0 does not say whether it had",
-            path=str(Path(path, GROUPS, group_name(group))),
-            hint="Put it back from a copy; `headrace doctor` tells what is there",
-        )
+        raise gone(path, group, is_told=is_told)
+
+
+def gone(path: str, group: GroupId, *, is_told: bool, head: Op | None = None) -> MissingFile:
+    """Return why a group without files is not made anew. `head`: how far it had come."""
+    said = (
+        f"the files of group {group} are gone, and the log was in use"
+        if is_told
+        else f"group {group} has no files, and group 0 does not say whether it had"
+    )
+    return MissingFile(
+        said if head is None else f"{said}: its head was op {head}",
+        path=joined(joined(path, GROUPS), group_name(group)),
+        hint="Put it back from a copy; `headrace doctor` tells what is there",
+    )
 
 
 @dataclass(frozen=True, slots=True)

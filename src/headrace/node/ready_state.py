@@ -1,8 +1,12 @@
 """What a node says of itself: the ready state, which status and `/health/ready` show."""
 
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.errors import HeadraceError
+from headrace.journal.heads import Head
+from headrace.journal.report import RecoveryReport
 from headrace.model.ids import GroupId
 from headrace.node.doubt import Doubt, Orphan
 from headrace.node.figures import (
@@ -22,6 +26,33 @@ if TYPE_CHECKING:
 _US_PER_S = 1_000_000
 
 
+@dataclass(slots=True)
+class GroupState:
+    """What became of one group at the start."""
+
+    head: Head | None = None  # what it had to reach, as `heads` says
+    report: RecoveryReport | None = None
+    refused: HeadraceError | None = None
+    held: HeadraceError | None = None  # what is whole of it is read, and nothing written
+    lines: list[str] = field(default_factory=list)  # what was done besides the recovery
+
+    @property
+    def is_undecided(self) -> bool:
+        """Say whether it is less than its copy, as group 0 may be: it waits for the shards."""
+        return (self.report, self.refused, self.held) == (None, None, None)
+
+    @property
+    def said(self) -> str:
+        """What the start came to, in one line."""
+        if self.held is not None:
+            return f"held: {self.held}"
+        if self.refused is not None:
+            return f"refused: {self.refused}"
+        if self.report is None:
+            return "it is less than its copy: judged again when the shards are known"
+        return "; ".join([*self.lines, self.report.lines()[0]])
+
+
 def ready_state(boot: "Boot") -> dict[str, object]:
     """Return everything that is known of a node on its way up, or up."""
     doubt = doubt_of(boot)
@@ -38,6 +69,7 @@ def ready_state(boot: "Boot") -> dict[str, object]:
         "steps": dict(boot.steps),
         "groups": {str(number): _group_state(boot, number) for number in sorted(boot.groups)},
         "heads": {} if boot.heads is None else boot.heads.describe(),
+        "metadata_copy": {} if boot.metadata is None else boot.metadata.describe(),
         "diverged": list(boot.diverged),
         "orphans": [] if doubt is None else [_orphan(one) for one in doubt.orphans],
         "degraded": degraded(boot),
@@ -80,7 +112,7 @@ def _orphan(one: Orphan) -> dict[str, object]:
 def _group_state(boot: "Boot", number: GroupId) -> dict[str, object]:
     state = boot.groups[number]
     said: dict[str, object] = {
-        "recovery": [] if state.report is None else state.report.lines(),
+        "recovery": state.lines + ([] if state.report is None else state.report.lines()),
         "refused": None if state.refused is None else str(state.refused),
         "held": None if state.held is None else str(state.held),
     }

@@ -146,7 +146,7 @@ class JournalWriter:
 
     def _pair(self, checkpoint: Checkpoint) -> None:
         try:
-            self.group.checkpoints.pair(checkpoint)
+            self.group.pair(checkpoint)
         except HeadraceError as error:
             self.report(Paired(checkpoint, error))
         else:

@@ -70,6 +70,7 @@ CAMPAIGNS = (
     *_harness("group-sweep", 30, "sweep", "--full"),
     *_harness("group-matrix", 30, "matrix", "--full"),
     *_harness("heads", 15, "heads_life", "--full"),
+    *_harness("copy", 15, "copy_life", "--full"),
     *_harness("shard-sweep", 90, "shard_sweep", "--full"),
     *_harness("shard-matrix", 90, "shard_matrix", "--full"),
     *_harness("reconcile", 15, "reconcile_histories", "--full"),
