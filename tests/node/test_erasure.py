@@ -389,7 +389,7 @@ def test_a_node_that_is_behind_says_so_and_a_shard_that_does_not_serve_is_named(
             gone = await marked(node, "shop/gone", 1)
             await gone.append(node, 1, 1_000)
             with pytest.raises(NotYet) as caught:
-                await ask(node, EraseDeleted(99))
+                await ask(node, EraseDeleted(99 << 20))
             assert caught.value.code == "metadata_behind"
             pump = node.node.shards[1].driver.pump
             pump.halted = ApplyFailed("op 7", path="journal")

@@ -24,6 +24,7 @@ from headrace.journal.file import first_op_of
 from headrace.journal.journal import Journal
 from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_within, shown
 from headrace.node.leases import Leases
 from headrace.node.pump import Pump, not_ready
 from headrace.node.shard import Shard
@@ -80,8 +81,9 @@ class Erasure:
         shards should have a checkpoint.
         """
         revision = Revision(request.revision) or target.revision
-        if revision > target.revision:
-            text = f"metadata is at revision {target.revision} here, not yet at {revision}"
+        if not is_within(revision, target.revision):
+            known = shown(target.revision)
+            text = f"metadata is at revision {known} here, not at {shown(revision)}"
             raise NotYet("metadata_behind", text, hint="Repeat it in a moment")
         shards = [self._serving(GroupId(number)) for number in range(1, count + 1)]
         waiting = [one for shard in shards for one in self._begin(shard, revision, target)]
@@ -107,7 +109,7 @@ class Erasure:
     def _begin(self, shard: Shard, revision: Revision, target: TargetView) -> Iterator[Left]:
         """Begin in a shard, or say what that waits for."""
         known = self.begun.get(shard.number)
-        if known is not None and known.revision >= revision:
+        if known is not None and is_within(revision, known.revision):
             return
         lives = _unwanted(shard, target)
         if lives:
