@@ -320,6 +320,7 @@ def test_a_schema_that_came_in_the_journal_is_in_force_from_there_on(lasting, tm
 
 def test_without_metadata_the_rows_of_segments_still_come(lasting, tmp_path, done):
     forget(lasting)
+    (lasting / "metadata.copy").unlink()
     for path in (lasting / _METADATA / "journal").glob("*.wal"):
         path.write_bytes(b"")
     account, found = rebuilt(lasting, tmp_path)
