@@ -39,13 +39,22 @@ def test_buffers_come_again_without_new_pages():
     assert faults("keep") < 20_000 < faults("leave")
 
 
-# Leaves many holes between buffers that stay, then waits; prints memory before and after.
-IDLE = """
-import asyncio, sys
-from headrace.server.memory import give_back_when_idle, keep_freed_memory
+# What the scripts below begin with: how much memory they have, and waiting until it is less.
+RESIDENT = """
+import asyncio, gc, sys, time
+from headrace.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
 from headrace.server.traffic import Traffic
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
+async def when_less(busy, less):
+    until = time.monotonic() + 30
+    while resident() >= busy - less and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+    return resident()
+"""
+
+# Leaves many holes between buffers that stay, then waits; prints memory before and after.
+IDLE = """
 async def main():
     if not keep_freed_memory():
         return
@@ -57,14 +66,13 @@ async def main():
         await asyncio.sleep(0.25)
         traffic.bytes_in += 1
     busy = resident()
-    await asyncio.sleep(3)
-    print(busy, resident())
+    print(busy, await when_less(busy, 80))
 asyncio.run(main())
 """
 
 
 def test_memory_goes_back_when_nothing_happens():
-    command = [sys.executable, "-c", IDLE]
+    command = [sys.executable, "-c", RESIDENT + IDLE]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if not told:
         pytest.skip("this C library has no mallopt")
@@ -74,11 +82,6 @@ def test_memory_goes_back_when_nothing_happens():
 
 # Leaves cycles with bodies behind, as failed requests do, then waits.
 CYCLES = """
-import asyncio, gc
-from headrace.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
-from headrace.server.traffic import Traffic
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
 async def main():
     if not keep_freed_memory():
         return
@@ -93,14 +96,13 @@ async def main():
         cycle = [bytearray(1 << 20)]
         cycle.append(cycle)
     busy = resident()
-    await asyncio.sleep(4)
-    print(busy, resident())
+    print(busy, await when_less(busy, 180))
 asyncio.run(main())
 """
 
 
 def test_what_failed_requests_left_goes_back_too():
-    command = [sys.executable, "-c", CYCLES]
+    command = [sys.executable, "-c", RESIDENT + CYCLES]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if not told:
         pytest.skip("this C library has no mallopt")
@@ -148,12 +150,7 @@ def test_threads_bring_no_heaps_of_their_own():
 
 # Has Arrow's memory come and go, and waits; prints it while busy, after a while, and idle.
 ARROW = """
-import asyncio, time
 import pyarrow as pa
-from headrace.server.memory import give_back_when_idle
-from headrace.server.traffic import Traffic
-def resident():
-    return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
 def use():
     held = [memoryview(pa.allocate_buffer(48 << 20)).cast("B") for _ in range(3)]
     for each in held:
@@ -167,15 +164,14 @@ async def main():
         traffic.bytes_in += 1
     pa.allocate_buffer(48 << 20)
     kept = resident()
-    await asyncio.sleep(3)
-    print(kept, resident())
+    print(kept, await when_less(kept, 100))
 asyncio.run(main())
 """
 
 
 def test_arrow_keeps_its_memory_while_there_is_something_to_do():
     given = {**os.environ, **dict([KEEP_ARROW_MEMORY])}
-    command = [sys.executable, "-c", ARROW]
+    command = [sys.executable, "-c", RESIDENT + ARROW]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, env=given)
     kept, idle = map(int, ended.stdout.split())
     assert idle < kept - 100
