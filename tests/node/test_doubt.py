@@ -17,6 +17,7 @@ from headrace.model.revisions import Order, compare, shown
 from headrace.node.bootstrap import start
 from headrace.node.doubt import judge
 from headrace.node.driver import Driver
+from headrace.node.metadata_copy import NAME as COPY_NAME
 from headrace.node.settings import Cluster
 from headrace.partition.read import Key
 from headrace.wire import catalog, reading, writing
@@ -247,6 +248,18 @@ def test_a_held_group_0_keeps_each_byte_and_its_head(two_topics, tmp_path):
         asyncio.run(_started(data))
         assert contents(data / "groups" / "00000") == before
         assert heads_of(data)[0] == heads[0]
+
+
+def test_in_doubt_the_copy_of_metadata_stays_as_it_is(short):
+    """It cannot be read now, and may know what was lost."""
+    (short / COPY_NAME).write_bytes(b"?" * 1_000)
+
+    async def run():
+        async with a_node(short) as node:
+            assert node.node.doubt is not None
+
+    asyncio.run(run())
+    assert (short / COPY_NAME).read_bytes() == b"?" * 1_000
 
 
 async def _started(data: Path) -> None:

@@ -31,6 +31,11 @@ def removed(two_topics, tmp_path):  # noqa: F811
     test_doubt.test_in_doubt_nothing_is_trimmed_purged_or_expired(short)
 
 
+def replaced(two_topics, tmp_path):  # noqa: F811
+    short = short_of(two_topics, tmp_path, heads=False)
+    test_doubt.test_in_doubt_the_copy_of_metadata_stays_as_it_is(short)
+
+
 def held(two_topics, tmp_path):  # noqa: F811
     test_doubt.test_a_held_group_0_keeps_each_byte_and_its_head(two_topics, tmp_path)
 
@@ -54,6 +59,7 @@ SEEN_BY = {
     ),
     "a held group 0 is cut": held,
     "metadata not judged": lost,
+    "copy replaced in doubt": replaced,
     "trim in doubt": removed,
     "expiry in doubt": removed,
     "adopt lowers the counter": lambda *_: (

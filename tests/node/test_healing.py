@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.node.nodes import Writer, a_node, a_topic, append, ask, ids
 from tests.node.test_copy_on_a_node import check_equal, sealed
-from tests.node.test_heads import at_rest, contents, damage_end
+from tests.node.test_heads import at_rest, contents, damage_end, until
 
 from headrace.errors import CorruptEntry, CorruptFile, MetadataInDoubt, MissingFile
+from headrace.node.driver import now_us
 from headrace.node.metadata_copy import NAME
 from headrace.wire import catalog
 
@@ -269,3 +270,51 @@ def test_a_copy_that_is_lost_costs_nothing(data, harm):
     status = asyncio.run(run())
     assert status["ready"]
     assert bool(status["metadata_copy"]["flaw"]) == (harm != "gone")
+
+
+class TestInDoubt:
+    """Group 0 is recovered, and a shard knows more: the copy may know that, too."""
+
+    def _older(self, data: Path, lived: Path) -> bytes:
+        """Group 0 and heads of an earlier moment, beside a copy that cannot be read now."""
+        shutil.rmtree(data / PLACE)
+        shutil.copytree(lived / "moments" / "9", data / PLACE)
+        (data / "heads").unlink()
+        (data / NAME).write_bytes(b"?" + (data / NAME).read_bytes()[1:])
+        return (data / NAME).read_bytes()
+
+    def test_the_copy_stays_as_it_is_also_beside_a_checkpoint(self, data, lived):
+        async def run():
+            before = self._older(data, lived)
+            async with a_node(data) as node:
+                assert node.node.doubt is not None
+                await sealed(node)
+                await sealed(node)
+                assert (data / NAME).read_bytes() == before
+            async with a_node(data) as node:
+                assert node.node.doubt is not None
+                assert (data / NAME).read_bytes() == before
+
+        asyncio.run(run())
+
+    def test_the_first_change_begins_it_anew(self, data, lived):
+        """As an operator's decision does: the Seals of before are in it, too."""
+
+        async def run():
+            before = self._older(data, lived)
+            async with a_node(data) as node:
+                await sealed(node)
+                driver = node.node.catalog.driver
+                driver.perform(driver.pump.request_seal(now_us()))
+                await until(lambda: driver.pump.is_idle)
+                assert (data / NAME).read_bytes() == before
+                await ask(node, catalog.AdoptOrphans(False, ()))
+                await until(lambda: node.node.doubt is None)
+                check_equal(data, node)
+                await a_topic(node, "shop/after")
+                copy = check_equal(data, node)
+                assert copy.newest.op > copy.base.op
+            async with a_node(data) as node:
+                check_equal(data, node)
+
+        asyncio.run(run())

@@ -9,6 +9,9 @@ What is on disk after a crash, step by step; group 0's journal has every entry b
     renew       before the rename    the old copy, to which nothing was appended meanwhile
                 after it             the new one: the same entries, an image for the older ones
 
+While metadata is in doubt the file is left as it is: Seals are kept aside, and the first change
+of metadata begins it anew, with them.
+
 An append that fails after group 0's journal has the entries leaves no way back: nobody knows
 what the copy holds, so nothing is acknowledged any more until a start has begun it anew. No
 sync is tried again: what is begun anew is another file.
@@ -16,12 +19,12 @@ sync is tried again: what is begun anew is another file.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headrace.errors import DiskFull, HeadraceError, ReadFailed, StorageFailed, WriteFailed
 from headrace.journal.checkpoint import Captured
-from headrace.journal.entry import HEADER_SIZE, Entry
+from headrace.journal.entry import HEADER_SIZE, SEAL, Entry
 from headrace.journal.frame import aligned
 from headrace.journal.journal import Journal
 from headrace.model.ids import Op
@@ -49,6 +52,7 @@ class CopyFile:
     directory: Directory
     cluster: bytes
     known: dict[Op, bytes]  # checksums of entries, in op order: the newest are its history
+    waits: bool = False  # for a change of metadata: it is in doubt, and the file stays as it is
     failure: str = ""  # of the last try to begin it anew; empty once one succeeds
     poisoned: StorageFailed | None = None
     _wanted: Copy | None = None  # it is begun anew with this before anything is appended
@@ -73,7 +77,8 @@ class CopyFile:
             self.known.setdefault(base.op, base.tip)
         past = [one for one in sorted(self.known.items()) if one[0] < base.op][-HISTORY_MAX:]
         self._wanted = Copy(self.cluster, base, dict(past), tuple(entries))
-        self._write_wanted()
+        if not self.waits:
+            self._write_wanted()
 
     def start(self, base: Base) -> None:
         """Begin it anew at a start, or say why not: then no change is taken until that is done.
@@ -91,6 +96,7 @@ class CopyFile:
         A failure leaves the old copy, which has everything, too: it is said, and the next
         checkpoint tries again. Poisoned, the next append raises.
         """
+        before = self._wanted
         try:
             entry = journal.read(captured.op)
             entries: list[Entry] = []
@@ -101,7 +107,7 @@ class CopyFile:
             base = Base(captured.op, captured.tip, captured.state.replicated, entry)
             self.begin(base, entries)
         except HeadraceError as error:
-            self._wanted = None
+            self._wanted = before
             self._say(error)
 
     def make_room(self, entries: Sequence[Entry]) -> None:
@@ -110,6 +116,9 @@ class CopyFile:
         Unavailable: neither has them, and the next try works as if there had been none.
         """
         self._refuse_if_poisoned()
+        self.waits = self.waits and _are_seals(entries)
+        if self.waits:
+            return
         if self._wanted is not None:
             self._write_wanted()
         storage = self._opened()
@@ -131,6 +140,10 @@ class CopyFile:
         if not entries:
             return
         self._refuse_if_poisoned()
+        if self.waits and self._wanted is not None:
+            kept = (*self._wanted.entries, *entries)
+            self._wanted = replace(self._wanted, entries=kept)
+            return
         storage = self._storage
         assert storage is not None, "room was made for them before"
         try:
@@ -199,6 +212,10 @@ class CopyFile:
         if str(error) != self.failure:
             event("node.copy.failed", level=logging.WARNING, error=str(error))
         self.failure = str(error)
+
+
+def _are_seals(entries: Sequence[Entry]) -> bool:
+    return all(entry.header.operation == SEAL for entry in entries)
 
 
 def _size_of(entries: Sequence[Entry]) -> int:

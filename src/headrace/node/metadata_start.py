@@ -169,19 +169,17 @@ class MetadataStart:
     def begin_copy(self, group: Group, *, is_in_doubt: bool = False) -> None:
         """Begin the copy anew with what is back, and let the group write it from now on.
 
-        Not in doubt, if nothing shows that it is of this history: it may be what a person
-        needs. Nothing else runs meanwhile.
+        In doubt it stays as it was until metadata is changed again: it may know more than could
+        be read of it, and be what a person needs. Nothing else runs meanwhile.
         """
         journal = group.journal
         known: dict[Op, bytes] = {}
         is_kin = isinstance(self.verdict, Healed) or self.verdict == Recovered(is_kin=True)
-        if is_in_doubt and self.found.copy is not None and not is_kin:
-            return
         if self.found.copy is not None and is_kin:
             known = self.found.copy.history
         headers = journal.headers(Op(1), journal.durable)
         known |= {header.op: header.checksum for header in headers}
-        file = CopyFile(self.directory, self.identity.cluster, known)
+        file = CopyFile(self.directory, self.identity.cluster, known, waits=is_in_doubt)
         image = group.machine.snapshot().replicated
         file.start(Base(journal.durable, journal.tip, image, _newest(journal)))
         group.copy = self.copy = file

@@ -4,6 +4,7 @@
 from dataclasses import replace
 from typing import Any
 
+from headrace.journal.group import Group
 from headrace.metadata import adoption, machine, state
 from headrace.metadata.adoption import _Adoption
 from headrace.metadata.machine import MetadataMachine
@@ -15,11 +16,13 @@ from headrace.model.revisions import STAMP_BITS, Order, counter_of, stamp
 from headrace.node import bootstrap
 from headrace.node.bootstrap import Boot
 from headrace.node.doubt import Doubt
+from headrace.node.metadata_start import MetadataStart
 from headrace.node.shard import Shard
 from headrace.node.views import Comparison
 from headrace.sim.mutants import Mutant, Patch
 
 _options = Boot._options
+_begin_copy = MetadataStart.begin_copy
 _adopt = adoption.adopt
 _dense = adoption._dense
 
@@ -60,6 +63,10 @@ def _new_lives(found: Any, count: int, revision: Revision) -> Any:
     return _dense(dict.fromkeys(found, revision), count, revision)
 
 
+def _begun_anew(self: MetadataStart, group: Group, **_: bool) -> None:
+    _begin_copy(self, group)
+
+
 def _never(*_: object, **__: object) -> bool:
     return False
 
@@ -79,6 +86,7 @@ PLANTS = (
     _plant("ForgetLife without a rise", (MetadataMachine, "_forget_life", _without_rise)),
     _plant("a held group 0 is cut", (Boot, "_options", _without_head)),
     _plant("metadata not judged", (bootstrap, "judge", _nothing)),
+    _plant("copy replaced in doubt", (MetadataStart, "begin_copy", _begun_anew)),
     _plant("trim in doubt", (Doubt, "refuses", _never)),
     _plant("expiry in doubt", (Shard, "set_doubt", _nothing)),
     _plant("adopt lowers the counter", (machine, "adopt", _lower)),
