@@ -56,6 +56,7 @@ def test_without_the_copy_it_is_damage(log):
     found = examine(str(log))
     assert found.damage
     assert "copy" in kinds(found.notes)
+    assert found.groups[0].start == "holds it, read-only: CorruptEntry"
     in_doubt(log)
 
 
@@ -97,6 +98,8 @@ def test_a_copy_of_another_history_is_damage(tmp_path):
         with headrace.open(path, **SETTINGS) as opened:
             opened.create_topic(name, {"id": "int64"})
     shutil.copy(theirs / NAME, ours / NAME)
-    (one,) = examine(str(ours)).damage
+    found = examine(str(ours))
+    (one,) = found.damage
+    assert found.groups[0].start == "holds it, read-only: it and its copy do not agree"
     assert (one.kind, one.file) == ("copy-differs", NAME)
     in_doubt(ours)

@@ -304,8 +304,13 @@ def expected_of(numbers) -> dict[str, list[int]]:
 ALL = expected_of(range(1, MOMENTS + 1))
 
 
-def mixed(history: Path, to: Path, groups: dict[int, int | None], *, heads: bool) -> Path:
-    """Take the newest directory, with some groups as they were at other moments, or not."""
+def mixed(
+    history: Path, to: Path, groups: dict[int, int | None], *, heads: bool, copy: bool = False
+) -> Path:
+    """Take the newest directory, with some groups as they were at other moments, or not.
+
+    `heads`, `copy`: whether these files are there.
+    """
     data = copied(history / str(MOMENTS), to)
     for group, moment in groups.items():
         place = data / "groups" / f"{group:05}"
@@ -314,6 +319,8 @@ def mixed(history: Path, to: Path, groups: dict[int, int | None], *, heads: bool
             copied(history / str(moment) / "groups" / f"{group:05}", place)
     if not heads:
         (data / "heads").unlink()
+    if copy:
+        shutil.copy(history / "data" / COPY_NAME, data / COPY_NAME)
     return data
 
 
@@ -349,10 +356,29 @@ def test_metadata_that_is_gone_costs_no_row(history, tmp_path, heads):
     assert not (data / "groups" / "00000").exists()
 
 
+@pytest.mark.parametrize("heads", [True, False])
+@pytest.mark.parametrize("moment", [None, 1, 5, 9])
+def test_with_its_copy_metadata_of_any_earlier_moment_costs_nothing(
+    history, tmp_path, moment, heads
+):
+    data = mixed(history, tmp_path / "data", {0: moment}, heads=heads, copy=True)
+
+    async def run():
+        async with a_node(data, TWO) as node:
+            assert "healed" in node.node.status()["steps"]["healing"]
+            assert node.node.status()["degraded"] == []
+            assert await accounted(node, ALL) == ALL.keys()
+            assert await ids(node, (await a_topic(node, "shop/c")).partitions[0]) == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.parametrize("moment", [2, 5, 9])
 @pytest.mark.parametrize("groups", [(1,), (2,), (0, 1), (0, 1, 2)])
-def test_shards_of_an_earlier_moment_are_named(history, tmp_path, moment, groups):
-    data = mixed(history, tmp_path / "data", dict.fromkeys(groups, moment), heads=True)
+def test_shards_of_an_earlier_moment_are_named(history, tmp_path, moment, groups, copy):
+    earlier = dict.fromkeys(groups, moment)
+    data = mixed(history, tmp_path / "data", earlier, heads=True, copy=copy)
     asyncio.run(tried(data, ALL))
 
 

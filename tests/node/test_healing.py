@@ -5,11 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.node.nodes import Writer, a_node, a_topic, append, ask, ids
+from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ids
 from tests.node.test_copy_on_a_node import check_equal, sealed
 from tests.node.test_heads import at_rest, contents, damage_end, until
 
 from headrace.errors import CorruptEntry, CorruptFile, MetadataInDoubt, MissingFile
+from headrace.node.bootstrap import start
 from headrace.node.driver import now_us
 from headrace.node.metadata_copy import NAME
 from headrace.wire import catalog
@@ -226,6 +227,25 @@ class TestHeld:
         assert "move the copy away" in error.hint
         (ours / NAME).unlink()
         assert asyncio.run(started(ours))["ready"]
+
+    def test_a_shard_that_does_not_start(self, data):
+        """Nobody knows what it follows. A strict start is refused by the shard, by name."""
+        damage_end(newest_journal(data), 512)
+        shutil.rmtree(data / "groups" / "00001")
+        before = contents(data / PLACE), (data / NAME).read_bytes()
+
+        async def run():
+            with pytest.raises(MissingFile, match="group 1"):
+                await start(str(data), a_config())
+            async with a_node(data, strict=False) as node:
+                return node.node.status()
+
+        status = asyncio.run(run())
+        assert not status["ready"]
+        assert "are gone" in status["groups"]["1"]["refused"]
+        assert "heads" in status["groups"]["0"]["held"]
+        assert "group 1 did not start" in status["metadata_copy"]["held"][0]
+        assert (contents(data / PLACE), (data / NAME).read_bytes()) == before
 
     def test_a_node_that_is_in_doubt_says_so(self, data):
         shutil.rmtree(data / PLACE)

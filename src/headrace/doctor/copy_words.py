@@ -30,6 +30,10 @@ class Judged:
     def is_healed(self) -> bool:
         return isinstance(self.verdict, Healed)
 
+    @property
+    def is_held(self) -> bool:
+        return isinstance(self.verdict, Held)
+
 
 def judged(
     found: FoundCopy, group: GroupSight, slots: int, head: Head | None, shards: Shards

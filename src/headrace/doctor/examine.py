@@ -260,13 +260,16 @@ def _start(log: LogSight, group: GroupSight) -> str:
     if is_metadata and log.judged is not None and log.judged.is_healed:
         return "heals it from the copy of metadata"
     if group.is_empty and is_refused(log, group):
-        return f"refuses: {MissingFile.__name__}"
+        said = "holds it, read-only" if is_metadata else "refuses"
+        return f"{said}: {MissingFile.__name__}"
     if group.is_empty:
         return "makes a new group"
     if group.refusal is not None:
-        is_held = group.identity.group == METADATA and is_holdable(group.refusal)
+        is_held = is_metadata and is_holdable(group.refusal)
         said = "holds it, read-only" if is_held else "refuses"
         return f"{said}: {type(group.refusal).__name__}"
+    if is_metadata and log.judged is not None and log.judged.is_held:
+        return "holds it, read-only: it and its copy do not agree"
     assert group.plan is not None
     count = group.plan.replay_to - group.plan.base
     stop = "a clean stop" if group.survey.is_clean else "an unclean stop"

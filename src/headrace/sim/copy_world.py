@@ -14,7 +14,7 @@ from headrace.journal.heads import Head
 from headrace.journal.recovery import Options
 from headrace.metadata import commands
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.state import FOREVER
+from headrace.metadata.state import FOREVER, LEVEL
 from headrace.model.ids import GroupId, Identity, Op, Revision, View
 from headrace.model.namespace import NamespaceLayout
 from headrace.node.catalog import MetadataGroup
@@ -154,7 +154,9 @@ class World:
         state = self.machine.state
         topics = list(state.topics.values())
         command: commands.Command
-        if topics and rng.random() < 0.3:
+        if state.level < LEVEL and rng.random() < 0.2:
+            command = commands.Level(LEVEL)
+        elif topics and rng.random() < 0.3:
             topic = rng.choice(topics)
             name = state.streams[topic.stream_id].name
             command = commands.DeleteTopic(name, topic.name, topic.created)
@@ -169,7 +171,7 @@ class World:
 
 def fresh(known: Known) -> Options:
     """Return options whose file ids no earlier start has used."""
-    made = replace(options(), head=known.head)
+    made = replace(options(), head=known.head, reader_min=LEVEL)
     for _ in range(100 * known.starts):
         made.new_id()
     return made
