@@ -375,13 +375,12 @@ def test_a_table_of_an_earlier_topic_of_that_name_is_refused(spark, tmp_path, lo
         run(spark, a_definition(tmp_path))
 
 
-def test_a_table_of_another_log_is_refused_though_all_its_numbers_fit(spark, tmp_path, topic):
+def test_a_table_of_another_log_is_refused(spark, tmp_path, topic):
     topic.append(rows(0, 5), partition=0)
     run(spark, a_definition(tmp_path))
     with headrace.open(tmp_path / "other") as other:
         again = other.create_topic("shop/orders", SCHEMA, partitions=2)
         again.append(rows(100, 120), partition=0)
-        assert again.created == topic.created
         with pytest.raises(TableForeign, match="another life of shop/orders, or another log"):
             run(spark, a_definition(tmp_path, path="other"))
     assert ids(tmp_path) == list(range(5))

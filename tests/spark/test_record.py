@@ -97,6 +97,13 @@ class TestLook:
         assert str(caught.value).startswith(said)
         assert "another name and a new table" in caught.value.hint
 
+    def test_a_table_that_was_filled_from_another_log_names_it_though_all_numbers_fit(
+        self, tmp_path
+    ):
+        create(str(tmp_path), SOURCE, SCHEMA)
+        with pytest.raises(TableForeign, match="another life of shop/orders, or another log"):
+            look(str(tmp_path), replace(SOURCE, cluster="other"))
+
     def test_a_column_that_rows_no_more_have_is_null_unless_it_never_may(self, tmp_path):
         wide = [pa.field("id", pa.int64()), pa.field("note", pa.string())]
         create(str(tmp_path / "loose"), SOURCE, pa.schema(wide))
