@@ -36,12 +36,12 @@ help:
 env: $(READY)
 	@:
 
-$(READY): requirements.lock pyproject.toml src/headrace/__init__.py
+$(READY): requirements.lock pyproject.toml lab/pyproject.toml src/headrace/__init__.py
 	@if [ -e $@ ]; then exit 0; fi; $(find-python); "$$python" -m venv --clear .venv
 	@rm -f $@
 	@echo 'env: installing requirements.lock into .venv'
 	@$(RUN) pip install -qq --no-deps -r requirements.lock
-	@$(RUN) pip install -qq --no-deps --no-build-isolation -e .
+	@$(RUN) pip install -qq --no-deps --no-build-isolation -e . -e lab
 	@$(RUN) pip check
 	@printf '%s\n' '$(CURDIR)' > $@
 
@@ -49,7 +49,7 @@ test: env
 	$(RUN) pytest -n $(WORKERS) --dist worksteal
 
 soak: env
-	$(RUN) headrace.sim.soak $(if $(PART),--part $(PART)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(SEED),--seed $(SEED))
+	$(RUN) headrace_lab.harness.soak $(if $(PART),--part $(PART)) $(if $(BUDGET),--budget $(BUDGET)) $(if $(SEED),--seed $(SEED))
 
 demo: env
 	.venv/bin/headrace demo --spark
@@ -64,13 +64,13 @@ lock:
 	@$(find-python); "$$python" -m venv --clear .venv-lock
 	@.venv-lock/bin/pip install -qq '.[dev]'
 	@{ echo '# Everything .venv holds, at the version the tests ran with. Made by `make lock`.'; \
-	   .venv-lock/bin/pip freeze --exclude headrace; } > requirements.lock.new
+	   .venv-lock/bin/pip freeze --exclude headrace --exclude headrace-lab; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 	@rm -rf .venv-lock
 
 clean:
 	rm -rf .venv .venv-lock .bench-* .demo-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests lab -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Sets $python in the shell of a recipe, or ends it with the reason.
 define find-python

@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 from typer.core import TyperCommand
 
-from headrace.bench.registry import BENCHES
-from headrace.cli.reference import arguments, commands
+from headrace_lab.bench.registry import BENCHES
+from headrace_lab.commands.reference import arguments, commands
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^(<!-- looked up -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -45,7 +45,7 @@ def test_plain():
 
 
 def run(pytester, *options):
-    pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())
+    pytester.makeconftest((Path(__file__).parents[1] / "conftest.py").read_text())
     pytester.makepyfile(CAMPAIGN)
     pytester.makeini("[pytest]\nmarkers = campaign: ...")
     ended = pytester.runpytest_inprocess("-v", "-p", "no:cacheprovider", *options)

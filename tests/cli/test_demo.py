@@ -12,10 +12,10 @@ import pytest
 from tests.cli.terminal import Terminal
 
 from headrace.cli.demo_check import Claim, Told, compare
+from headrace.cli.demo_child import MARK
 from headrace.cli.demo_rows import read_ledger
 from headrace.cli.exits import Exit
-from headrace.sim.node_plants import ACK_BEFORE_WRITE
-from headrace.sim.orphans import MARK
+from headrace_lab.node.plants import ACK_BEFORE_WRITE
 
 TINY = ("--quick", "--seconds", "1", "--seed", "3")
 
@@ -84,7 +84,7 @@ def run_planted(place, command, *arguments):
 
 
 def test_a_node_that_acknowledges_too_early_is_caught(tmp_path):
-    command = (sys.executable, "-m", "headrace.sim.node_plants", ACK_BEFORE_WRITE)
+    command = (sys.executable, "-m", "headrace_lab.node.plants", ACK_BEFORE_WRITE)
     ended = run_planted(tmp_path, command, "--rounds", "3", "--seconds", "1")
     assert ended.returncode == Exit.INTEGRITY, ended.stdout
     assert "acknowledged rows are lost" in ended.stdout

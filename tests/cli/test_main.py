@@ -17,12 +17,13 @@ from typer.testing import CliRunner
 
 import headrace
 from headrace import errors
-from headrace.bench import place
-from headrace.bench.frame import Case, Result
-from headrace.bench.registry import BENCHES
-from headrace.cli import bench, commands
+from headrace.cli import commands
 from headrace.cli.exits import Exit, exit_code
 from headrace.cli.main import app
+from headrace_lab.bench import place
+from headrace_lab.bench.frame import Case, Result
+from headrace_lab.bench.registry import BENCHES
+from headrace_lab.commands import bench
 
 ROOT = Path(__file__).parents[2]
 # Variables that make a pipe pass for a terminal.
@@ -157,13 +158,14 @@ SPARK = ("headrace.spark.source", "headrace.spark.sink")  # by pyspark_headrace,
 
 def test_no_way_in_loads_without_its_assertions():
     """The command, its children, workers and harnesses, the plugins, Spark's data source."""
-    source = ROOT / "src"
     started = [
         ".".join(path.relative_to(source).with_suffix("").parts)
+        for source in (ROOT / "src", ROOT / "lab" / "src")
         for path in source.rglob("*.py")
         if "__main__" in path.read_text() or path.parent.name == "worker"
     ]
-    assert {"headrace.__main__", "headrace.partition.child"} <= set(started)
+    ways = {"headrace.__main__", "headrace.partition.child", "headrace_lab.counter.sweep"}
+    assert ways <= set(started)
     script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     plugins = script["entry-points"]["pytest11"].values()
     commands = [one.partition(":")[0] for one in script["scripts"].values()]

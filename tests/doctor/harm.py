@@ -26,8 +26,8 @@ from headrace.partition.carry import CarryFile, load_carry, op_of
 from headrace.partition.operations import APPEND
 from headrace.partition.segment import parse_name
 from headrace.partition.segment_writer import writer_settings
-from headrace.sim.damage import flipped
 from headrace.storage.file import FileDirectory
+from headrace_lab.counter.damage import flipped
 
 SHARD = "groups/00001"
 METADATA = "groups/00000"

@@ -6,7 +6,7 @@ from tests.formats.test_golden import golden
 from headrace.model.ids import Op
 from headrace.partition.carry import CarryFile, open_carry, write_carry
 from headrace.partition.carry_table import Item, Kept, Source
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 NAME = "00000000000000000256.carry"
 

@@ -19,7 +19,7 @@ from headrace.journal.superblock import encode as encode_superblock
 from headrace.model.ids import Op
 from headrace.node.metadata_copy import decode as decode_copy
 from headrace.node.metadata_copy import encode as encode_copy
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 HERE = Path(__file__).parent
 PAGES = HERE.parent.parent / "docs" / "formats"

@@ -24,10 +24,10 @@ from headrace.journal.frame import (
 from headrace.journal.recovery import Options
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Identity, Op, View
-from headrace.sim.counter import ADD, add
-from headrace.sim.solo import SOLO, Solo
-from headrace.storage.faults import Crash, Crashed, Effect, Fail, Fault, Keep
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.counter import ADD, add
+from headrace_lab.counter.solo import SOLO, Solo
+from headrace_lab.disk.faults import Crash, Crashed, Effect, Fail, Fault, Keep
+from headrace_lab.disk.memory import MemoryDisk
 
 CLUSTER = replace(SOLO, replica_count=3)
 BOTH = {"solo": SOLO, "cluster": CLUSTER}

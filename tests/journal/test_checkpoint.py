@@ -30,9 +30,9 @@ from headrace.journal.machine import State
 from headrace.journal.snapshot import Snapshot
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Crash, CrashAfter, Fail, LoseSync
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Crash, CrashAfter, Fail, LoseSync
+from headrace_lab.disk.memory import MemoryDisk
 
 
 def snapshots_of(disk):

@@ -24,7 +24,7 @@ from headrace.journal.entry import (
     size_of,
 )
 from headrace.model.ids import GroupId, Op, ReplicaId, View
-from headrace.sim.solo import SOLO
+from headrace_lab.counter.solo import SOLO
 
 u64 = st.integers(0, 2**64 - 1)
 u32 = st.integers(0, 2**32 - 1)

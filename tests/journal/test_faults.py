@@ -33,8 +33,8 @@ from tests.journal.builders import (
 from headrace.errors import HeadraceError, StorageFailed, Unavailable
 from headrace.journal.entry import SEAL
 from headrace.model.ids import Op
-from headrace.storage.faults import Effect, Fail, LoseSync
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.faults import Effect, Fail, LoseSync
+from headrace_lab.disk.memory import MemoryDisk
 
 EIO, ENOSPC, LOST = Fail(errno.EIO), Fail(errno.ENOSPC), LoseSync(errno.EIO)
 

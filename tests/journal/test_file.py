@@ -24,8 +24,8 @@ from headrace.journal.file import (
 )
 from headrace.journal.frame import FRAME_SIZE_MAX, PREFIX_SIZE, aligned
 from headrace.model.ids import GroupId, Op
-from headrace.sim.solo import SOLO
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.memory import MemoryDisk
 
 u64 = st.integers(0, 2**64 - 1)
 sixteen = st.binary(min_size=16, max_size=16)

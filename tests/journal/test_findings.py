@@ -41,9 +41,9 @@ from headrace.journal.report import Cut
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.journal.superblock import NAMES
 from headrace.model.ids import Op
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import CrashAfter, Keep
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import CrashAfter, Keep
+from headrace_lab.disk.memory import MemoryDisk
 
 
 class TestCleanEnd:

@@ -33,10 +33,10 @@ from headrace.journal.group import SEAL_SLOTS
 from headrace.journal.recovery import recover
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op
-from headrace.sim.counter import ADD, CounterMachine, add
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.counter import ADD, CounterMachine, add
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 
 class TestApply:

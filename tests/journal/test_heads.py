@@ -31,11 +31,11 @@ from headrace.journal.heads import (
 )
 from headrace.journal.superblock import SuperblockFile
 from headrace.model.ids import GroupId, Op
-from headrace.sim.counter import ADD, add
-from headrace.sim.script import options
-from headrace.sim.solo import SOLO, Solo
-from headrace.storage.faults import Crash, Crashed, Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.counter import ADD, add
+from headrace_lab.counter.script import options
+from headrace_lab.counter.solo import SOLO, Solo
+from headrace_lab.disk.faults import Crash, Crashed, Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 CLUSTER = b"headrace-cluster"
 

@@ -24,10 +24,10 @@ from headrace.journal.install import install
 from headrace.journal.recovery import recover
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import OP_MAX, Identity, Op, ReplicaId
-from headrace.sim.counter import CounterMachine
 from headrace.storage.atomic import atomic_replace
-from headrace.storage.faults import Crash, CrashAfter, Crashed, Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.counter import CounterMachine
+from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 PEER = replace(CLUSTER, replica=ReplicaId(1))
 

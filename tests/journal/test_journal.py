@@ -33,9 +33,9 @@ from headrace.journal.entry import BODY_SIZE_MAX, Entry
 from headrace.journal.file import FIRST_POSITION
 from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, decode_prefix
 from headrace.model.ids import GroupId, Op
-from headrace.sim.solo import SOLO
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.memory import MemoryDisk
 
 
 def refused(disk, group, entries, error):

@@ -22,8 +22,8 @@ from headrace.journal.judge import judge
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.journal.superblock import NAMES
 from headrace.journal.survey import survey
-from headrace.sim.solo import SOLO
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.memory import MemoryDisk
 
 
 def judged(disk, identity=SOLO, slots=SLOTS):

@@ -7,10 +7,10 @@ from tests.journal.builders import Recorder, a_group
 
 from headrace.journal.entry import SEAL, Entry
 from headrace.model.ids import Op
-from headrace.sim.counter import CounterMachine, add
-from headrace.sim.solo import Solo
-from headrace.storage.faults import Crash, CrashAfter, Crashed, Keep
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.counter import CounterMachine, add
+from headrace_lab.counter.solo import Solo
+from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Keep
+from headrace_lab.disk.memory import MemoryDisk
 
 bodies = st.lists(
     st.builds(add, st.sampled_from("abc"), st.integers(-9, 9)), min_size=1, max_size=6

@@ -26,7 +26,7 @@ from headrace.errors import CorruptFile, NotNext, StorageFailed
 from headrace.journal import mend
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op
-from headrace.storage.faults import CrashAfter, Fail
+from headrace_lab.disk.faults import CrashAfter, Fail
 
 
 def cut(group, first):

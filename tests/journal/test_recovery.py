@@ -52,11 +52,11 @@ from headrace.journal.recovery import recover
 from headrace.journal.report import Cut
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Op
-from headrace.sim.counter import ADD, CounterMachine
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import CrashAfter, LoseSync
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.counter import ADD, CounterMachine
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import CrashAfter, LoseSync
+from headrace_lab.disk.memory import MemoryDisk
 
 
 class TestNewDirectory:

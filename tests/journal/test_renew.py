@@ -14,8 +14,8 @@ from tests.journal.builders import (
 )
 from tests.journal.test_spare import spare_names
 
-from headrace.storage.faults import Crash, Crashed, Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.faults import Crash, Crashed, Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 SECRET = b"of a topic that is deleted"
 BODY = SECRET.ljust(40, b".")

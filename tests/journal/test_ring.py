@@ -8,7 +8,7 @@ from tests.journal.builders import a_file_header
 from headrace.journal.file import JournalFile
 from headrace.journal.ring import Ring, Slot
 from headrace.model.ids import Op
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 FILE = JournalFile(MemoryDisk().root.create("f"), a_file_header())
 

@@ -21,8 +21,8 @@ from headrace.journal.findings import Candidate, CleanEnd, Evidence, Scan, TornT
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.scan import contiguous_from, scan
 from headrace.model.ids import Op
-from headrace.sim.solo import SOLO
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.memory import MemoryDisk
 
 
 def scanned(disk: MemoryDisk, group, evidence: Evidence | None = None, skip=()) -> Scan:

@@ -13,9 +13,9 @@ from headrace.journal.entry import Flaw
 from headrace.journal.machine import State
 from headrace.journal.snapshot import Snapshot, SnapshotFiles, snapshot_name
 from headrace.model.ids import GroupId, Op
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 TIP = b"t" * 16
 STATE = State(b"replicated", b"local")

@@ -22,8 +22,8 @@ from tests.journal.builders import (
 from headrace.errors import DiskFull, StorageFailed
 from headrace.journal.file import FIRST_POSITION, decode_block
 from headrace.model.ids import Op
-from headrace.storage.faults import CrashAfter, Fail, Keep
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.faults import CrashAfter, Fail, Keep
+from headrace_lab.disk.memory import MemoryDisk
 
 
 def spare_names(disk):

@@ -24,9 +24,9 @@ from headrace.journal.superblock import (
     read_copies,
 )
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import CrashAfter, Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import CrashAfter, Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 u32 = st.integers(0, 2**32 - 1)
 u63 = st.integers(0, 2**63 - 1)

@@ -40,9 +40,9 @@ from headrace.journal.file import BLOCK_SIZE, FIRST_POSITION
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.superblock import NAMES, encode, read_copies
 from headrace.model.ids import OP_MAX, GroupId, Op, ReplicaId
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import CrashAfter
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import CrashAfter
+from headrace_lab.disk.memory import MemoryDisk
 
 
 class TestMissingFile:

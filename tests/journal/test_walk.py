@@ -19,7 +19,7 @@ from headrace.journal.file import FIRST_POSITION
 from headrace.journal.frame import Prefix
 from headrace.journal.walk import FileReader, traces
 from headrace.model.ids import Op
-from headrace.sim.solo import SOLO
+from headrace_lab.counter.solo import SOLO
 
 
 def a_reader(disk, group):

@@ -13,10 +13,10 @@ from headrace.node.pump import Effect, Pair, Persist, Pump, PumpLimits
 from headrace.partition.pace import Pace
 from headrace.partition.read import Key
 from headrace.partition.store import Store, open_store
-from headrace.sim.shard import Proposal, appending, opening
-from headrace.sim.solo import SOLO
-from headrace.storage.memory import MemoryDisk
 from headrace.vsr.messages import Append, Reply, Request
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import Proposal, appending, opening
 
 NOW = 1_700_000_000_000_000
 KEY = Key(Namespace(0), Revision(1))

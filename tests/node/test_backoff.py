@@ -6,8 +6,8 @@ from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.node.backoff import DELAY_MAX_MS, Backoff, Failure, Work, delay_ms
 from headrace.partition.read import Key
-from headrace.sim.mutants import planted
-from headrace.sim.reconcile_mutants import TESTED
+from headrace_lab.harness.mutants import planted
+from headrace_lab.reconcile.mutants import TESTED
 
 KEY = Key(Namespace(4), Revision(7))
 NEXT_LIFE = Key(Namespace(4), Revision(9))

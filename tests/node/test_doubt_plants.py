@@ -7,8 +7,8 @@ from tests.node.test_doubt import two_topics  # noqa: F401 - a fixture
 from tests.partition.test_machine import TestBranches
 
 from headrace.errors import HeadraceError
-from headrace.sim.doubt_plants import PLANTS
-from headrace.sim.mutants import planted
+from headrace_lab.harness.mutants import planted
+from headrace_lab.lives.doubt_plants import PLANTS
 
 
 def short_of(two_topics, tmp_path, *, heads: bool):  # noqa: F811 - the fixture's value

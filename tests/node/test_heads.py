@@ -15,10 +15,10 @@ from headrace.model.ids import GroupId, Op
 from headrace.node.bootstrap import start
 from headrace.node.heads_writer import HeadsWriter
 from headrace.node.identity import look
-from headrace.storage.faults import Fail
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
 from headrace.wire import catalog, reading
+from headrace_lab.disk.faults import Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 TIMEOUT = 10.0
 

@@ -20,12 +20,12 @@ from headrace.journal.entry import Entry, root
 from headrace.model.ids import Op
 from headrace.node.copy_file import ROOM, CopyFile
 from headrace.node.metadata_copy import HISTORY_MAX, NAME, Base, Copy, read_copy
-from headrace.sim.counter import add
-from headrace.sim.script import options
-from headrace.sim.solo import SOLO, Solo
-from headrace.sim.strikes import Hook, deaths, strikes
-from headrace.storage.faults import Crashed, Effect, Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.counter import add
+from headrace_lab.counter.script import options
+from headrace_lab.counter.solo import SOLO, Solo
+from headrace_lab.disk.faults import Crashed, Effect, Fail
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.harness.strikes import Hook, deaths, strikes
 
 GENESIS = Base(Op(0), root(SOLO), b"nothing", None)
 

@@ -8,7 +8,7 @@ from headrace.errors import Busy, DiskFull, NotReady, SealFailed, TimedOut, Unkn
 from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset
 from headrace.partition.results import Appended
-from headrace.storage.faults import Fail
+from headrace_lab.disk.faults import Fail
 
 
 def offsets(pump_hands, *tickets):

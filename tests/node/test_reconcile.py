@@ -37,11 +37,11 @@ from headrace.node.router import Route
 from headrace.node.views import ActualView, TargetView
 from headrace.partition.operations import Schema
 from headrace.partition.read import Key
-from headrace.sim.mutants import planted
-from headrace.sim.reconcile_histories import converge
-from headrace.sim.reconcile_mutants import TESTED
-from headrace.sim.reconcile_shard import SimShard
-from headrace.sim.reconcile_world import World
+from headrace_lab.harness.mutants import planted
+from headrace_lab.reconcile.histories import converge
+from headrace_lab.reconcile.mutants import TESTED
+from headrace_lab.reconcile.shard import SimShard
+from headrace_lab.reconcile.world import World
 
 ONE, TWO = GroupId(1), GroupId(2)
 LAYOUT = NamespaceLayout(16, 24, BITS)

@@ -16,11 +16,11 @@ from headrace.partition.machine import PartitionsMachine
 from headrace.partition.results import CursorStored
 from headrace.partition.state import Cursor
 from headrace.partition.store import open_store
-from headrace.sim.counter import CounterMachine
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Fail
-from headrace.storage.memory import MemoryDisk
 from headrace.wire import reading
+from headrace_lab.counter.counter import CounterMachine
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 
 def test_t5_offsets_come_from_the_data_and_none_is_given_twice(tmp_path):

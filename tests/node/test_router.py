@@ -12,8 +12,8 @@ from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
 from headrace.node.router import Awaited, Route, Router
 from headrace.partition.read import Key
-from headrace.sim.mutants import planted
-from headrace.sim.reconcile_mutants import TESTED
+from headrace_lab.harness.mutants import planted
+from headrace_lab.reconcile.mutants import TESTED
 
 ONE, TWO = GroupId(1), GroupId(2)
 P0 = Namespace(0)

@@ -11,7 +11,7 @@ from headrace.model.ids import GroupId, Op, Revision, View
 from headrace.model.namespace import NamespaceLayout
 from headrace.node.metadata_copy import Base, Copy
 from headrace.node.verdict import CopyState, Healed, Held, Recovered, Remains, judge
-from headrace.sim.solo import SOLO
+from headrace_lab.counter.solo import SOLO
 
 
 def a_chain(count: int, branch: bytes = b"", at: int = 1) -> list[Entry]:

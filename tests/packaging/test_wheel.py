@@ -157,6 +157,18 @@ def test_the_command_and_the_module_run_where_it_is_installed(program, tmp_path)
     assert shown.returncode == 0, shown.stderr
 
 
+def test_it_has_no_simulator_no_bench_and_no_chaos(wheel, program, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        assert [name for name in archive.namelist() if name.startswith("headrace_lab")] == []
+    shown = run_in(program, program.with_name("headrace"), "--help", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert re.findall(r"\b(?:bench|chaos|sim)\b", shown.stdout) == []
+    assert "topic" in shown.stdout
+    refused = run_in(program, program.with_name("headrace"), "sim", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "No such command 'sim'" in refused.stderr
+
+
 OPENED = """
 import json, sys
 import headrace

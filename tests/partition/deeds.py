@@ -16,7 +16,7 @@ from headrace.journal.entry import SEAL
 from headrace.partition import operations
 from headrace.partition.operations import DeleteCursor, Receipt, Seal
 from headrace.partition.results import Refused, Sealed
-from headrace.sim.shard import (
+from headrace_lab.shard.shard import (
     Proposal,
     appending,
     closing,

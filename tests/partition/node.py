@@ -28,10 +28,10 @@ from headrace.partition.read import Key, Reader
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.sealer import InProcess, Sealer
 from headrace.partition.store import StoreOptions
-from headrace.sim.shard import SoloShard
 from headrace.storage.atomic import is_leftover
-from headrace.storage.faults import Crash, CrashAfter, Crashed, Fail, LoseSync, choices
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Fail, LoseSync, choices
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import SoloShard
 
 # Small: a dozen appends roll a file and fill a segment, and a few dozen fill the ring.
 SIZES = SegmentSizes(size_min=2_500, size_target=6_000, waited_max=2)

@@ -27,10 +27,10 @@ from headrace.partition.sealer import InProcess
 from headrace.partition.sealing import DISK, UNSEALABLE, Failed
 from headrace.partition.state import Placed
 from headrace.partition.store import StoreOptions
-from headrace.sim.shard import Proposal, SoloShard, appending, opening
-from headrace.sim.solo import SOLO
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import Proposal, SoloShard, appending, opening
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 NEWER = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])

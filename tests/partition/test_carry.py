@@ -34,10 +34,10 @@ from headrace.partition.carry import (
     open_carry,
     write_carry,
 )
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Crash, CrashAfter, Crashed, Fail, LoseSync, choices
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Fail, LoseSync, choices
+from headrace_lab.disk.memory import MemoryDisk
 
 SEAL = Op(9)
 NAME = "00000000000000000009.carry"

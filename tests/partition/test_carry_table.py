@@ -10,8 +10,8 @@ from headrace.model.ids import Op
 from headrace.partition import carry_table
 from headrace.partition.carry import CarryFile, carry_name, open_carry, write_carry
 from headrace.partition.carry_table import Kept, Source
-from headrace.sim.solo import SOLO
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.memory import MemoryDisk
 
 SEAL, NAME = Op(20), carry_name(Op(20))
 ENTRIES = {op: an_entry(op, body=b"z" * (10 * op)) for op in (3, 5, 8, 9)}

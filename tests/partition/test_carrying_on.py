@@ -30,10 +30,10 @@ from headrace.partition.read import Key
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.scrub import scrub
 from headrace.partition.state import Piece, Unplaced
-from headrace.sim.shard import appending, opening, publishing, purging, staging
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Crash, Crashed, Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Crash, Crashed, Fail
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import appending, opening, publishing, purging, staging
 
 NEVER = SegmentSizes(size_min=10**9, size_target=10**9, waited_max=10**9)
 

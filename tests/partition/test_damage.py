@@ -18,8 +18,8 @@ from headrace.journal.entry import HEADER_SIZE
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.model.ids import Op
 from headrace.partition.runs import SegmentSizes
-from headrace.sim.solo import SOLO
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.memory import MemoryDisk
 
 
 class TestCarryLost:

@@ -4,8 +4,8 @@ from tests.partition.shards import OTHER, a_shard, files_in
 from tests.partition.test_keep import NEVER, crashes_of_a_checkpoint, kept, names_and_everything
 
 from headrace.model.ids import Revision
-from headrace.sim.shard import closing
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import closing
 
 SMALL = {"sizes": NEVER, "file_size": 32 * 1024, "slots": 2048, "spare_count_max": 9}
 TIMES = 60

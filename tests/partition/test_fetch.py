@@ -10,7 +10,7 @@ from headrace.model.batch import decode
 from headrace.model.ids import Offset
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.partition.fetch import Fetched, Wanted, fetch
-from headrace.sim.shard import appending, publishing, staging, trimming
+from headrace_lab.shard.shard import appending, publishing, staging, trimming
 
 
 def fetched(shard, start=0, end=None, size_max=4_000, columns=None) -> Fetched:

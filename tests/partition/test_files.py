@@ -22,10 +22,10 @@ from headrace.partition import files as files_module
 from headrace.partition.files import Finding
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.segment import segment_name
-from headrace.sim.shard import closing, purging, trimming
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Crash, Crashed
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Crash, Crashed
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import closing, purging, trimming
 
 
 def snapshots(disk):

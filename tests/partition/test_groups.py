@@ -7,7 +7,7 @@ from tests.partition.segments import FIRST, a_segment, opened, small_groups
 from headrace.model.ids import Offset
 from headrace.partition import groups as groups_room
 from headrace.partition.groups import Groups
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 END = Offset(FIRST + 60)
 

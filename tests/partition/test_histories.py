@@ -29,8 +29,8 @@ from headrace.partition.results import Refused
 from headrace.partition.sealer import InProcess
 from headrace.partition.sealing import DISK, FULL, UNSEALABLE, Failed
 from headrace.partition.state import Placed
-from headrace.sim.shard import TICK_US, purging
-from headrace.storage.faults import Crashed
+from headrace_lab.disk.faults import Crashed
+from headrace_lab.shard.shard import TICK_US, purging
 
 HEAVY = os.environ.get("HEADRACE_HYPOTHESIS") == "heavy"
 pytestmark = pytest.mark.timeout(6 * 3600 if HEAVY else 600)

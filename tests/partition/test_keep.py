@@ -25,10 +25,10 @@ from headrace.partition.carry import CarryFile
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.scrub import scrub
 from headrace.partition.sealer import Children
-from headrace.sim.shard import purging, trimming
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Crash, Crashed, Fail, Keep
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Crash, Crashed, Fail, Keep
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import purging, trimming
 
 NEVER = SegmentSizes(size_min=10**9, size_target=10**9, waited_max=10**9)
 FILE_SIZE = 32 * 1024  # 24 KiB of frames: about 33 appends of ten rows

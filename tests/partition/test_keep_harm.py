@@ -24,10 +24,10 @@ from headrace.partition.child import _Files
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.scrub import scrub
 from headrace.partition.sealing import Part
-from headrace.sim.shard import purging, trimming
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Crash, Crashed, Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Crash, Crashed, Fail
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import purging, trimming
 
 
 def rot_found_while_the_journal_has_all(disk):

@@ -30,7 +30,9 @@ from headrace.partition.runs import SegmentSizes
 from headrace.partition.sealer import InProcess
 from headrace.partition.sealing import DISK, Done, Failed
 from headrace.partition.state import Placed
-from headrace.sim.shard import (
+from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Fail, LoseSync
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import (
     appending,
     closing,
     evolving,
@@ -39,8 +41,6 @@ from headrace.sim.shard import (
     staging,
     trimming,
 )
-from headrace.storage.faults import Crash, CrashAfter, Crashed, Fail, LoseSync
-from headrace.storage.memory import MemoryDisk
 
 
 def is_temporary(effect) -> bool:

@@ -19,7 +19,7 @@ from headrace.partition.local import (
     encode,
 )
 from headrace.partition.state import Piece
-from headrace.sim.solo import SOLO
+from headrace_lab.counter.solo import SOLO
 
 LOCAL = Local(
     FORMAT,

@@ -34,7 +34,9 @@ from headrace.partition import segment_writer
 from headrace.partition.read import Key
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.state import Cursor, Placed, Unplaced
-from headrace.sim.shard import (
+from headrace.storage import stream
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import (
     TICK_US,
     appending,
     closing,
@@ -46,8 +48,6 @@ from headrace.sim.shard import (
     storing,
     trimming,
 )
-from headrace.storage import stream
-from headrace.storage.memory import MemoryDisk
 
 NEVER = SegmentSizes(1 << 60, 1 << 60, 1 << 60)
 

@@ -26,7 +26,7 @@ from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset, Revision
 from headrace.partition.files import ShardFiles
 from headrace.partition.runs import SEGMENT_SIZES, SegmentSizes
-from headrace.sim.shard import Proposal, appending, closing, evolving, trimming
+from headrace_lab.shard.shard import Proposal, appending, closing, evolving, trimming
 
 READING = frozenset({"read.py", "keeper.py", "files.py"})
 WRITING = frozenset({*READING, "machine.py", "state.py", "runs.py", "journal.py"})
@@ -302,7 +302,7 @@ import gc, json, sys, tracemalloc
 import pyarrow as pa
 from headrace.model.ids import Offset
 from headrace.partition.store import open_store
-from headrace.sim.solo import SOLO
+from headrace_lab.counter.solo import SOLO
 from headrace.storage.file import FileDirectory
 from tests.partition.shards import KEY, shard_options
 from headrace.partition.runs import SEGMENT_SIZES

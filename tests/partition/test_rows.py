@@ -11,7 +11,7 @@ from headrace.model.ids import Offset, Op, View
 from headrace.model.schema import encode_schema
 from headrace.partition.operations import APPEND, STAGE, encode_stage
 from headrace.partition.rows import Place, Schemas, placed, placed_together, rows_of
-from headrace.sim.solo import SOLO
+from headrace_lab.counter.solo import SOLO
 
 
 def an_entry(rows, *, schema_id=1, operation=APPEND, row_count=None, body=None):

@@ -17,9 +17,9 @@ from headrace.errors import CorruptSegment, ReadFailed
 from headrace.model.ids import Offset
 from headrace.partition.files import Finding
 from headrace.partition.scrub import scrub
-from headrace.sim.shard import purging
-from headrace.storage.faults import LoseSync
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.faults import LoseSync
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import purging
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from headrace.partition.sealing import (
     seal_file,
 )
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from headrace.model.schema import upgrade
 from headrace.partition import sealing, segment_writer
 from headrace.partition.rows import Place, Schemas, placed_together
 from headrace.partition.sealing import DISK, FULL, UNSEALABLE, Done, Failed, seal_file
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 
 @pytest.fixture

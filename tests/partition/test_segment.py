@@ -34,9 +34,9 @@ from headrace.partition.segment_writer import (
     write_segment,
 )
 from headrace.storage import stream
-from headrace.storage.faults import Crash, Crashed, Fail
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.faults import Crash, Crashed, Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 
 @pytest.fixture(params=["file", "memory"])

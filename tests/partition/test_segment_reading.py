@@ -30,7 +30,7 @@ from headrace.model.ids import Offset, Op
 from headrace.partition.segment import Digests, identity
 from headrace.partition.segment_reader import open_segment, read_back
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 
 class TestOpening:

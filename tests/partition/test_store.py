@@ -50,10 +50,10 @@ from headrace.partition.sealer import Children
 from headrace.partition.state import Placed
 from headrace.partition.store import open_store
 from headrace.partition.writers import WINDOW
-from headrace.sim.shard import Proposal, appending, opening
-from headrace.sim.solo import SOLO
-from headrace.storage.faults import Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import Fail
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import Proposal, appending, opening
 
 
 def restarted(shard, disk, **changes) -> tuple[Shard, MemoryDisk]:

@@ -11,7 +11,7 @@ from headrace.model.ids import Op
 from headrace.partition.carry_table import Item
 from headrace.partition.runs import SegmentSizes
 from headrace.partition.stretch import glance
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 NEVER = SegmentSizes(size_min=10**9, size_target=10**9, waited_max=10**9)
 FIRST, LAST = 3, 12  # ops of the appends

@@ -19,9 +19,9 @@ from tests.stuck import immutable
 from headrace.errors import SealFailed, StorageFailed
 from headrace.model.ids import Revision
 from headrace.partition.runs import SegmentSizes
-from headrace.sim.shard import closing
-from headrace.storage.faults import Crash, Crashed, Fail
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.faults import Crash, Crashed, Fail
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.shard.shard import closing
 
 FILE_SIZE = 16 * 1024  # a dozen appends of 30 rows
 NOT_PERMITTED = "Operation not permitted"

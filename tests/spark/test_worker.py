@@ -15,7 +15,6 @@ from tests.client.doors import RunningNode
 from tests.spark.conftest import SCHEMA, rows
 
 import headrace
-from headrace.cli.chaos_proxy import Proxy
 from headrace.errors import BadRequest, ConnectionLost, Recreated, Unauthorized, Unavailable
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.spark.launch import packed
@@ -29,6 +28,7 @@ from headrace.spark.worker.write import Deed, Target, stage_all
 from headrace.wire.reading import Bounds, Fetch, GetBounds
 from headrace.wire.writers import writer_of
 from headrace.wire.writing import Publish, Published
+from headrace_lab.spark.proxy import Proxy
 
 
 def a_span(log, topic, partition, start, end, address, **changes):

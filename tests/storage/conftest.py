@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 
 @pytest.fixture(params=["file", "memory"])

@@ -10,9 +10,9 @@ import pytest
 
 from headrace.errors import CorruptEntry, StorageFailed
 from headrace.storage.atomic import atomic_replace, atomic_write, is_leftover
-from headrace.storage.faults import Crash, CrashAfter, Crashed, Fail, LoseSync, choices
 from headrace.storage.file import FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Fail, LoseSync, choices
+from headrace_lab.disk.memory import MemoryDisk
 
 OLD, NEW = b"old" * 300, b"new" * 500
 EFFECTS = ["create", "write", "sync", "rename", "sync-dir"]

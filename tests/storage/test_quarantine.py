@@ -4,9 +4,9 @@ import errno
 
 import pytest
 
-from headrace.storage.faults import CrashAfter, Crashed, Fail
-from headrace.storage.memory import MemoryDisk
 from headrace.storage.quarantine import set_aside
+from headrace_lab.disk.faults import CrashAfter, Crashed, Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 
 def a_place():

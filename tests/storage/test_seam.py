@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.stuck import immutable
 
 from headrace.storage.file import PIECES_MAX, FileDirectory
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.disk.memory import MemoryDisk
 
 
 def content_of(directory, name):

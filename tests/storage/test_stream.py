@@ -9,9 +9,9 @@ import pytest
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from headrace.storage import stream
-from headrace.storage.faults import Crash, Crashed, Fail
-from headrace.storage.memory import MemoryDisk
 from headrace.storage.stream import ReadStream, WriteStream, sums_of, whole_digest
+from headrace_lab.disk.faults import Crash, Crashed, Fail
+from headrace_lab.disk.memory import MemoryDisk
 
 DATA = bytes(range(256)) * 8
 

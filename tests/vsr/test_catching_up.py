@@ -5,14 +5,14 @@ from tests.vsr.test_divergence import a_group, leader_of, packet_to
 
 from headrace.journal.entry import Entry
 from headrace.model.ids import Op, ReplicaId
-from headrace.sim.cluster_host import Host
-from headrace.sim.cluster_scene import Scene
 from headrace.vsr import effects as fx
 from headrace.vsr import join, repair
 from headrace.vsr import messages as vm
 from headrace.vsr.log import Log
 from headrace.vsr.quorum import quorum_of
 from headrace.vsr.state import State
+from headrace_lab.cluster.host import Host
+from headrace_lab.cluster.scene import Scene
 
 
 def backups_of(scene: Scene) -> list[int]:

@@ -5,12 +5,12 @@ import pytest
 from headrace.errors import NotNext
 from headrace.journal.mend import cut
 from headrace.model.ids import Op, ReplicaId, View
-from headrace.sim.cluster_host import Host
-from headrace.sim.cluster_scene import Scene
 from headrace.vsr import messages as vm
 from headrace.vsr.log import Log
 from headrace.vsr.merge import Merged
 from headrace.vsr.view_change import _common
+from headrace_lab.cluster.host import Host
+from headrace_lab.cluster.scene import Scene
 
 
 def a_group() -> Scene:

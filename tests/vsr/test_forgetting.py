@@ -3,17 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from tests.scenarios.scripts import the_operator_gives_up_an_op
+from lab.tests.scenarios.scripts import the_operator_gives_up_an_op
 from tests.vsr.test_catching_up import backups_of
 from tests.vsr.test_divergence import a_group, leader_of, packet_to
 
 from headrace.journal.superblock import decode, encode
 from headrace.model.ids import STARTS_MAX, Op, ReplicaId, View
-from headrace.sim.cluster_scene import Scene
 from headrace.storage.atomic import atomic_replace
-from headrace.storage.memory import MemoryDisk
 from headrace.vsr import messages as vm
 from headrace.vsr.view_change import _is_past
+from headrace_lab.cluster.scene import Scene
+from headrace_lab.disk.memory import MemoryDisk
 
 
 def after_a_power_cut_with_one_down(how: str) -> tuple[Scene, int, int]:

@@ -6,10 +6,10 @@ from tests.vsr.test_divergence import a_group, leader_of, packet_to
 
 from headrace.journal.entry import SEAL
 from headrace.model.ids import OP_MAX, Op
-from headrace.sim.cluster_host import Host
-from headrace.sim.cluster_scene import Scene
 from headrace.vsr import messages as vm
 from headrace.vsr.messages import Amnesia
+from headrace_lab.cluster.host import Host
+from headrace_lab.cluster.scene import Scene
 
 
 def test_who_is_accused_says_so_only_once_it_is_durable(monkeypatch):

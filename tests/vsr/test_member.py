@@ -4,8 +4,8 @@ import pytest
 from tests.journal.builders import CLUSTER, a_group, grow
 
 from headrace.errors import ChainBroken
-from headrace.sim import cluster_boot
-from headrace.storage.memory import MemoryDisk
+from headrace_lab.cluster import boot
+from headrace_lab.disk.memory import MemoryDisk
 
 
 @pytest.mark.parametrize("lost", [0, 2])
@@ -13,9 +13,9 @@ def test_a_hole_in_what_was_found_is_an_error_by_name(monkeypatch, lost):
     disk = MemoryDisk()
     grow(a_group(disk, CLUSTER), 5)
     group = a_group(disk.kill(), CLUSTER)
-    found = cluster_boot._found(group.group, group.report)
+    found = boot._found(group.group, group.report)
     assert len(found) == 5
-    cluster_boot.member_of(group.group, group.report, 64)
-    monkeypatch.setattr(cluster_boot, "_found", lambda *_: [*found[:lost], *found[lost + 1 :]])
+    boot.member_of(group.group, group.report, 64)
+    monkeypatch.setattr(boot, "_found", lambda *_: [*found[:lost], *found[lost + 1 :]])
     with pytest.raises(ChainBroken, match="does not go on from op 0"):
-        cluster_boot.member_of(group.group, group.report, 64)
+        boot.member_of(group.group, group.report, 64)

@@ -10,13 +10,13 @@ import typer
 from rich.console import Console
 
 from headrace.cli.demo_acts import perform
+from headrace.cli.demo_child import Silent
 from headrace.cli.demo_keys import has_terminal
 from headrace.cli.empty_place import empty_place
 from headrace.cli.exits import Exit
 from headrace.cli.output import Json, print_json
 from headrace.cli.tale import Tale, Verdict, count
 from headrace.errors import BadRequest, Unavailable
-from headrace.sim.testimony import Silent
 
 ROUND_COUNT = 3
 SECONDS = 3.0

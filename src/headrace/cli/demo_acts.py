@@ -9,10 +9,10 @@ from rich.status import Status
 
 import headrace
 from headrace.cli.demo_check import COMPARED, compare
+from headrace.cli.demo_child import Silent
 from headrace.cli.demo_node import COMMAND, DemoNode, free_address
 from headrace.cli.demo_rows import PAUSE_S, PRODUCERS, SCHEMA, TOPIC, Sources
 from headrace.cli.tale import Round, Tale
-from headrace.sim.testimony import Silent
 
 LOOK_SECONDS = 0.2  # between two looks at the ledgers
 SHARD = "1"  # the group with the rows

@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.status import Status
 
 from headrace.cli.demo_acts import Stage
+from headrace.cli.demo_child import Silent
 from headrace.cli.demo_keys import END, Keys
 from headrace.cli.demo_pipeline import DemoDriver
 from headrace.cli.tale import Tale
-from headrace.sim.testimony import Silent
 from headrace.spark.orphans import orphans_of
 
 LOOK_SECONDS = 0.1

@@ -1,15 +1,15 @@
 """The node of a demo: `headrace serve` in a process of its own, started and killed."""
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.sim.node_process import NodeTestimony
-from headrace.sim.orphans import MARK, MarkedProcess
-from headrace.sim.testimony import Silent
+from headrace.cli.demo_child import MARK, MarkedProcess, Silent
 
 HOST: Final = "127.0.0.1"
 COMMAND: Final = (sys.executable, "-m", "headrace")
@@ -21,6 +21,56 @@ SETTINGS: Final = (
     "seal.age=2s",
     "log.format=json",
 )
+# What a recovery may say after a crash alone. Everything else is damage, or a lie.
+_HARMLESS: Final = (
+    "made a new group",
+    "recovered after ",
+    "cut what was unfinished",
+    "wrote ",
+)
+_MENDED: Final = "(mended)"
+_ILL: Final = ("node.group.refused", "node.cursor.diverged", "node.stop.late")
+
+
+@dataclass(slots=True)
+class NodeTestimony:
+    """The events of one life of a node."""
+
+    events: list[str] = field(default_factory=list)  # their names
+    recovered: list[str] = field(default_factory=list)  # what groups said of their recovery
+    problems: list[str] = field(default_factory=list)
+
+    def hear(self, line: str) -> None:
+        """Take in one line of its standard error."""
+        try:
+            found = json.loads(line)
+            name, said = str(found["event"]), str(found.get("said", ""))
+        except (ValueError, TypeError, KeyError):
+            self.problems.append(f"a node said {line!r}")
+            return
+        self.events.append(name)
+        if name == "node.group.recovered":
+            self.recovered.append(said)
+            if not said.startswith(_HARMLESS) and not said.endswith(_MENDED):
+                self.problems.append(f"after a crash alone a recovery says: {said}")
+        elif name in _ILL or name.endswith(".failed"):
+            self.problems.append(f"a node said {line}")
+
+    @property
+    def is_locked(self) -> bool:
+        return "node.lock.done" in self.events
+
+    @property
+    def is_listening(self) -> bool:
+        return "node.listening" in self.events
+
+    @property
+    def is_stopping(self) -> bool:
+        return "node.stopping" in self.events
+
+    @property
+    def is_stopped(self) -> bool:
+        return "node.stopped" in self.events
 
 
 def free_address() -> str:

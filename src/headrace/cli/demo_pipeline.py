@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from headrace.cli.demo_child import MARK, MarkedProcess, Silent
 from headrace.cli.demo_rows import TOPIC
-from headrace.sim.orphans import MARK, MarkedProcess
-from headrace.sim.testimony import Silent, Testimony
 
 NAME: Final = "orders"
 TABLE: Final = "table"
@@ -30,7 +29,7 @@ def write_definition(directory: Path, address: str) -> Path:
 
 
 @dataclass(slots=True)
-class DriverTestimony(Testimony):
+class DriverTestimony:
     """What one driver said."""
 
     events: list[str] = field(default_factory=list)
@@ -107,12 +106,7 @@ class DemoDriver(MarkedProcess):
 
     def until(self, what: str, holds: Callable[[DriverTestimony], bool]) -> None:
         """Wait for something, or raise Silent."""
-
-        def is_so(found: Testimony) -> bool:
-            assert isinstance(found, DriverTestimony)
-            return holds(found)
-
-        self.listen(START_SECONDS, is_so)
-        if not is_so(self.testimony):
+        self.listen(START_SECONDS, holds)
+        if not holds(self.testimony):
             said = ", ".join(self.testimony.events[-3:]) or "nothing"
             raise Silent(f"no sign of {what} from the driver; it said last: {said}")

@@ -6,6 +6,7 @@ is loaded, so that it starts quickly; help has a table of what the others do.
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Final
 
@@ -21,17 +22,20 @@ from headrace.errors import HeadraceError, StorageFailed
 KEEP_ARROW_MEMORY: Final = ("MIMALLOC_PURGE_DELAY", "5000")
 COMPLETES: Final = "_HEADRACE_COMPLETE"  # a shell's script sets it to ask what may come next
 HELP: Final = frozenset({"", "--help", "--version"})  # all that they need is a list
-VERDICTS: Final = frozenset(
-    {"bench", "chaos", "demo", "doctor", "inspect", "prove", "sim"}
-)  # 0: it holds
+VERDICTS: Final = frozenset({"demo", "doctor", "inspect", "prove"})  # 0: it holds
 
 
 def main() -> None:
+    """Run one command of `headrace`."""
+    run(made)
+
+
+def run(make: Callable[[str | None], typer.Typer]) -> None:
     """Run one command and exit with its code. What Headrace raises is told, not traced."""
     _open_closed_streams()
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
-        made(None if COMPLETES in os.environ else word)()
+        make(None if COMPLETES in os.environ else word)()
     except HeadraceError as error:
         if isinstance(error, StorageFailed) and error.path == STANDARD_OUTPUT:
             _forget_output()
@@ -43,7 +47,8 @@ def main() -> None:
         sys.exit(exit_code(failure))
     except PipeClosed:
         _forget_output()
-        sys.exit(Exit.FAILURE if word in VERDICTS else Exit.OK)
+        is_verdict = word in VERDICTS or word in commands.added()
+        sys.exit(Exit.FAILURE if is_verdict else Exit.OK)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
 
@@ -81,11 +86,15 @@ def made(word: str | None = None) -> typer.Typer:
         os.environ.setdefault(*KEEP_ARROW_MEMORY)
     if word in commands.LINES:
         commands.load(word).register(app)
-    elif word in HELP or (word and not word.startswith("-")):
-        commands.list_on(app)  # for help, or to say that there is no such command
-    else:
-        for each in commands.LINES:
+    elif word in HELP:
+        commands.list_on(app)
+    elif word is None or word.startswith("-"):
+        for each in commands.all_lines():
             commands.load(each).register(app)
+    elif word in commands.added():
+        commands.load(word).register(app)
+    else:
+        commands.list_on(app)  # to say that there is no such command
     return app
 
 

@@ -1,0 +1,4 @@
+"""What programs hold: logs, topics, producers and consumers, embedded or remote.
+
+Start at `public`.
+"""

@@ -1,0 +1,1 @@
+"""One replicated log on disk: entries, files, recovery, checkpoints. Start at `group`."""

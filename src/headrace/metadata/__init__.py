@@ -1,0 +1,1 @@
+"""The machine of streams, topics and schemas; pure. Start at `machine`."""

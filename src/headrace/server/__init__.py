@@ -1,0 +1,1 @@
+"""One running node with its sockets, pages and metrics. Start at `serve`."""

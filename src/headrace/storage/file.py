@@ -1,4 +1,4 @@
-"""A real disk through raw descriptors: the twin of `storage/memory.py` that production runs.
+"""A real disk through raw descriptors: what production runs, beside the lab's memory disk.
 
 Every name is opened relative to its directory's descriptor and no link is followed, so that
 nobody can lead the process out of its data directory. Python itself repeats calls that a signal

@@ -1,8 +1,8 @@
 """The two seams between Headrace and a disk: one open file, one directory.
 
-`storage/file.py` and `storage/memory.py` are the twins behind them. Both raise `OSError`; the
-caller knows at which stage it was and translates once, so that an error can say what is on
-disk.
+`storage/file.py` and `headrace_lab/disk/memory.py` are the twins behind them. Both raise
+`OSError`; the caller knows at which stage it was and translates once, so that an error can say
+what is on disk.
 """
 
 from collections.abc import Sequence

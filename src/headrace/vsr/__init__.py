@@ -1,0 +1,1 @@
+"""Viewstamped Replication as machines, alone and with peers; pure. Start at `replica`."""

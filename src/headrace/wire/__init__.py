@@ -1,0 +1,1 @@
+"""Requests and replies as bytes; pure. Start at `messages`."""

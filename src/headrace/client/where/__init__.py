@@ -1,0 +1,1 @@
+"""Conditions on rows, as users write them: `amount > 10 and customer = 'ann'`."""

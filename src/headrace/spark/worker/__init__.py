@@ -1,0 +1,1 @@
+"""What runs on executors: the standard library and pyarrow alone."""

@@ -1,0 +1,1 @@
+"""What breaks and measures Headrace: simulator, harnesses, chaos and benches."""

@@ -1,0 +1,6 @@
+"""Run the command of the lab as a module: python -m headrace_lab."""
+
+from headrace_lab.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Appends to a journal, beside bare writes with fdatasync and beside SQLite.
+
+Ours is a journal as it runs for weeks. Each round seals its entries (their hashes are part of
+the price), appends them one commit group at a time, and ends with the drain of a checkpoint.
+Files have their usual size and come from the spares: at full scale a round of the larger
+entries rolls about once, onto a file drained before, and all of that is inside the clock. Only
+bodies count as work; headers, frames and padding are ours to carry.
+
+The references write the same bytes in pieces as large as a commit group:
+
+    growing    into an empty file: what a simple log does
+    recycled   over a file already written: what the disk can do at best, and what we try to use
+    SQLite     one transaction for each group: what a user could have instead
+
+One thread does everything: `in flight` is the number of entries that queued while the last
+group was synced, and so make up the next one.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.journal.recovery import Options
+from headrace.storage.file import FileDirectory
+from headrace_lab.bench.bare import MIB, growing, rewriting
+from headrace_lab.bench.frame import Case, Round, rate, scaled
+from headrace_lab.bench.sqlite import inserting
+from headrace_lab.counter.solo import Solo
+
+KIB = 1024
+
+# Rounds until every roll finds a drained file: one fills the first file, one the first spare.
+_ROUNDS_TO_RECYCLING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a round appends."""
+
+    name: str
+    body_size: int
+    entry_count: int  # in one commit group
+    group_count: int
+
+    @property
+    def group_size(self) -> int:
+        return self.body_size * self.entry_count
+
+    def at(self, scale: float) -> "Load":
+        """Give the load with a share of its groups."""
+        return replace(self, group_count=scaled(self.group_count, scale))
+
+    def bodies(self) -> list[bytes]:
+        """Make the bodies of one commit group."""
+        return [os.urandom(self.body_size) for _ in range(self.entry_count)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    load: Load
+    growing_floor: float | None = None
+    recycled_floor: float | None = None
+
+
+# 64 MiB where bytes cost, so that each round has its roll; else enough syncs to be steady.
+_MEASURED = (
+    _Measured(Load("1 MiB entries one by one", MIB, 1, 64), 0.8, 0.6),
+    _Measured(Load("64 KiB entries, 16 in flight", 64 * KIB, 16, 64), 0.7),
+    _Measured(Load("1 KiB entries one by one", KIB, 1, 256)),
+    _Measured(Load("1 KiB entries, 64 in flight", KIB, 64, 128)),
+)
+
+
+def cases(directory: Path, scale: float) -> list[Case]:
+    """Each load beside each reference. The floors are those of the journal's design."""
+    return [case for one in _MEASURED for case in _beside_each(directory, one, scale)]
+
+
+def _beside_each(directory: Path, measured: _Measured, scale: float) -> Iterator[Case]:
+    load = measured.load.at(scale)
+    blocks = (load.group_size, load.group_count)
+    for name, limit, floor in (
+        ("growing file", growing(directory, *blocks), measured.growing_floor),
+        ("recycled file", rewriting(directory, *blocks), measured.recycled_floor),
+        (
+            "SQLite",
+            inserting(directory, load.body_size, load.entry_count, load.group_count),
+            None,
+        ),
+    ):
+        yield Case(
+            name=f"{load.name}, {name}",
+            unit="MiB/s",
+            ours=lambda: _appending(directory / "group", load),
+            reference=f"{_shown(load.group_size)} writes, {name}",
+            limit=limit,
+            floor=floor,
+        )
+
+
+def _shown(size: int) -> str:
+    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
+
+
+@contextmanager
+def _appending(path: Path, load: Load) -> Iterator[Round]:
+    bodies = load.bodies()
+    with a_group(path) as solo:
+
+        def work() -> None:
+            before = solo.head
+            for _ in range(load.group_count):
+                solo.group.append(solo.seal(bodies))
+            solo.group.journal.drain(before)
+
+        for _ in range(_ROUNDS_TO_RECYCLING):
+            work()
+        size = load.group_size * load.group_count
+        yield lambda: rate(size / MIB, work)
+    shutil.rmtree(path)
+
+
+@contextmanager
+def a_group(path: Path) -> Iterator[Solo]:
+    """Make a group of its usual size, and stop it cleanly at the end."""
+    with FileDirectory.open_root(str(path), create=True) as root:
+        solo = Solo.open(root, Options())
+        yield solo
+        solo.group.stop()

@@ -1,0 +1,286 @@
+"""Spark over a topic, beside Spark over its own files.
+
+The same rows, all columns, are in a topic and in zstd-Parquet files that Spark wrote of it,
+with page checksums verified on both sides. A scan is a streaming query that takes all there is
+and gives it to nobody, in the time that Spark says its batches took. One column of history is a
+sum, eight times in a round; its table, and the frame of the files, are made before the clock
+runs, as a program keeps them, and summed forty times, until Java has compiled most of it. Of
+batches of 1,000 rows it is the median of their triggers. The sink appends rows from Spark's
+memory, synced by the node and sealed as usual; Parquet writes them with snappy, and syncs
+nothing.
+"""
+
+import secrets
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.client.public import connect
+from headrace.errors import Unavailable
+from headrace.partition.runs import SEGMENT_SIZES
+from headrace_lab.bench.bare import MIB
+from headrace_lab.bench.frame import Case, Round, rate, scaled
+from headrace_lab.bench.rows import ROW_SIZE
+from headrace_lab.bench.serving import a_server
+from headrace_lab.bench.spark_rows import (
+    EVENTS_WITH_A_MAP,
+    PARTITIONS,
+    RECORDS_OF_1_KIB,
+    SEALED,
+    TOPIC,
+    UNSEALED,
+    Shape,
+    a_log,
+    fill,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+_COUNT: Final = 1024  # MiB
+_SINK_COUNT: Final = 512  # MiB: Spark keeps them in memory
+_SUMS: Final = 8  # of a column in a round: one takes a tenth of a second
+_WARMING_SUMS: Final = 40  # that do not count: Java compiles what runs often, bit by bit
+_BATCH_ROWS: Final = 1_000
+_BATCHES: Final = 20  # that count
+_WARMING: Final = 3  # that do not
+_SEALING_SECONDS: Final = 300.0
+_CHECKED: Final = ("parquet.page.verify-checksum.enabled", "true")
+_FILES: Final = "Spark's own zstd-Parquet files"
+
+
+def cases(directory: Path, scale: float) -> list[Case]:
+    """Give the scans, the small batches, and the sink."""
+    size = scaled(_COUNT, scale) * MIB
+    made = [
+        _scan(directory, f"the unsealed tail, {shape.name}", shape, size, UNSEALED, floor)
+        for shape, floor in ((RECORDS_OF_1_KIB, 1.0), (EVENTS_WITH_A_MAP, 0.8))
+    ]
+    made.append(_scan(directory, "sealed rows", RECORDS_OF_1_KIB, size, SEALED, 0.6))
+    history, batches, sink = (_Shared(directory) for _ in range(3))
+    return [
+        *made,
+        Case(
+            name="one column of history",
+            unit="MiB/s",
+            ours=lambda: history.one_column(size),
+            reference=_FILES,
+            limit=history.one_column_of_files,
+            floor=0.9,
+        ),
+        Case(
+            name=f"batches of {_BATCH_ROWS:,} rows",
+            unit="batches/s",
+            ours=lambda: batches.small_batches(scaled(_BATCHES, scale)),
+            reference="Spark's rate source",
+            limit=lambda: batches.small_batches_of_rate(scaled(_BATCHES, scale)),
+            floor=1 / 1.5,
+        ),
+        Case(
+            name="the sink",
+            unit="MiB/s",
+            ours=lambda: sink.appending(scaled(_SINK_COUNT, scale) * MIB),
+            reference="Spark writing snappy Parquet",
+            limit=sink.writing,
+            floor=0.6,
+        ),
+    ]
+
+
+def _scan(
+    directory: Path, name: str, shape: Shape, size: int, settings: tuple[str, ...], floor: float
+) -> Case:
+    shared = _Shared(directory)
+    return Case(
+        name=name,
+        unit="MiB/s",
+        ours=lambda: shared.streaming(shape, size, settings),
+        reference=_FILES,
+        limit=shared.streaming_files,
+        floor=floor,
+    )
+
+
+class _Shared:
+    """The two sides of one case: the second reads the files that the first one made."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / f"spark-{secrets.token_hex(4)}"
+        self._size = 0
+        self._row_count = 0  # of the topic, and of the files that were written of it
+        self._frame: DataFrame | None = None
+
+    @property
+    def _files(self) -> str:
+        return str(self._path / "parquet")
+
+    @contextmanager
+    def _place(self) -> Iterator[Path]:
+        self._path.mkdir()
+        try:
+            yield self._path / "node"
+        finally:
+            shutil.rmtree(self._path, ignore_errors=True)
+
+    @contextmanager
+    def _log(self, shape: Shape, size: int, settings: tuple[str, ...]) -> Iterator[str]:
+        self._size = size
+        with self._place() as node, a_log(node, shape, size, *settings) as address:
+            if settings == SEALED:
+                _wait_until_sealed(address)
+            with connect(address) as log:
+                self._row_count = sum(each.row_count for each in log.topic(TOPIC).bounds())
+            rows = _spark().read.format("headrace")
+            rows = rows.option("topic", TOPIC).option("address", address)
+            rows.load().write.option("compression", "zstd").parquet(self._files)
+            yield address
+
+    @contextmanager
+    def streaming(self, shape: Shape, size: int, settings: tuple[str, ...]) -> Iterator[Round]:
+        with self._log(shape, size, settings) as address:
+            stream = _spark().readStream.format("headrace")
+            yield lambda: self._drained(
+                stream.option("topic", TOPIC).option("address", address)
+            )
+
+    @contextmanager
+    def streaming_files(self) -> Iterator[Round]:
+        columns = _spark().read.parquet(self._files).schema
+        stream = _spark().readStream.format("parquet").schema(columns)
+        yield lambda: self._drained(stream.option(*_CHECKED).option("path", self._files))
+
+    def _drained(self, stream: "DataStreamReader") -> float:
+        """Take all there is, and give it to nobody. Unavailable: a row was left out."""
+        place = self._path / f"checkpoint-{secrets.token_hex(4)}"
+        query = stream.load().writeStream.format("noop").trigger(availableNow=True)
+        running = query.option("checkpointLocation", str(place)).start()
+        running.awaitTermination()
+        done = _with_rows(running)
+        read = sum(one["numInputRows"] for one in done)
+        if read != self._row_count:
+            raise Unavailable(
+                f"a scan of the bench read {read:,} rows, not the {self._row_count:,} that are "
+                "there"
+            )
+        took = float(sum(one["durationMs"]["addBatch"] for one in done))
+        shutil.rmtree(place, ignore_errors=True)
+        return self._size / MIB / took * 1_000
+
+    @contextmanager
+    def one_column(self, size: int) -> Iterator[Round]:
+        from headrace.spark import release, table
+
+        with self._log(RECORDS_OF_1_KIB, size, SEALED) as address:
+            rows = table(_spark(), TOPIC, address=address)
+            self._summed(rows, _WARMING_SUMS)
+            yield lambda: self._summed(rows)
+            release(rows)
+
+    @contextmanager
+    def one_column_of_files(self) -> Iterator[Round]:
+        rows = _spark().read.option(*_CHECKED).parquet(self._files)
+        self._summed(rows, _WARMING_SUMS)
+        yield lambda: self._summed(rows)
+
+    def _summed(self, rows: "DataFrame", count: int = _SUMS) -> float:
+        def sums() -> None:
+            for _ in range(count):
+                rows.agg({"amount": "sum"}).collect()
+
+        return rate(count * self._size / MIB, sums)
+
+    @contextmanager
+    def small_batches(self, count: int) -> Iterator[Round]:
+        size = (count + _WARMING) * _BATCH_ROWS * ROW_SIZE
+        with self._place() as node, a_log(node, RECORDS_OF_1_KIB, size, *UNSEALED) as address:
+            stream = _spark().readStream.format("headrace")
+            stream = stream.option("topic", TOPIC).option("address", address)
+            stream = stream.option("maxOffsetsPerTrigger", _BATCH_ROWS)
+            yield lambda: self._triggered(stream, count, availableNow=True)
+
+    @contextmanager
+    def small_batches_of_rate(self, count: int) -> Iterator[Round]:
+        stream = _spark().readStream.format("rate-micro-batch")
+        stream = stream.option("rowsPerBatch", _BATCH_ROWS)
+        stream = stream.option("numPartitions", PARTITIONS)
+        yield lambda: self._triggered(stream, count, processingTime="0 seconds")
+
+    def _triggered(self, stream: "DataStreamReader", count: int, **trigger: Any) -> float:  # noqa: ANN401
+        """Run until `count` batches are done; batches a second, by their median."""
+        place = self._path / f"checkpoint-{secrets.token_hex(4)}"
+        query = stream.load().writeStream.format("noop").trigger(**trigger)
+        running = query.option("checkpointLocation", str(place)).start()
+        while len(done := _with_rows(running)) < count + _WARMING and running.isActive:
+            time.sleep(0.05)
+        running.stop()
+        took = [float(one["durationMs"]["triggerExecution"]) for one in done[_WARMING:]]
+        shutil.rmtree(place, ignore_errors=True)
+        return 1_000 / statistics.median(took)
+
+    @contextmanager
+    def appending(self, size: int) -> Iterator[Round]:
+        spark, self._size = _spark(), size
+        with self._place() as node, a_server(node) as address:
+            fill(address, RECORDS_OF_1_KIB, size)
+            rows = spark.read.format("headrace").option("topic", TOPIC)
+            columns = RECORDS_OF_1_KIB.schema.names
+            frame = rows.option("address", address).load().select(*columns).cache()
+            frame.count()
+            self._frame = frame
+
+            def one_round() -> float:
+                name = f"bench/{secrets.token_hex(4)}"
+                with connect(address) as log:
+                    log.create_topic(name, RECORDS_OF_1_KIB.schema, partitions=PARTITIONS)
+                sink = frame.write.format("headrace").mode("append")
+                sink = sink.option("topic", name).option("address", address)
+                return rate(self._size / MIB, sink.save)
+
+            yield one_round
+            frame.unpersist()
+
+    @contextmanager
+    def writing(self) -> Iterator[Round]:
+        frame = self._frame
+        assert frame is not None
+
+        def one_round() -> float:
+            files = frame.write.option("compression", "snappy").mode("overwrite")
+            return rate(self._size / MIB, lambda: files.parquet(self._files))
+
+        yield one_round
+
+
+def _spark() -> "SparkSession":
+    from headrace.spark import session
+
+    return session("headrace bench", spark__driver__memory="4g", spark__log__level="OFF")
+
+
+def _with_rows(query: "StreamingQuery") -> list[Any]:
+    """Return what Spark says of the batches that had rows."""
+    failed = query.exception()
+    if failed is not None:
+        raise Unavailable(f"a query of the bench ended: {failed}")
+    return [one for one in query.recentProgress if one["numInputRows"]]
+
+
+def _wait_until_sealed(address: str) -> None:
+    """Wait until all but what is too small for a segment is in one."""
+    end = time.monotonic() + _SEALING_SECONDS
+    with connect(address) as log:
+        topic = log.topic(TOPIC)
+        while True:
+            with topic.lease_files() as lease:
+                rest = max(one.end - one.sealed_end for one in lease.partitions)
+            if rest * ROW_SIZE <= SEGMENT_SIZES.size_min:
+                return
+            if time.monotonic() > end:
+                raise Unavailable(f"{rest:,} rows of a partition are not sealed")
+            time.sleep(0.5)

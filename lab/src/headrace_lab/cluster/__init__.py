@@ -1,0 +1,1 @@
+"""Groups of replicas over a simulated network, clock and disk. Start at `cluster`."""

@@ -1,0 +1,50 @@
+"""Hunt planted bugs: seed after seed, until one shows the bug that is not there without it."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+from headrace_lab.cluster.cluster import run_seed
+from headrace_lab.cluster.mutants import planted
+
+SEEDS_MAX = 500  # a bug that so many seeds do not show is missed
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """How one planted bug was noticed; nothing in `how` if it was not."""
+
+    name: str
+    seed: int | None
+    seeds: int  # tried
+    how: str
+
+
+def hunt(names: Sequence[str], *, first: int = 0, jobs: int = 1) -> Iterator[Catch]:
+    """Hunt each, and yield how it was caught, in order."""
+    if jobs == 1:
+        for name in names:
+            yield catch(name, first)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(catch, names, [first] * len(names))
+
+
+def catch(name: str, first: int = 0, most: int = SEEDS_MAX) -> Catch:
+    """Run seeds with the bug in; the one that fails must pass with the bug out."""
+    for seed in range(first, first + most):
+        how = look(name, seed)
+        if how and not look("", seed):
+            return Catch(name, seed, seed - first + 1, how)
+    return Catch(name, None, most, "")
+
+
+def look(name: str, seed: int) -> str:
+    """Return what one seed says with this bug in, nothing if it passes."""
+    with planted(name):
+        try:
+            outcome = run_seed(seed)
+        except (HeadraceError, LookupError, ValueError, TypeError, StopIteration) as error:
+            return f"{type(error).__name__}: {error}"
+    return outcome.violation or ""

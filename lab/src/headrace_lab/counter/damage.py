@@ -1,0 +1,227 @@
+"""Ways to damage one file of a scene at rest, each a value that can be repeated."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from headrace.journal.entry import Entry, Flaw, decode, seal
+from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, decode_prefix, encode_prefix
+from headrace.journal.frame import padding as frame_padding
+from headrace.journal.heads import NAME as HEADS
+from headrace.journal.heads import SLOT_SIZE
+from headrace.model.ids import Op
+from headrace_lab.counter.scene import Layout, Region, Scene
+from headrace_lab.counter.solo import SOLO
+from headrace_lab.disk.faults import SECTOR_SIZE
+
+WHOLE = ("missing", "empty", "foreign", "stale")
+RANGES = ("noise", "blank")  # random bytes, or zeros
+_HEADS_USED = 64 + 28  # bytes of a slot with one head
+RANGE_SIZES = (512, 4096, 8192, 65536)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One file, one kind of damage, one place. `at` is a bit, a length, a sector or an op.
+
+    Of a range it is the first byte, and `size` tells how many there are.
+    """
+
+    path: str
+    kind: str
+    at: int = 0
+    size: int = 0
+
+    def __str__(self) -> str:
+        size = f" +{self.size}" if self.size else ""
+        return f"{self.path} {self.kind} {self.at}{size}"
+
+
+def damaged(scene: Scene, damage: Damage) -> bytes | None:
+    """Return the content after the damage, None if the file is gone."""
+    data = scene.disk.content(damage.path)
+    if damage.kind in WHOLE:
+        return _whole(scene, damage, data)
+    if damage.kind == "flip":
+        return flipped(data, damage.at)
+    if damage.kind == "cut":
+        return data[: damage.at]
+    if damage.kind in RANGES:
+        return ranged(data, damage)
+    if damage.kind == "forged":
+        return _forged(data, scene.layout(damage.path), Op(damage.at))
+    return _sector(scene, damage, data)
+
+
+def _whole(scene: Scene, damage: Damage, data: bytes) -> bytes | None:
+    selves: dict[str, bytes | None] = {
+        "missing": None,
+        "empty": b"",
+        "foreign": scene.foreign.get(damage.path, data),
+        "stale": scene.old(damage.path),
+    }
+    return selves[damage.kind]
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    """Return `data` with one bit turned over, counted from the lowest of the first byte."""
+    place = bit // 8
+    return data[:place] + bytes([data[place] ^ (1 << bit % 8)]) + data[place + 1 :]
+
+
+def ranged(data: bytes, damage: Damage) -> bytes:
+    """Return `data` with one range of it overwritten, as far as it reaches."""
+    end = min(len(data), damage.at + damage.size)
+    size = max(0, end - damage.at)
+    is_noise = damage.kind == "noise"
+    new = Random(str(damage)).randbytes(size) if is_noise else bytes(size)
+    return data[: damage.at] + new + data[end:]
+
+
+def ranges(files: Mapping[str, int]) -> Iterator[Damage]:
+    """Yield every range of files of these sizes: each size of it, at every sector."""
+    for path, file_size in files.items():
+        for kind in RANGES:
+            for size in RANGE_SIZES:
+                for at in range(0, file_size, SECTOR_SIZE):
+                    yield Damage(path, kind, at, size)
+
+
+def ranges_of(scene: Scene) -> Iterator[Damage]:
+    """Yield every range of every file of a scene, and what can befall its heads as a whole."""
+    sizes = {path: len(scene.disk.content(path)) for path in scene.disk.files()}
+    yield from ranges(sizes)
+    yield from (Damage(HEADS, kind) for kind in ("missing", "empty", "foreign"))
+    used = range(8 * _HEADS_USED)  # of each slot; in the rest all bits are alike
+    for start in (0, 8 * SLOT_SIZE):
+        yield from (Damage(HEADS, "flip", start + bit) for bit in used)
+
+
+def sample_ranges(scene: Scene, count: int, seed: int) -> list[Damage]:
+    """Return `count` of them, two thirds in the journal, which has most to lose."""
+    of_journal = [one for one in ranges_of(scene) if one.path.startswith("journal/0")]
+    others = [one for one in ranges_of(scene) if not one.path.startswith("journal/")]
+    rng = Random(seed)
+    chosen = rng.sample(of_journal, min(len(of_journal), count * 2 // 3))
+    return [*chosen, *rng.sample(others, min(len(others), count - len(chosen)))]
+
+
+def _sector(scene: Scene, damage: Damage, data: bytes) -> bytes:
+    start, end = damage.at * SECTOR_SIZE, (damage.at + 1) * SECTOR_SIZE
+    match damage.kind:
+        case "zero":
+            piece = bytes(len(data[start:end]))
+        case "old":
+            piece = scene.old_piece(damage.path, start, min(end, len(data)))
+        case "swap":
+            follower = data[end : end + SECTOR_SIZE]
+            return data[:start] + follower + data[start:end] + data[end + SECTOR_SIZE :]
+        case "unreadable":
+            return data
+        case _:
+            raise AssertionError(damage.kind)
+    return data[:start] + piece + data[end:]
+
+
+def _forged(data: bytes, layout: Layout, op: Op) -> bytes:
+    """Put a whole entry there that follows another parent: what a lost view would have left."""
+    region = next(one for one in layout.entries if one.op == op)
+    entry = decode(data[region.start + PREFIX_SIZE : region.end])
+    file_id = int.from_bytes(layout.file_id, "little")
+    prefix = decode_prefix(data[region.start :], file_id, region.start)
+    assert isinstance(entry, Entry)
+    assert not isinstance(prefix, Flaw)
+    forged = seal(
+        SOLO,
+        op=op,
+        parent=bytes(16),
+        view=entry.header.view,
+        operation=entry.header.operation,
+        timestamp=entry.header.timestamp,
+        body=entry.body,
+    )
+    new = Prefix(
+        Kind.ENTRY, prefix.size, file_id, prefix.durable, prefix.commit, op, forged.checksum
+    )
+    frame = b"".join((encode_prefix(new, region.start), forged.sealed, forged.body))
+    frame += frame_padding(prefix.size)
+    return data[: region.start] + frame + data[region.start + len(frame) :]
+
+
+def every(scene: Scene) -> Iterator[Damage]:
+    """Yield every damage of every file: all bits, all lengths, all sectors, the whole file."""
+    for path in scene.disk.files():
+        if path.startswith("journal/spare/"):
+            yield from (Damage(path, kind) for kind in ("missing", "empty"))
+            continue
+        size = len(scene.disk.content(path))
+        yield from (Damage(path, kind) for kind in WHOLE)
+        yield from (Damage(path, "flip", bit) for bit in range(size * 8))
+        yield from (Damage(path, "cut", length) for length in range(1, size))
+        count = -(-size // SECTOR_SIZE)
+        for kind in ("zero", "old", "unreadable"):
+            yield from (Damage(path, kind, sector) for sector in range(count))
+        if size % SECTOR_SIZE == 0:
+            yield from (Damage(path, "swap", sector) for sector in range(count - 1))
+    for layout in scene.layouts:
+        yield from (
+            Damage(layout.path, "forged", region.op)
+            for region in layout.entries
+            if region.op > scene.base
+        )
+
+
+def sample(scene: Scene, count: int, seed: int) -> list[Damage]:
+    """Return about `count` damages: all but flips and cuts, and a fair share of those."""
+    all_of_them = list(every(scene))
+    few = [one for one in all_of_them if one.kind not in ("flip", "cut")]
+    many = [one for one in all_of_them if one.kind in ("flip", "cut")]
+    telling = [one for one in many if _is_telling(scene, one)]
+    rng = Random(seed)
+    wanted = max(0, count - len(few))
+    # Most bits of a small file are the empty part of header blocks: look more often where there
+    # is more to hit.
+    chosen = rng.sample(telling, min(len(telling), wanted * 2 // 3))
+    rest = rng.sample(many, min(len(many), wanted - len(chosen)))
+    return [*few, *chosen, *rest]
+
+
+def _is_telling(scene: Scene, damage: Damage) -> bool:
+    if not damage.path.startswith("journal/"):
+        return True
+    place = damage.at // 8 if damage.kind == "flip" else damage.at
+    regions = scene.layout(damage.path).regions
+    return any(_hits(region, place) for region in regions if region.kind != "block")
+
+
+def _hits(region: Region, place: int) -> bool:
+    return region.start <= place < region.end
+
+
+@dataclass(slots=True)
+class Result:
+    """What a matrix saw. A damage that changed nothing is no case."""
+
+    cases: int = 0
+    without_effect: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def merge(self, other: "Result") -> None:
+        self.cases += other.cases
+        self.without_effect += other.without_effect
+        self.outcomes.update(other.outcomes)
+        self.kinds.update(other.kinds)
+        self.failures += other.failures
+
+    def figures(self) -> dict[str, Any]:
+        """Return what is told at the end."""
+        return {
+            "cases": self.cases,
+            "without_effect": self.without_effect,
+            "by_damage": dict(sorted(self.kinds.items())),
+            "by_outcome": dict(sorted(self.outcomes.items())),
+        }

@@ -1,0 +1,176 @@
+"""The process that dies: opens a group on real files, appends, and says what it acknowledged.
+
+`python -m headrace_lab.counter.writer JOB` is started by a witness, which reads its standard
+output and believes a line once it has read it. One write per line, so that a death leaves whole
+ones:
+
+    recovering                   the lock is held and recovery begins
+    recovered FINDINGS           it ended; FINDINGS is JSON
+    trying OP                    ops up to OP are about to be appended
+    acknowledged OP TIP          they are durable; TIP is the checksum of OP's entry
+    sealing OP, sealed OP        around the steps of a checkpoint
+    effect KIND NAME             a storage effect is about to happen (tapped only)
+    entry OP CHECKSUM            what the journal holds, read back (task `recover` only)
+    done                         nothing is left to do
+    failed TEXT                  the reason why it ends
+"""
+
+import os
+import sys
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from headrace.errors import HeadraceError
+from headrace.journal.entry import SEAL
+from headrace.journal.recovery import Options
+from headrace.journal.report import RecoveryReport
+from headrace.model.ids import Op
+from headrace.storage.file import FileDirectory
+from headrace.storage.lock import DirectoryLock
+from headrace.storage.seam import Directory
+from headrace_lab.counter.counter import ADD
+from headrace_lab.counter.solo import Solo
+from headrace_lab.counter.workload import Replay, Workload
+from headrace_lab.disk.tapped import Tap, TappedDirectory
+
+Plant = Literal["", "ack-before-sync", "ack-before-write", "ack-after-failed-sync"]
+
+GROUP = "00001"
+MARK_CHANCE = 0.05  # how often a commit group is followed by an idle tick
+BEHIND_COUNT = 8  # commit groups that the planted early acknowledgement runs ahead
+FAILED = 1
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What one process is to do. Sent as JSON in its only argument."""
+
+    data: str
+    workload: Workload
+    task: Literal["write", "recover"] = "write"
+    life: int = 0  # differs in each process: its own pace, other file ids
+    op_count_max: int = 1_000_000  # nobody killed it: it ends by itself
+    file_size: int = 1024 * 1024
+    slots: int = 2**14
+    is_tapped: bool = False
+    plant: Plant = ""
+
+
+class Findings(msgspec.Struct, frozen=True):
+    """What a recovery in another process found: its report, and what can be compared."""
+
+    head: Op
+    first: Op  # the oldest op that must be readable
+    digest: str
+    report: RecoveryReport
+
+
+def say(*words: object) -> None:
+    """Send one line. A pipe without a reader ends the process: nobody witnesses it."""
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def main() -> None:
+    """Do the job in the first argument."""
+    job = msgspec.json.decode(sys.argv[1], type=Job)
+    try:
+        _run(job)
+    except BrokenPipeError:
+        sys.exit(FAILED)
+    except (HeadraceError, OSError) as error:
+        say("failed", f"{type(error).__name__}: {error}".replace("\n", " "))
+        sys.exit(FAILED)
+    say("done")
+
+
+def _run(job: Job) -> None:
+    with (
+        FileDirectory.open_root(job.data, create=True) as root,
+        DirectoryLock.acquire(job.data),
+    ):
+        groups = root.child("groups", make=True)
+        root.sync()
+        directory = groups.child(GROUP, make=True)
+        groups.sync()
+        say("recovering")
+        options = Options(slots=job.slots, file_size=job.file_size)
+        solo = Solo.open(_tapped(directory, job), options)
+        say("recovered", msgspec.json.encode(_findings(solo)).decode())
+        if job.task == "recover":
+            _tell_entries(solo)
+        elif job.plant == "ack-before-write":
+            _write_behind(job, solo)
+        else:
+            _write(job, solo)
+
+
+def _tapped(directory: Directory, job: Job) -> Directory:
+    if not job.is_tapped:
+        return directory
+    tap = Tap(
+        tell=lambda kind, name: say("effect", kind, name),
+        skips_journal_sync=job.plant == "ack-before-sync",
+        hides_failed_sync=job.plant == "ack-after-failed-sync",
+        writeback=Random(job.life),
+    )
+    return TappedDirectory(directory, tap)
+
+
+def _findings(solo: Solo) -> Findings:
+    first = Op(solo.group.journal.ring.watermark + 1)
+    return Findings(solo.head, first, solo.machine.digest().hex(), solo.report)
+
+
+def _tell_entries(solo: Solo) -> None:
+    journal = solo.group.journal
+    for number in range(journal.ring.watermark + 1, solo.head + 1):
+        entry = journal.read(Op(number))
+        if entry is not None:
+            say("entry", number, entry.checksum.hex())
+
+
+def _write(job: Job, solo: Solo) -> None:
+    """Append commit group after commit group; say each once it is durable, never before."""
+    pace = Random(job.life)
+    while solo.head < job.op_count_max:
+        bodies = job.workload.next_group(solo.head)
+        say("trying", solo.head + len(bodies))
+        durable = _append(job, solo, bodies)
+        say("acknowledged", durable, solo.group.journal.tip.hex())
+        _checkpoint(solo)
+        if pace.random() < MARK_CHANCE:
+            solo.group.idle()
+
+
+def _append(job: Job, solo: Solo, bodies: list[bytes]) -> Op:
+    is_seal = job.workload.is_seal(Op(solo.head + 1))
+    return solo.append(bodies, SEAL if is_seal else ADD)
+
+
+def _checkpoint(solo: Solo) -> None:
+    pending = solo.group.checkpoints.pending
+    if pending:
+        say("sealing", pending[0].op)
+        say("sealed", solo.group.checkpoints.run())
+
+
+def _write_behind(job: Job, solo: Solo) -> None:
+    """The planted bug: acknowledge when queued, write when the queue is long enough."""
+    replay = Replay(job.workload)
+    head, queue = solo.head, list[list[bytes]]()
+    while solo.head < job.op_count_max:
+        bodies = job.workload.next_group(head)
+        head = Op(head + len(bodies))
+        queue.append(bodies)
+        say("trying", head)
+        say("acknowledged", head, replay.tip(head).hex())
+        if len(queue) == BEHIND_COUNT:
+            for waiting in queue:
+                _append(job, solo, waiting)
+                _checkpoint(solo)
+            queue.clear()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What all harnesses share: campaigns, planted bugs, strikes. Start at `campaign`."""

@@ -1,0 +1,1 @@
+"""Attacks a real server at its port. Start at `attack`."""

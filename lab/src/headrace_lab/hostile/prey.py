@@ -1,0 +1,278 @@
+"""What mutated frames are aimed at: a topic of its own, and a valid frame of every message.
+
+Some of them are accepted, as they may be: they trim, purge and delete. So the topic is made
+anew from time to time, and everything that they made is taken away.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+import pyarrow as pa
+from xxhash import xxh3_128_digest
+
+from headrace.model import batch
+from headrace.model.schema import canonical, encode_schema
+from headrace.wire import catalog, erasing, greeting, leasing, reading, writing
+from headrace.wire.messages import Message
+from headrace_lab.hostile.bodies import FLAT_TOPIC, NESTED_TOPIC
+from headrace_lab.hostile.frames import Letter, letter
+from headrace_lab.hostile.peer import Peer
+from headrace_lab.hostile.rows import GOOD_TOPIC, append_to, make_topic
+
+PREY_TOPIC: Final = "prey/frames"
+PREY_SCHEMA: Final = canonical(pa.schema([("id", pa.int64()), ("note", pa.string())]))
+_NEWER: Final = canonical(pa.schema([*PREY_SCHEMA, ("more", pa.string())]))
+# Nobody's prey.
+KEPT_TOPICS: Final = (GOOD_TOPIC, FLAT_TOPIC, NESTED_TOPIC)
+KEPT_STREAMS: Final = ("default", *(name.partition("/")[0] for name in KEPT_TOPICS))
+
+# What a request may be answered by, besides Failed.
+ANSWERS: Final[Mapping[type[Message], type[Message]]] = {
+    greeting.Ping: greeting.Pong,
+    greeting.GetStatus: greeting.Status,
+    catalog.CreateStream: catalog.Changed,
+    catalog.DeleteStream: catalog.Changed,
+    catalog.CreateTopic: catalog.TopicInfo,
+    catalog.AlterTopic: catalog.TopicInfo,
+    catalog.AddPartitions: catalog.TopicInfo,
+    catalog.AddSchema: catalog.TopicInfo,
+    catalog.DeleteTopic: catalog.Changed,
+    catalog.DescribeTopic: catalog.TopicInfo,
+    catalog.ListTopics: catalog.Topics,
+    catalog.AdoptOrphans: catalog.Adoption,
+    catalog.ForgetOrphan: catalog.Changed,
+    writing.Append: writing.Appended,
+    writing.Stage: writing.Staged,
+    writing.Publish: writing.Published,
+    writing.Discard: writing.Discarded,
+    writing.Trim: writing.Trimmed,
+    writing.Purge: writing.Trimmed,
+    reading.StoreCursor: reading.CursorStored,
+    reading.DeleteCursor: reading.CursorDeleted,
+    reading.GetCursors: reading.Cursors,
+    reading.GetBounds: reading.Bounds,
+    reading.GetOffset: reading.FoundOffset,
+    reading.Fetch: reading.Fetched,
+    leasing.LeaseFiles: leasing.Leased,
+    leasing.RenewLease: leasing.LeaseRenewed,
+    leasing.ReleaseLease: leasing.LeaseReleased,
+    erasing.EraseDeleted: erasing.Erasing,
+}
+# These change what the next frames meet.
+_LASTING: Final = (
+    catalog.CreateStream,
+    catalog.DeleteStream,
+    catalog.CreateTopic,
+    catalog.AlterTopic,
+    catalog.AddPartitions,
+    catalog.AddSchema,
+    catalog.DeleteTopic,
+)
+
+
+@dataclass(slots=True)
+class Prey:
+    """The topic as it is now."""
+
+    info: catalog.TopicInfo
+    body: bytes
+    receipt: writing.Receipt
+    stager: bytes
+    is_worn: bool = False  # something was accepted that changed more than rows
+
+    @classmethod
+    def make(cls, peer: Peer) -> "Prey":
+        """Take away what is left of the last one, and make it again, with some rows."""
+        _clear(peer)
+        info = make_topic(peer, PREY_TOPIC, PREY_SCHEMA, 2)
+        body = bytes(memoryview(batch.encode(_some_rows(6))))
+        where = info.partitions[0]
+        for _ in range(3):
+            peer.ask(append_to(where, 6), [body])
+        stager = secrets.token_bytes(16)
+        staged, _ = peer.ask(_stage(where, stager, body), [body])
+        assert isinstance(staged, writing.Staged)
+        return cls(info, body, staged.receipt, stager)
+
+    def heed(self, request: Message) -> None:
+        """Notice what was accepted."""
+        self.is_worn = self.is_worn or isinstance(request, _LASTING)
+
+    def letter(self, chance: Random) -> Letter:
+        """Return a valid frame: of any message, those of a node too."""
+        make = chance.choice(_MAKERS)
+        message = make(self, chance)
+        has_body = isinstance(message, writing.Append | writing.Stage)
+        return letter(message, self.body if has_body else b"")
+
+    @property
+    def where(self) -> catalog.PartitionInfo:
+        return self.info.partitions[0]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.where.namespace, self.where.created
+
+    @property
+    def topic(self) -> tuple[int, int]:
+        return self.where.namespace, self.info.created
+
+
+def _clear(peer: Peer) -> None:
+    """Delete everything that mutated frames may have made."""
+    topics, _ = peer.ask(catalog.ListTopics())
+    assert isinstance(topics, catalog.Topics)
+    for topic in topics.topics:
+        if topic not in KEPT_TOPICS:
+            info, _ = peer.ask(catalog.DescribeTopic(topic))
+            assert isinstance(info, catalog.TopicInfo)
+            peer.ask(catalog.DeleteTopic(topic, info.created))
+    for stream in topics.streams:
+        if stream not in KEPT_STREAMS:
+            peer.ask(catalog.DeleteStream(stream, with_topics=False))
+
+
+def _some_rows(count: int) -> pa.RecordBatch:
+    columns = [
+        pa.array(range(count), pa.int64()),
+        pa.array(
+            [f"n{number}" if number % 3 else None for number in range(count)], pa.string()
+        ),
+    ]
+    return pa.record_batch(columns, schema=PREY_SCHEMA)
+
+
+def _stage(where: catalog.PartitionInfo, writer: bytes, body: bytes) -> writing.Stage:
+    return writing.Stage(
+        where.namespace,
+        where.created,
+        writer,
+        1,
+        1,
+        6,
+        secrets.token_bytes(16),
+        0,
+        xxh3_128_digest(body),
+    )
+
+
+def _append(prey: Prey, chance: Random) -> Message:
+    checksum = chance.choice((b"", xxh3_128_digest(prey.body)))
+    return writing.Append(*prey.place, chance.randbytes(16), 1, 1, 6, checksum)
+
+
+def _fetch_all(prey: Prey, chance: Random) -> Message:
+    return reading.Fetch(*prey.place, chance.randrange(40), None, 1 << 20, 50, None, 1)
+
+
+def _fetch_some(prey: Prey, chance: Random) -> Message:
+    return reading.Fetch(*prey.place, 0, 12, 4_096, 0, ("note", "_offset"), 1)
+
+
+def _get_offset(prey: Prey, chance: Random) -> Message:
+    return reading.GetOffset(*prey.place, prey.info.created_at)
+
+
+def _name(chance: Random) -> str:
+    return f"prey/made{chance.randrange(4)}"
+
+
+_Make = Callable[[Prey, Random], Message]
+_GROUP: Final = "group"
+
+
+def _lease(chance: Random) -> bytes:
+    """Return the id of one of a few leases: some of them are known."""
+    return bytes([chance.randrange(4)]) * leasing.LEASE_ID_SIZE
+
+
+_REQUESTS: Final[tuple[_Make, ...]] = (
+    lambda prey, chance: greeting.Ping(),
+    lambda prey, chance: greeting.GetStatus(),
+    lambda prey, chance: catalog.CreateStream(f"prey{chance.randrange(4)}"),
+    lambda prey, chance: catalog.DeleteStream(
+        f"prey{chance.randrange(4)}", chance.random() < 0.5
+    ),
+    lambda prey, chance: catalog.CreateTopic(
+        _name(chance), encode_schema(PREY_SCHEMA), 1, 60_000, 1 << 30, (("key", "id"),)
+    ),
+    lambda prey, chance: catalog.AlterTopic(
+        PREY_TOPIC, prey.info.created, (60_000, None), (("colour", "blue"), ("key", None))
+    ),
+    lambda prey, chance: catalog.AddPartitions(
+        PREY_TOPIC, prey.info.created, len(prey.info.partitions), 1
+    ),
+    lambda prey, chance: catalog.AddSchema(
+        PREY_TOPIC, prey.info.created, 2, encode_schema(_NEWER)
+    ),
+    lambda prey, chance: catalog.DeleteTopic(_name(chance), prey.info.created),
+    lambda prey, chance: catalog.DescribeTopic(PREY_TOPIC),
+    lambda prey, chance: catalog.ListTopics(),
+    lambda prey, chance: catalog.AdoptOrphans(chance.random() < 0.5, ()),
+    lambda prey, chance: catalog.ForgetOrphan(*prey.place),
+    *(_append, _append, _append),
+    lambda prey, chance: _stage(prey.where, chance.randbytes(16), prey.body),
+    lambda prey, chance: _stage(prey.where, prey.stager, prey.body),
+    lambda prey, chance: writing.Publish(*prey.topic, prey.stager, 1, (prey.receipt,)),
+    lambda prey, chance: writing.Discard(
+        *prey.topic, prey.stager, (prey.receipt.stage_id, chance.randbytes(16))
+    ),
+    lambda prey, chance: writing.Trim(*prey.place, chance.randrange(30), chance.random() < 0.5),
+    lambda prey, chance: writing.Purge(*prey.place),
+    lambda prey, chance: reading.StoreCursor(
+        *prey.place, _GROUP, chance.randrange(9), chance.randrange(3), chance.random() < 0.5
+    ),
+    lambda prey, chance: reading.DeleteCursor(*prey.place, _GROUP, chance.randrange(3)),
+    lambda prey, chance: reading.GetCursors(*prey.place),
+    lambda prey, chance: reading.GetBounds(prey.info.partitions),
+    _get_offset,
+    *(_fetch_all, _fetch_some, _fetch_all, _fetch_some),
+    lambda prey, chance: leasing.LeaseFiles(
+        _lease(chance), chance.randrange(1_000, 3_000), prey.info.partitions
+    ),
+    lambda prey, chance: leasing.RenewLease(_lease(chance), chance.randrange(1_000, 3_000)),
+    lambda prey, chance: leasing.ReleaseLease(_lease(chance)),
+    lambda prey, chance: erasing.EraseDeleted(chance.randrange(3)),
+)
+_OF_A_NODE: Final[tuple[_Make, ...]] = (
+    lambda prey, chance: greeting.Hello(1, 1, "again", chance.randbytes(16)),
+    lambda prey, chance: greeting.Welcome(
+        1, "", chance.randbytes(16), chance.randbytes(16), False, 1 << 20, 64
+    ),
+    lambda prey, chance: greeting.Proof(chance.randbytes(32)),
+    lambda prey, chance: greeting.Accepted(chance.randbytes(32)),
+    lambda prey, chance: greeting.Failed("Busy", "no", "", (("path", "x"), ("n", 1)), 5),
+    lambda prey, chance: greeting.Pong(),
+    lambda prey, chance: greeting.Status("{}"),
+    lambda prey, chance: catalog.Changed(7),
+    lambda prey, chance: prey.info,
+    lambda prey, chance: catalog.Topics(("a/b",), ("a",)),
+    lambda prey, chance: catalog.Adoption(7, ("a/b",), ("one",)),
+    lambda prey, chance: writing.Appended(0, 6, False),
+    lambda prey, chance: writing.Staged(prey.receipt, True),
+    lambda prey, chance: writing.Published((writing.PublishedRange(1, 2, 3),), False, True),
+    lambda prey, chance: writing.Discarded(1),
+    lambda prey, chance: writing.Trimmed(3, ((_GROUP, 3),)),
+    lambda prey, chance: reading.CursorStored(4),
+    lambda prey, chance: reading.CursorDeleted(),
+    lambda prey, chance: reading.Cursors((reading.CursorInfo(_GROUP, 1, 2, True),)),
+    lambda prey, chance: reading.Bounds((reading.PartitionBounds(1, 2, 3, 4, ((1, 0),)),)),
+    lambda prey, chance: reading.FoundOffset(9),
+    lambda prey, chance: leasing.Leased(
+        1_000,
+        (
+            leasing.LeasedPartition(
+                0, 3, 4, "x", (leasing.LeasedFile("y", 0, 3, 1, 64, chance.randbytes(16)),)
+            ),
+        ),
+    ),
+    lambda prey, chance: leasing.LeaseRenewed(1_000),
+    lambda prey, chance: leasing.LeaseReleased(),
+    lambda prey, chance: erasing.Erasing(3, 1, (erasing.Unerased("x.wal", "soon"),)),
+    lambda prey, chance: reading.Fetched(3, 0, 3, (reading.Piece(True, 0, 3, 1, 1, 64),)),
+)
+# Requests three times as often: they go deeper.
+_MAKERS: Final = 3 * _REQUESTS + _OF_A_NODE

@@ -1,0 +1,1 @@
+"""Lives of a node with heads and with a copy of metadata. Start at `copy_life`."""

@@ -1,0 +1,96 @@
+# ruff: noqa: ANN401 -- a planted bug has the shape of what it replaces
+"""Planted bugs of metadata in doubt and of stamps; tests/node/test_doubt_plants.py sees all."""
+
+from dataclasses import replace
+from typing import Any
+
+from headrace.journal.group import Group
+from headrace.metadata import adoption, machine, state
+from headrace.metadata.adoption import _Adoption
+from headrace.metadata.machine import MetadataMachine
+from headrace.metadata.results import Forgotten, Refused
+from headrace.metadata.state import MetadataState, Stream
+from headrace.model import revisions
+from headrace.model.ids import Revision
+from headrace.model.revisions import STAMP_BITS, Order, counter_of, stamp
+from headrace.node import bootstrap
+from headrace.node.bootstrap import Boot
+from headrace.node.doubt import Doubt
+from headrace.node.metadata_start import MetadataStart
+from headrace.node.shard import Shard
+from headrace.node.views import Comparison
+from headrace_lab.harness.mutants import Mutant, Patch
+
+_options = Boot._options
+_begin_copy = MetadataStart.begin_copy
+_adopt = adoption.adopt
+_dense = adoption._dense
+
+
+def _as_numbers(first: int, second: int) -> Order:
+    if first == second:
+        return Order.SAME
+    return Order.BEFORE if first < second else Order.AFTER
+
+
+def _counter_alone(counter: int, _: bytes) -> Revision:
+    return Revision(counter << STAMP_BITS)
+
+
+def _without_rise(self: MetadataMachine, command: Any) -> Any:
+    self.state.deleted[command.namespace] = command.created
+    return Forgotten(self.state.revision)
+
+
+def _without_head(self: Boot, *arguments: Any) -> Any:
+    return replace(_options(self, *arguments), head=None)
+
+
+def _lower(
+    state: Any, command: Any, timestamp: int, checksum: bytes, limits: Any
+) -> MetadataState | Refused:
+    adopted = _adopt(state, command, timestamp, checksum, limits)
+    if isinstance(adopted, MetadataState):
+        adopted.revision = stamp(max(1, counter_of(state.revision)), checksum)
+    return adopted
+
+
+def _any_stream(self: _Adoption, wanted: Any) -> None:
+    self.streams[wanted.id] = Stream(wanted.id, wanted.name, self.timestamp)
+
+
+def _new_lives(found: Any, count: int, revision: Revision) -> Any:
+    return _dense(dict.fromkeys(found, revision), count, revision)
+
+
+def _begun_anew(self: MetadataStart, group: Group, **_: bool) -> None:
+    _begin_copy(self, group)
+
+
+def _never(*_: object, **__: object) -> bool:
+    return False
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+def _plant(name: str, *patches: Patch) -> Mutant:
+    return Mutant(name, "tests", patches)
+
+
+PLANTS = (
+    _plant("stamps compared as numbers", (revisions, "compare", _as_numbers)),
+    _plant("life from the counter alone", (state, "stamp", _counter_alone)),
+    _plant("history not remembered", (state.MetadataState, "remember", _nothing)),
+    _plant("ForgetLife without a rise", (MetadataMachine, "_forget_life", _without_rise)),
+    _plant("a held group 0 is cut", (Boot, "_options", _without_head)),
+    _plant("metadata not judged", (bootstrap, "judge", _nothing)),
+    _plant("copy replaced in doubt", (MetadataStart, "begin_copy", _begun_anew)),
+    _plant("trim in doubt", (Doubt, "refuses", _never)),
+    _plant("expiry in doubt", (Shard, "set_doubt", _nothing)),
+    _plant("adopt lowers the counter", (machine, "adopt", _lower)),
+    _plant("adopt begins offsets at 0", (adoption, "_dense", _new_lives)),
+    _plant("adopt takes a used stream id", (_Adoption, "stream", _any_stream)),
+    _plant("an orphan is served", (Comparison, "is_orphan", _never)),
+)

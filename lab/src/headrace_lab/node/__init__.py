@@ -1,0 +1,1 @@
+"""Kills a real node under producers, consumers and transactions. Start at `kill`."""

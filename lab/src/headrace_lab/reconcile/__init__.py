@@ -1,0 +1,4 @@
+"""Histories of reconcilers beside metadata that changes, also backwards.
+
+Start at `histories`.
+"""

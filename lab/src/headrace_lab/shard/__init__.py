@@ -1,0 +1,1 @@
+"""One shard: kills, power cuts, crash sweep, corruption matrix. Start at `script`."""

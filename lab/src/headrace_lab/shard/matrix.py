@@ -1,0 +1,282 @@
+"""The corruption matrix of a shard: every damage of every file has one exact outcome.
+
+`python -m headrace_lab.shard.matrix` damages a segment, a carry file or the local part of a
+snapshot, opens the shard, and compares with what `shard_damage.py` says must happen: which rows
+raise a named error and which are read right, what is reported, what the scrub finds. Then the
+shard lives on through some checkpoints, and the file is put back: every row must be there.
+"""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+
+from headrace.errors import CorruptEntry, CorruptSegment, HeadraceError
+from headrace.partition.files import Finding
+from headrace.partition.read import Key
+from headrace.partition.scrub import scrub
+from headrace.partition.store import Store, StoreOptions
+from headrace_lab.counter.damage import Damage, Result
+from headrace_lab.counter.history import Broken
+from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.mutants import planted
+from headrace_lab.shard.damage import Outcome, contents, every, expected
+from headrace_lab.shard.history import compare, rows_of
+from headrace_lab.shard.mutants import MUTANTS
+from headrace_lab.shard.oracle import Oracle
+from headrace_lab.shard.scene import STORIES, Range, Scene, build
+from headrace_lab.shard.script import ShardActor, options
+
+FLIPS_SHORT = 3  # places of each file, besides its ends; --full takes every byte
+HEAL_EVERY = 4  # of the cases, how many get their file back
+_NAMED = (CorruptSegment, CorruptEntry)
+
+
+def run(name: str, damages: Iterable[Damage], *, stop_at_first: bool = False) -> Result:
+    """Put each damage on the scene of this name."""
+    scene = build(name)
+    result = Result()
+    for damage in damages:
+        wanted = expected(scene, damage)
+        if wanted is None:
+            result.without_effect += 1
+            continue
+        result.cases += 1
+        result.kinds[damage.kind] += 1
+        case = _Case(scene, damage, wanted)
+        try:
+            case.go(heal=result.cases % HEAL_EVERY == 0)
+            result.outcomes[_family(wanted)] += 1
+        except (Broken, HeadraceError, AssertionError, OSError, KeyError) as error:
+            what = f"{type(error).__name__}: {error}"
+            result.failures.append(f"{scene.name}: {damage}: expected {wanted}: {what}")
+            if stop_at_first:
+                break
+    return result
+
+
+def _family(wanted: Outcome) -> str:
+    if wanted.refused:
+        return f"refused: {wanted.refused}"
+    if wanted.fell_back:
+        return "fell back"
+    if wanted.fate:
+        return f"extra file {wanted.fate}"
+    rows = "rows lost by name" if wanted.lost else "every row right"
+    if wanted.guarded:
+        rows = "rows right, or lost by name"
+    said = "found at the opening" if wanted.finding else "found by the scrub"
+    return f"{rows}, {said if wanted.finding or wanted.scrubbed else 'nothing to find'}"
+
+
+@dataclass(slots=True)
+class _Case:
+    scene: Scene
+    damage: Damage
+    wanted: Outcome
+
+    def go(self, *, heal: bool) -> None:
+        disk = self.scene.disk.clone()
+        actor = ShardActor(disk, self.scene.history.copy(), _options())
+        is_rot = self.damage.kind == "rot"
+        if not is_rot:
+            self._damage(disk)
+        try:
+            store = actor.open().store
+        except HeadraceError as error:
+            if type(error).__name__ != self.wanted.refused:
+                raise
+            self._nothing_lost(disk)
+            return
+        if self.wanted.refused:
+            raise Broken(f"opens, instead of {self.wanted.refused}")
+        if is_rot:
+            self._read(store, actor.history.oracle, (), ())  # every segment is open now
+            self._damage(disk)
+        self._judge(store, actor)
+        self._live_on(actor)
+        if heal:
+            self._heal(disk, actor)
+
+    def _damage(self, disk: MemoryDisk) -> None:
+        for path, content in contents(self.scene, self.damage).items():
+            if content is None:
+                disk.remove(path)
+            else:
+                disk.put(path, content)
+
+    def _judge(self, store: Store, actor: ShardActor) -> None:
+        """Compare what is said and what is read, right after the opening."""
+        wanted = self.wanted
+        if store.report.fell_back != (wanted.fell_back or self.scene.name == "fallen back"):
+            raise Broken(f"went back to an older snapshot: {store.report.fell_back}")
+        if store.report.faulty:
+            raise Broken(f"damage in the journal: {store.report.lines()}")
+        name = self.damage.path.split("/")[1]
+        said = [one for one in store.findings if not self._is_due(one)]
+        if bool(said) != wanted.finding or not all(self._is_ours(one.path) for one in said):
+            raise Broken(f"findings at the opening: {store.findings}")
+        self._read(store, actor.history.oracle, wanted.lost, wanted.guarded)
+        for _ in scrub(store.keeper):
+            pass
+        found = any(self._is_ours(one.path) for one in store.findings if not self._is_due(one))
+        if found != (wanted.scrubbed or wanted.finding):
+            raise Broken(f"findings of the scrub on {name}: {store.findings}")
+        # A bad segment is in quarantine now: what was in a cache is not served any more.
+        lost = (*wanted.lost, *wanted.guarded)
+        self._read(store, actor.history.oracle, lost, ())
+
+    def _is_due(self, finding: Finding) -> bool:
+        """Tell whether an opening that makes a checkpoint has to say this of another file."""
+        if finding.what.startswith("unsealed"):
+            return bool(self.wanted.lost)  # rows that are lost make no segment
+        # What nobody needs any more and does not even look like ours is not unlinked.
+        return "moved to quarantine" in finding.what and not self.wanted.lost
+
+    def _is_ours(self, path: str) -> bool:
+        return any(path.endswith(one) for one in contents(self.scene, self.damage))
+
+    def _live_on(self, actor: ShardActor) -> None:
+        """Checkpoints go on, what was needed is not unlinked, and nothing else is lost."""
+        for _ in range(3):
+            actor.go_on(1)
+            actor.checkpoint()
+        store = actor.running().store
+        maybe = (*self.wanted.lost, *self.wanted.guarded, *self._entries_hit())
+        self._read(store, actor.history.oracle, (), maybe)
+        if self.wanted.lost or self.wanted.guarded:
+            self._nothing_lost(actor.disk)
+        self._check_fate(actor.disk)
+
+    def _entries_hit(self) -> Iterable[Range]:
+        """Rows of a rotten carry file are lost once the journal lets go of its copy."""
+        life_of = self.scene.history.oracle.lives
+        if self.damage.path.startswith("carry/") and self.wanted.scrubbed:
+            yield from ((key, life.first, life.end) for key, life in life_of.items())
+
+    def _nothing_lost(self, disk: MemoryDisk) -> None:
+        """The bytes of a file that rows need are still there, in their place or aside."""
+        there = [disk.content(path) for path in disk.files()]
+        for path, content in contents(self.scene, self.damage).items():
+            is_needed = path in self.scene.segments or path in self.scene.lonely
+            if content is not None and is_needed and content not in there:
+                raise Broken(f"{path} was unlinked")
+
+    def _check_fate(self, disk: MemoryDisk) -> None:
+        if not self.wanted.fate:
+            return
+        name = self.damage.path.split("/")[1]
+        stays = self.damage.path in disk.files()
+        aside = f"quarantine/{name}" in disk.files()
+        fate = "stays" if stays else "quarantined" if aside else "gone"
+        if fate != self.wanted.fate:
+            raise Broken(f"the extra file is {fate}")
+
+    def _heal(self, disk: MemoryDisk, actor: ShardActor) -> None:
+        """Put the files back as they were: every row is there again."""
+        again = disk.kill()
+        for path in contents(self.scene, self.damage):
+            if path in self.scene.named:
+                again.put(path, self.scene.disk.content(path))
+        healed = ShardActor(again, actor.history.copy(), _options())
+        store = healed.open().store
+        if [one for one in store.findings if self._is_ours(one.path)]:
+            raise Broken(f"findings after the file was put back: {store.findings}")
+        self._read(store, healed.history.oracle, (), ())
+        healed.history.check_store(store)
+
+    def _read(
+        self,
+        store: Store,
+        oracle: Oracle,
+        lost: tuple[Range, ...],
+        guarded: tuple[Range, ...],
+    ) -> None:
+        """Read every row alone: right, or lost by a name that is expected."""
+        for key, life in oracle.lives.items():
+            if store.reader.bounds(key) != (life.first, life.end):
+                raise Broken(f"{key} has offsets {store.reader.bounds(key)}")
+            start = life.first
+            for end in _borders(key, life.first, life.end, (*lost, *guarded)):
+                is_lost = _within(key, start, lost)
+                is_guarded = _within(key, start, guarded)
+                self._read_range(store, oracle, (key, start, end), is_lost, is_guarded)
+                start = end
+
+    def _read_range(
+        self, store: Store, oracle: Oracle, rows: Range, is_lost: bool, is_guarded: bool
+    ) -> None:
+        key, start, end = rows
+        try:
+            found = rows_of(store, key, start, end)
+        except _NAMED as error:
+            if not (is_lost or is_guarded):
+                raise
+            changed = contents(self.scene, self.damage)
+            if not any(path.split("/")[1] in str(error) for path in changed):
+                raise Broken(f"the error does not name the file: {error}") from error
+            return
+        if is_lost:
+            raise Broken(f"{key}: offsets {start} to {end} are read, and yet lost")
+        compare(key, oracle.lives[key], start, end, found)
+
+
+def _borders(key: Key, first: int, end: int, ranges: Iterable[Range]) -> list[int]:
+    edges = {end, *(edge for one in ranges if one[0] == key for edge in one[1:])}
+    return sorted(edge for edge in edges if first < edge <= end)
+
+
+def _within(key: Key, offset: int, ranges: Iterable[Range]) -> bool:
+    return any(one[0] == key and one[1] <= offset < one[2] for one in ranges)
+
+
+def _options() -> StoreOptions:
+    fresh = options()
+    for _ in range(500):
+        fresh.new_id()
+    return fresh
+
+
+def share(
+    name: str, part: tuple[int, int], flips: int | None, seed: int, mutant: str
+) -> Result:
+    """Run one part of one scene's cases; `flips` of None is every byte."""
+    with planted(mutant, MUTANTS):
+        damages = list(every(build(name), seed, flips))
+        Random(seed).shuffle(damages)  # each part gets some of every kind
+        return run(name, damages[part[0] :: part[1]], stop_at_first=bool(mutant))
+
+
+def catch(mutant: str, seed: int) -> str:
+    """Return how the matrix notices a planted bug, or nothing if it does not."""
+    for name in STORIES:
+        build.cache_clear()  # a scene is also built with the bug
+        try:
+            result = share(name, (0, 1), FLIPS_SHORT, seed, mutant)
+        except (Broken, HeadraceError, OSError, AssertionError, KeyError) as error:
+            return f"{name}: {error!r}"
+        finally:
+            build.cache_clear()
+        if result.failures:
+            return result.failures[0]
+    return ""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the matrix from the command line."""
+    parser = frame("headrace_lab.shard.matrix", "damage every file of a shard", "full")
+    asked = parser.parse_args(arguments)
+    if asked.mutants:
+        return hunt("matrix", catch, asked, MUTANTS)
+    flips, parts = (None, 32) if asked.full else (FLIPS_SHORT, 2)
+    jobs = [
+        (name, (part, parts), flips, asked.seed, "")
+        for name in STORIES
+        for part in range(parts)
+    ]
+    return run_all("corruption matrix of a shard", Result(), share, jobs, asked)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""A shard of one replica, driven by hand: what tests, harnesses and benches need of a node."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import pyarrow as pa
+
+from headrace.journal.entry import NO_WRITER, SEAL, Entry, seal
+from headrace.model import batch as batches
+from headrace.model.ids import Identity, Offset, Op, Revision, View
+from headrace.model.namespace import Namespace
+from headrace.model.schema import encode_schema
+from headrace.partition import operations
+from headrace.partition.operations import (
+    APPEND,
+    STAGE,
+    ClosePartition,
+    Command,
+    Discard,
+    OpenPartition,
+    Publish,
+    Purge,
+    Receipt,
+    Schema,
+    Seal,
+    SetSchema,
+    StoreCursor,
+    Trim,
+    encode_stage,
+)
+from headrace.partition.read import Key
+from headrace.partition.results import Result
+from headrace.partition.store import Store, StoreOptions, open_store
+from headrace.storage.seam import Buffer, Directory
+from headrace_lab.counter.solo import SOLO
+
+TICK_US = 1_000  # replicated time between two entries
+NO_KEY = Key(Namespace(0), Revision(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An entry before it has its place in the log."""
+
+    operation: int
+    body: Buffer = b""
+    key: Key = NO_KEY
+    writer: bytes = NO_WRITER
+    version: int = 0
+    schema_id: int = 0
+    row_count: int = 0
+
+
+@dataclass(slots=True)
+class SoloShard:
+    """One replica of one shard. What `submit` has returned is acknowledged."""
+
+    store: Store
+    timestamp: int
+    results: list[Result] = field(default_factory=list)  # of the last submit
+
+    @classmethod
+    def open(
+        cls, directory: Directory, options: StoreOptions, identity: Identity = SOLO
+    ) -> "SoloShard":
+        store = open_store(directory, identity, options)
+        # Replicated time goes on from where the log ends.
+        journal = store.group.journal
+        newest = journal.headers(journal.durable, journal.durable)
+        return cls(store, timestamp=newest[0].timestamp if newest else 0)
+
+    @property
+    def head(self) -> Op:
+        return self.store.group.journal.durable
+
+    def submit(self, proposals: Sequence[Proposal]) -> list[Result]:
+        """Append one commit group, apply it, and return what became of each."""
+        entries = self.entries(proposals)
+        group = self.store.group
+        self.results = []
+        try:
+            group.append(entries)
+        finally:
+            # A group that needs a roll may end half way: what is durable is in the log.
+            for entry in entries:
+                if group.applied < entry.op <= self.head:
+                    self.results.append(group.apply(entry))  # type: ignore[arg-type]
+        return self.results
+
+    def checkpoint(self, *, expire: bool = False) -> Op | None:
+        """Append a Seal and bring its checkpoint to the end."""
+        self.submit([Proposal(SEAL, operations.encode(Seal(expire)))])
+        return self.store.group.checkpoints.run()
+
+    def entries(self, proposals: Sequence[Proposal]) -> list[Entry]:
+        """Make the entries that would follow the head."""
+        journal = self.store.group.journal
+        op, parent = journal.durable, journal.tip
+        made: list[Entry] = []
+        for one in proposals:
+            self.timestamp += TICK_US
+            op = Op(op + 1)
+            entry = seal(
+                journal.identity,
+                op=op,
+                parent=parent,
+                view=View(0),
+                operation=one.operation,
+                timestamp=self.timestamp,
+                body=one.body,
+                writer=one.writer,
+                version=one.version,
+                namespace=one.key.namespace,
+                created=one.key.created,
+                schema_id=one.schema_id,
+                row_count=one.row_count,
+            )
+            made.append(entry)
+            parent = entry.checksum
+        return made
+
+    def one(self, proposal: Proposal) -> Result:
+        """Submit one proposal alone."""
+        return self.submit([proposal])[0]
+
+
+def command(key: Key, body: Command, writer: bytes = NO_WRITER, version: int = 0) -> Proposal:
+    """Propose a command whose body is msgpack."""
+    return Proposal(body.operation, operations.encode(body), key, writer, version)
+
+
+def opening(key: Key, schemas: Sequence[pa.Schema], topic: Revision, at: Revision) -> Proposal:
+    """Propose to open a partition of the topic created at `topic`, planned at revision `at`."""
+    encoded = tuple(
+        Schema(number, encode_schema(schema)) for number, schema in enumerate(schemas, start=1)
+    )
+    return command(key, OpenPartition(at, topic, encoded))
+
+
+def closing(key: Key, at: Revision) -> Proposal:
+    return command(key, ClosePartition(at))
+
+
+def evolving(topic: Key, version: int, schema: pa.Schema) -> Proposal:
+    return command(topic, SetSchema(version, encode_schema(schema)))
+
+
+# Worked out once for each schema, as clients do.
+_layout = lru_cache(maxsize=16)(batches.layout)
+
+
+def appending(
+    key: Key, rows: pa.RecordBatch, writer: bytes, version: int, schema_id: int = 1
+) -> Proposal:
+    """Propose to append rows."""
+    body = memoryview(batches.encode(rows, _layout(rows.schema)))
+    return Proposal(APPEND, body, key, writer, version, schema_id, rows.num_rows)
+
+
+def staging(
+    key: Key,
+    rows: pa.RecordBatch,
+    writer: bytes,
+    version: int,
+    stage: tuple[bytes, int],
+    schema_id: int = 1,
+) -> Proposal:
+    """Propose to stage rows as entry `stage[1]` of the stage `stage[0]`."""
+    body = encode_stage(*stage) + bytes(batches.encode(rows))
+    return Proposal(STAGE, body, key, writer, version, schema_id, rows.num_rows)
+
+
+def publishing(
+    topic: Key, writer: bytes, version: int, receipts: Sequence[Receipt]
+) -> Proposal:
+    return command(topic, Publish(tuple(receipts)), writer, version)
+
+
+def discarding(topic: Key, writer: bytes, stage_ids: Sequence[bytes]) -> Proposal:
+    return command(topic, Discard(tuple(stage_ids)), writer)
+
+
+def storing(
+    key: Key, group: str, following: Offset, generation: int = 1, *, hold: bool = False
+) -> Proposal:
+    return command(key, StoreCursor(group, following, generation, hold))
+
+
+def trimming(key: Key, first: Offset, *, past_hold: bool = False) -> Proposal:
+    return command(key, Trim(first, past_hold))
+
+
+def purging(key: Key) -> Proposal:
+    return command(key, Purge())

@@ -1,0 +1,1 @@
+"""Kills at named moments around Spark, and what must hold after them. Start at `run`."""

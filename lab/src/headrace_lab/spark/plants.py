@@ -1,0 +1,221 @@
+"""Planted bugs that chaos must see, and the node that has one of them.
+
+`python -m headrace_lab.spark.plants NAME serve …` is `headrace serve …` with the bug in it.
+Bugs of drivers are planted by the process of the driver; one of a sink is a sink of another
+name. Each has the points whose kills show it.
+"""
+
+import os
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from pyspark import TaskContext
+from pyspark.sql.types import StructType
+
+from headrace.journal.entry import Header
+from headrace.partition import transactions
+from headrace.partition.operations import Publish
+from headrace.partition.results import Published, Refused
+from headrace.partition.state import PartitionsState, Topic
+from headrace.spark import record
+from headrace.spark.pipeline import Pipeline
+from headrace.spark.record import DataFile, Record, Removed, local_path
+from headrace.spark.reports import group_of
+from headrace.spark.sink import Message, StreamWriter
+from headrace.spark.source import HeadraceSource
+from headrace.spark.worker.files import PREFIX
+from headrace.spark.worker.write import Deed
+from headrace_lab.harness.mutants import Mutant, Patch
+from headrace_lab.spark.names import Point
+
+NEW_WRITER: Final = "a driver is a new writer to the sink"
+_FORMAT: Final = "headrace-planted"
+
+_commit = Record._commit
+_choose = Pipeline._choose
+_write = Pipeline._write
+_look = record.look
+_publish = transactions.publish
+
+
+def _commit_anyway(
+    self: Record,
+    files: Sequence[DataFile],
+    removed: Sequence[Removed],
+    numbers: Mapping[str, int],
+    *,
+    is_change: bool = True,
+) -> bool:
+    if _commit(self, files, removed, numbers, is_change=is_change):
+        return True
+    self.table = DeltaTable(self.table.table_uri)
+    return _commit(self, files, removed, numbers, is_change=is_change)
+
+
+def _commit_freshly(
+    self: Record,
+    files: Sequence[DataFile],
+    removed: Sequence[Removed],
+    numbers: Mapping[str, int],
+    *,
+    is_change: bool = True,
+) -> bool:
+    self.table = DeltaTable(self.table.table_uri)
+    return _commit(self, files, removed, numbers, is_change=is_change)
+
+
+def _write_and_list(
+    self: Pipeline, starts: Mapping[int, int], ends: Mapping[int, int]
+) -> list[DataFile]:
+    returned = {one.path: one for one in _write(self, starts, ends)}
+    root = Path(local_path(self.definition.table))
+    known = {Path(uri).name for uri in DeltaTable(str(root)).file_uris()}
+    return [
+        returned.get(path.name)
+        or DataFile(path.name, path.stat().st_size, pq.read_metadata(path).num_rows, "{}")
+        for path in sorted(root.glob(f"{PREFIX}*.parquet"))
+        if path.name not in known
+    ]
+
+
+def _choose_by_cursor(self: Pipeline, found: Record) -> tuple[dict[int, int], dict[int, int]]:
+    cursors = self.desk.topic.cursors(group_of(self.definition.name))
+    found.ends |= {
+        each.partition: each.next for each in cursors if each.partition in found.ends
+    }
+    return _choose(self, found)
+
+
+def _tell_and_write(
+    self: Pipeline, starts: Mapping[int, int], ends: Mapping[int, int]
+) -> list[DataFile]:
+    self._tell(ends)
+    return _write(self, starts, ends)
+
+
+def _look_at_metadata(path: str, source: record.Source) -> Record:
+    found = _look(path, source)
+    if "headrace" in found.table.history(1)[0]:
+        return found
+    return replace(found, number=0, count=0, ends={}, firsts={}, skips={})
+
+
+def _publish_all(
+    state: PartitionsState, topic: Topic, header: Header, command: Publish
+) -> Published | Refused:
+    own = (header.writer, header.version)
+    every = [one.receipt for one in topic.stages.values() if (one.writer, one.version) == own]
+    return _publish(state, topic, header, Publish(tuple(every)) if every else command)
+
+
+class _NewWriter(StreamWriter):
+    def write(self, iterator: Any) -> Message:  # noqa: ANN401 - batches, as Spark gives them
+        context = TaskContext.get()
+        assert context is not None
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        assert batch is not None
+        return self._stage(Deed(f"driver/{os.getppid()}", int(batch) + 1), iterator)
+
+
+class PlantedSource(HeadraceSource):
+    """The data source, with another sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return _FORMAT
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return _NewWriter(dict(self.options), overwrite=overwrite)
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """One planted bug, where it is, and which kills show it."""
+
+    name: str
+    where: str  # driver, node or sink
+    points: tuple[Point, ...]
+    patches: tuple[Patch, ...] = ()
+
+
+PLANTS: Final = {
+    one.name: one
+    for one in (
+        Plant(
+            "a commit that lost is tried again",
+            "driver",
+            (Point.DRIVER_OVERTAKEN,),
+            ((Record, "_commit", _commit_anyway),),
+        ),
+        Plant(
+            "a fresh table handle at the commit",
+            "driver",
+            (Point.DRIVER_OVERTAKEN,),
+            ((Record, "_commit", _commit_freshly),),
+        ),
+        Plant(
+            "files by listing the directory",
+            "driver",
+            (Point.DRIVER_AFTER_FILES,),
+            ((Pipeline, "_write", _write_and_list),),
+        ),
+        Plant(
+            "the cursor before the data",
+            "driver",
+            (Point.DRIVER_AFTER_FILES,),
+            (
+                (Pipeline, "_choose", _choose_by_cursor),
+                (Pipeline, "_write", _tell_and_write),
+            ),
+        ),
+        Plant(
+            "ends in custom metadata only",
+            "driver",
+            (Point.DRIVER_AFTER_OPTIMIZE,),
+            ((record, "look", _look_at_metadata),),
+        ),
+        Plant(
+            "all stages are published, not those named",
+            "node",
+            (Point.WORKER_IN_STAGE,),
+            ((transactions, "publish", _publish_all),),
+        ),
+        Plant(NEW_WRITER, "sink", (Point.DRIVER_AFTER_PUBLISH,)),
+    )
+}
+
+
+def planted(name: str) -> AbstractContextManager[None]:
+    """Plant the bug of this name, none if it is empty."""
+    if not name:
+        return nullcontext()
+    return Mutant(name, PLANTS[name].where, PLANTS[name].patches).planted()
+
+
+def sink_of(name: str) -> type[HeadraceSource] | None:
+    """Return the source whose sink has the bug of this name, if that is where it is."""
+    return PlantedSource if name == NEW_WRITER else None
+
+
+def command_of(name: str) -> tuple[str, ...]:
+    """Return the command that is the node with this bug, or the plain one."""
+    if name and PLANTS[name].where == "node":
+        return (sys.executable, "-m", "headrace_lab.spark.plants", name)
+    return (sys.executable, "-m", "headrace")
+
+
+def main() -> None:
+    """Run the command that follows the name of the bug."""
+    with planted(sys.argv.pop(1)):
+        runpy.run_module("headrace", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

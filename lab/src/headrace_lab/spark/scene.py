@@ -1,0 +1,180 @@
+"""One run of chaos: a node, producers, two proxies, and the driver that is alive just now."""
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final, Self
+
+import headrace
+from headrace.cli.demo_acts import Stage as NodeStage
+from headrace.cli.demo_child import Silent
+from headrace.cli.demo_pipeline import NAME, TABLE, write_definition
+from headrace.cli.demo_rows import SCHEMA, TOPIC
+from headrace.cli.tale import Tale
+from headrace.spark.record import Record, Source, look
+from headrace.spark.reports import group_of
+from headrace.wire.messages import Message
+from headrace.wire.reading import Fetch
+from headrace.wire.writing import Publish, Published, Stage
+from headrace_lab.spark.check import COPY
+from headrace_lab.spark.driver import Job
+from headrace_lab.spark.process import ChaosDriver, Garage, executor_of, holder_of
+from headrace_lab.spark.proxy import Asked, Hold, Proxy
+
+PAUSE_S: Final = 0.5  # between a producer's batches: Spark needs the machine
+COPY_PARTITIONS: Final = 3  # with a key: a task makes a stage for each
+KEPT: Final = (Fetch, Stage, Publish)  # what evidence is made of
+PATIENCE_SECONDS: Final = 300.0  # for one thing to happen, on a machine with much to do
+FINISH_SECONDS: Final = 600.0
+_LOOK_SECONDS: Final = 0.1
+
+
+class Scene:
+    """Use it as a context: nobody but the driver, which may go on, outlives it."""
+
+    def __init__(
+        self, tale: Tale, directory: Path, garage: Garage, *, is_watching: bool
+    ) -> None:
+        """Make one. With `is_watching` the executors of a cluster that read are noted."""
+        self.is_watching = is_watching
+        self.stage = NodeStage(tale, directory, PAUSE_S)
+        self.table = directory / TABLE
+        self.garage = garage
+        self._directory = directory
+        self._exits = ExitStack()
+        # Connections that have asked for rows: their ports, and the executor's process, 0 if
+        # it is of none that lives.
+        self.askers: dict[tuple[int, int], int] = {}
+        self.pair: tuple[str, ...] = ()  # executors of one driver, at once, that have read
+        self.driver: ChaosDriver
+
+    def __enter__(self) -> Self:
+        with ExitStack() as exits:
+            exits.enter_context(self.stage)
+            with headrace.connect(self.stage.address) as log:
+                log.create_topic(COPY, SCHEMA, partitions=COPY_PARTITIONS, key="number")
+                self.source = Source.reading(NAME, log.topic(TOPIC))
+            self.to_table = exits.enter_context(Proxy(self.stage.address, KEPT, self._note))
+            self.to_copy = exits.enter_context(Proxy(self.stage.address, KEPT))
+            file = write_definition(self._directory, self.to_table.address)
+            self._job = Job(
+                file=str(file),
+                topic=TOPIC,
+                copy=COPY,
+                address=self.to_copy.address,
+                checkpoint=str(self._directory / "checkpoint"),
+            )
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def begin(self, driver: ChaosDriver | None) -> None:
+        """Have a driver do the run's job: the one of the run before, or another."""
+        self.driver = driver or self.garage.take()
+        self.driver.begin(self._job)
+
+    def _note(self, asked: Asked) -> None:
+        """See which executor asks for rows."""
+        ports = asked.line.ports
+        if self.is_watching and isinstance(asked.request, Fetch) and ports not in self.askers:
+            self.askers[ports] = executor_of(holder_of(ports))[0]
+
+    def reading(self) -> list[str]:
+        """Return the driver's executors that are alive and have asked for rows."""
+        readers = set(self.askers.values())
+        return sorted(name for name, pid in self.driver.executors().items() if pid in readers)
+
+    def record(self) -> Record:
+        """Look at the table: how far the pipeline is."""
+        return look(str(self.table), self.source)
+
+    def cursor(self) -> dict[int, int]:
+        """Return where the pipeline's group is, as the log knows it."""
+        with headrace.connect(self.stage.address) as log:
+            found = log.topic(TOPIC).cursors(group_of(NAME))
+        return {each.partition: each.next for each in found}
+
+    def await_that(self, what: str, holds: Callable[[], object]) -> None:
+        """Wait until something is so, and hear the driver meanwhile; or raise Silent."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not holds():
+            if not self.driver.is_alive:
+                raise Silent(f"no sign of {what}: the driver ended by itself")
+            if time.monotonic() > deadline:
+                said = ", ".join(self.driver.testimony.events[-3:])
+                raise Silent(f"no sign of {what}; the driver said last: {said or 'nothing'}")
+            self.driver.listen(_LOOK_SECONDS, lambda _: bool(holds()))
+
+    def await_held(self, proxy: Proxy, hold: Hold) -> Asked:
+        """Wait until the proxy holds what it was told to; or raise Silent."""
+        try:
+            self.await_that("what is to be held", lambda: hold.caught)
+        except Silent:
+            proxy.forget()
+            raise
+        assert hold.caught is not None
+        return hold.caught
+
+    def await_work(self) -> None:
+        """Wait until rows come into the table and into the copy, from now on."""
+        rounds, publishes = self.driver.testimony.rounds, self.published()
+        self.await_that("rows in the table", lambda: self.driver.testimony.rounds > rounds)
+        self.await_that("rows in the copy", lambda: self.published() > publishes)
+
+    def published(self) -> int:
+        """Return how many batches of the copy were published."""
+        return sum(
+            isinstance(each.answer, Published) and not each.answer.repeated
+            for each in list(self.to_copy.asked)
+        )
+
+    def kill_driver(self) -> int:
+        """Kill the driver with all that it has started; return its number."""
+        if not self.driver.kill_tree():
+            raise Silent("the driver ended before it was killed")
+        return self.driver.pid
+
+    def kill_node(self) -> int:
+        """Kill the node and start it again; return the number of the one that died."""
+        node = self.stage.node
+        self.stage.kill_node(0.0)
+        if node.wait() != -signal.SIGKILL:
+            raise Silent("the node ended before it was killed")
+        return node.pid
+
+    def finish(self) -> None:
+        """Have all rows acknowledged, and brought to both ends."""
+        self.stage.sources.finish()
+        if self.stage.sources.failure is not None:
+            raise Silent(f"a producer gave up: {self.stage.sources.failure}")
+        done = len(self.driver.testimony.all("done"))
+        self.driver.tell("end")
+        deadline = time.monotonic() + FINISH_SECONDS
+        while len(self.driver.testimony.all("done")) == done:
+            if not self.driver.is_alive or time.monotonic() > deadline:
+                said = self.driver.testimony.said[-1:]
+                raise Silent(f"the driver does not come to an end; it said last: {said}")
+            self.driver.listen(_LOOK_SECONDS)
+
+
+def is_publish(asked: Asked) -> bool:
+    """Tell whether it is a Publish of some rows."""
+    return isinstance(asked.request, Publish) and bool(asked.request.stages)
+
+
+def again(asked: Sequence[Asked], first: Message) -> Asked | None:
+    """Return the answered Publish of the same batch of the same query."""
+    assert isinstance(first, Publish)
+    for each in asked:
+        request = each.request
+        if (
+            isinstance(request, Publish)
+            and (request.writer, request.version) == (first.writer, first.version)
+            and isinstance(each.answer, Published)
+        ):
+            return each
+    return None

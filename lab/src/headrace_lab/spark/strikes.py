@@ -1,0 +1,371 @@
+"""Every crash point: how it is reached, who is killed there, and what shows the recovery.
+
+A strike waits for its moment, kills with SIGKILL, and waits for the work to go on. `is_landed`
+says that the moment was met; `evidence` is what was seen of the recovery, empty if nothing was.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import deltalake
+
+from headrace.cli.demo_child import Silent
+from headrace.spark.orphans import orphans_of
+from headrace.wire.messages import Message
+from headrace.wire.reading import Fetch
+from headrace.wire.writing import Publish, Published, Stage, Staged
+from headrace_lab.spark.driver import FEW_FILES
+from headrace_lab.spark.names import Point
+from headrace_lab.spark.process import executor_of, holder_of, kill
+from headrace_lab.spark.proxy import Asked, Proxy
+from headrace_lab.spark.scene import Scene, again, is_publish
+
+RANDOM_SECONDS_MAX: Final = 2.0
+OTHER_BATCHES: Final = 3  # a query that publishes so many others does not come back to one
+HOLD_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One kill, and what came of it."""
+
+    point: Point
+    pid: int
+    is_landed: bool
+    evidence: str  # of the recovery; empty: none was seen
+
+
+Act = Callable[[Scene, Random], tuple[int, str]]  # the process that was killed, and evidence
+Victim = Callable[[int], int]  # who is killed, by the worker whose connection is held
+
+
+def strike(scene: Scene, point: Point, chance: Random) -> Strike:
+    """Reach the point, kill, and wait for the recovery. Silent: it does not come."""
+    pid, evidence = _ACTS[point](scene, chance)
+    return Strike(point, pid, bool(pid), evidence)
+
+
+def _at_step(step: str, scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill the driver at a step of a round; the next one goes on from the table's record."""
+    before = _orphans(scene)
+    scene.driver.tell("halt", step=step)
+    scene.await_that(step, lambda: scene.driver.testimony.all("at"))
+    pid = scene.kill_driver()
+    cursor, left = scene.cursor(), _orphans(scene) - before
+    place, told = _went_on(scene)
+    if not told:
+        return pid, ""
+    match step:
+        case "after files":
+            still = left & _orphans(scene)
+            return pid, f"{len(still)} files in no version; {told}" if still else ""
+        case "after commit":
+            behind = place - sum(cursor.values())
+            caught_up = sum(scene.cursor().values()) >= place
+            is_shown = behind > 0 and caught_up
+            return pid, f"the cursor was {behind:,} rows behind, and was told" * is_shown
+        case _:
+            return pid, told
+
+
+def _orphans(scene: Scene) -> set[Path]:
+    """Return the files that `headrace pipeline clean` would remove, if they were old."""
+    return set(orphans_of(str(scene.table), 0))
+
+
+def _went_on(scene: Scene) -> tuple[int, str]:
+    """Have the next driver begin: from which row on it must, and a word if it did."""
+    ends = scene.record().ends
+    scene.begin(None)
+    scene.await_that("a round", lambda: scene.driver.testimony.rounds)
+    place, first = sum(ends.values()), scene.driver.testimony.all("round")[0]
+    is_so = first["starts"] == [ends[number] for number in sorted(ends)]
+    return place, f"the next driver went on at row {place:,}" * is_so
+
+
+def _in_compaction(step: str, scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill the driver beside the commit of its own compaction; the next one compacts, too.
+
+    A file that it left behind is removed, as `headrace pipeline clean` does: nobody needs it.
+    """
+    before = _orphans(scene)
+    scene.driver.tell("halt", step=step)
+    scene.driver.tell("compact")
+    scene.await_that(step, lambda: scene.driver.testimony.all("at"))
+    pid = scene.kill_driver()
+    left, (added, removed) = _orphans(scene) - before, _newest(scene)
+    is_committed = not left and added == 1 and removed >= FEW_FILES
+    is_landed = is_committed if step == "new version" else len(left) == 1
+    told = _went_on(scene)[1]
+    scene.driver.tell("compact")
+    scene.await_that("a compaction", lambda: scene.driver.testimony.all("compacted"))
+    if not (is_landed and told and left <= _orphans(scene)):
+        return pid * is_landed, ""
+    for path in left:
+        path.unlink()
+    after = scene.driver.testimony.all("compacted")[0]["removed"]
+    done = f"one file came for {removed}" if is_committed else "one file in no version"
+    return pid, f"{done}; {told}, and put {after} files together"
+
+
+def _newest(scene: Scene) -> tuple[int, int]:
+    """Return how many files the newest version added and removed, if no row changed."""
+    entry = max((scene.table / "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
+    found = []
+    for kind in ("add", "remove"):
+        own = [action[kind] for action in actions if kind in action]
+        found.append(sum(not each["dataChange"] for each in own))
+    return found[0], found[1]
+
+
+def _after_optimize(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill a driver after somebody else has compacted: how far it was is still known."""
+    scene.await_that("some files", lambda: len(scene.record().table.file_uris()) >= FEW_FILES)
+    scene.driver.tell("halt", step="before files")
+    scene.await_that("a halt", lambda: scene.driver.testimony.all("at"))
+    found = deltalake.DeltaTable(str(scene.table)).optimize.compact(max_concurrent_tasks=1)
+    removed = int(found["numFilesRemoved"])
+    pid = scene.kill_driver()
+    told = _went_on(scene)[1]
+    return pid * bool(removed), f"{removed} files were put together; {told}" if told else ""
+
+
+def _overtaken(scene: Scene, _: Random) -> tuple[int, str]:
+    """Let a driver sleep before its commit, have another commit the same rows, and wake it."""
+    sleeper = scene.driver
+    sleeper.tell("sleep", step="after files")
+    scene.await_that("a sleeper", lambda: sleeper.testimony.all("at"))
+    rounds = sleeper.testimony.rounds
+    scene.begin(None)
+    scene.await_that("a round", lambda: scene.driver.testimony.rounds)
+    sleeper.tell("wake")
+    sleeper.until("its commit", lambda found: found.lost > 0 or found.rounds > rounds)
+    has_lost = sleeper.testimony.lost == 1
+    if not sleeper.kill_tree():
+        raise Silent("the driver ended before it was killed")
+    return sleeper.pid, "it lost the race at the commit" * has_lost
+
+
+def _driver_at_publish(scene: Scene, _: Random, *, answer: bool) -> tuple[int, str]:
+    """Kill the driver while its Publish, or the answer to it, is on its way."""
+    hold = scene.to_copy.hold(is_publish, answer=answer)
+    held = scene.await_held(scene.to_copy, hold)
+    pid = scene.kill_driver()
+    hold.drop()
+    scene.begin(None)
+    return pid, _published_again(scene, held, answer=answer, is_same_driver=False)
+
+
+def _node_at_publish(scene: Scene, _: Random, *, answer: bool) -> tuple[int, str]:
+    """Kill the node while a Publish, or the answer to it, is on its way."""
+    hold = scene.to_copy.hold(is_publish, answer=answer)
+    held = scene.await_held(scene.to_copy, hold)
+    pid = scene.kill_node()
+    hold.drop()
+    return pid, _published_again(scene, held, answer=answer, is_same_driver=True)
+
+
+def _published_again(scene: Scene, held: Asked, *, answer: bool, is_same_driver: bool) -> str:
+    """Wait until the same batch is published again, and say what became of it."""
+
+    def others() -> int:
+        return sum(isinstance(one.answer, Published) for one in scene.to_copy.since(held))
+
+    def repeated() -> Asked | None:
+        return again(scene.to_copy.since(held), held.request)
+
+    scene.await_that("the same batch", lambda: repeated() or others() >= OTHER_BATCHES)
+    repeat = repeated()
+    if repeat is None:
+        return ""
+    assert isinstance(repeat.request, Publish)
+    assert isinstance(held.request, Publish)
+    assert isinstance(repeat.answer, Published)
+    batch = f"batch {held.request.version - 1}"
+    if repeat.answer.repeated != answer:
+        return ""
+    if answer:
+        return f"{batch} was published again, and answered as a repeat"
+    before = {one.stage_id for one in held.request.stages}
+    after = {one.stage_id for one in repeat.request.stages}
+    if is_same_driver:
+        return f"{batch} was published from the stages of before" * (before == after)
+    return f"{batch} was staged anew, and published once" * before.isdisjoint(after)
+
+
+def _in_stage(who: Victim, scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill whoever is at a second Stage; the task's next attempt stages anew."""
+    counts: Counter[int] = Counter()
+
+    def is_second(asked: Asked) -> bool:
+        if not isinstance(asked.request, Stage):
+            return False
+        counts[id(asked.line)] += 1
+        return counts[id(asked.line)] == 2
+
+    pid, held = _kill_holder(scene, scene.to_copy, is_second, who)
+    assert isinstance(held.request, Stage)
+    own = (held.request.writer, held.request.version)
+    staged = {
+        each.request.stage_id
+        for each in scene.to_copy.asked
+        if each.line is held.line
+        and isinstance(each.request, Stage)
+        and isinstance(each.answer, Staged)
+    }
+    named: set[bytes] = set()
+
+    def look() -> bool:
+        for each in scene.to_copy.since(held):
+            request = each.request
+            if (
+                isinstance(request, Publish)
+                and (request.writer, request.version) == own
+                and isinstance(each.answer, Published)
+            ):
+                named.update(one.stage_id for one in request.stages)
+                return True
+        return False
+
+    scene.await_that("the batch of the task", look)
+    is_shown = bool(staged) and bool(named) and staged.isdisjoint(named)
+    batch = f"batch {held.request.version - 1}"
+    evidence = f"{batch} was published without the dead attempt's stages: {len(staged)}"
+    return pid, evidence * is_shown
+
+
+def _worker_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill a Python worker that waits for rows; the task's next attempt asks again."""
+    pid, held = _kill_holder(scene, scene.to_table, _is_fetch, _worker)
+    return pid, _fetched_again(scene, held, pid)
+
+
+def _node_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill the node while a worker waits for rows; it asks the next one."""
+    hold = scene.to_table.hold(_is_fetch)
+    held = scene.await_held(scene.to_table, hold)
+    pid = scene.kill_node()
+    hold.drop()
+    return pid, _fetched_again(scene, held, None)
+
+
+def _executor_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+    """Kill an executor's Java while its worker waits for rows, and another has read, too."""
+    scene.await_that("two executors that read", lambda: len(scene.reading()) > 1)
+    scene.pair = tuple(scene.reading())
+    names = {pid: name for name, pid in scene.driver.executors().items()}
+    pid, held = _kill_holder(scene, scene.to_table, _is_fetch, _executor)
+    found = _fetched_again(scene, held, pid, by_executor=True)
+    return pid, f"executor {names.get(pid, '')}: {found}" if found else ""
+
+
+def _fetched_again(
+    scene: Scene, held: Asked, killed: int | None, *, by_executor: bool = False
+) -> str:
+    """Wait until the same rows are asked for again, and given: maybe to one that lives."""
+    first = held.request
+    assert isinstance(first, Fetch)
+    found: list[Asked] = []
+
+    def look() -> bool:
+        found[:] = [
+            each
+            for each in scene.to_table.since(held)
+            if _is_same_fetch(each.request, first)
+            and each.answer is not None
+            and (not by_executor or scene.askers.get(each.line.ports))
+        ]
+        return bool(found)
+
+    scene.await_that("the same rows", look)
+    rows = f"rows from {first.start:,} on were asked for again"
+    if killed is None:
+        return f"{rows}, of the new node"
+    return f"{rows}, by another attempt" * (found[0].line is not held.line)
+
+
+def _is_fetch(asked: Asked) -> bool:
+    return isinstance(asked.request, Fetch)
+
+
+def _is_same_fetch(request: Message, first: Fetch) -> bool:
+    return isinstance(request, Fetch) and (
+        (request.namespace, request.start, request.end)
+        == (first.namespace, first.start, first.end)
+    )
+
+
+def _worker(holder: int) -> int:
+    return holder
+
+
+def _executor(holder: int) -> int:
+    return executor_of(holder)[0]
+
+
+def _kill_holder(
+    scene: Scene, proxy: Proxy, matches: Callable[[Asked], bool], who: Victim
+) -> tuple[int, Asked]:
+    """Hold a request and kill the one who waits for its answer, or its Java; return both.
+
+    A task that ended meanwhile has left its connection: then the next request is held.
+    """
+    for _ in range(HOLD_TRIES):
+        hold = proxy.hold(matches)
+        held = scene.await_held(proxy, hold)
+        holder = holder_of(held.line.ports)
+        pid = 0 if holder is None else who(holder)
+        is_killed = bool(pid) and kill(pid)
+        hold.drop()
+        if is_killed:
+            return pid, held
+    raise Silent("nobody has a connection that is held")
+
+
+def _at_any_moment(who: str, scene: Scene, chance: Random) -> tuple[int, str]:
+    """Kill somebody at a moment of chance, and see the work go on."""
+    scene.driver.listen(chance.uniform(0, RANDOM_SECONDS_MAX))
+    match who:
+        case "driver":
+            pid = scene.kill_driver()
+            scene.begin(None)
+        case "node":
+            pid = scene.kill_node()
+        case _:
+            driver = scene.driver
+            own = driver.workers() if who == "worker" else driver.executors().values()
+            pid = chance.choice(sorted(own)) if own else 0
+            pid *= bool(pid) and kill(pid)
+    scene.await_work()
+    return pid, "rows came into table and copy again"
+
+
+_ACTS: Final[dict[Point, Act]] = {
+    Point.DRIVER_BEFORE_FILES: partial(_at_step, "before files"),
+    Point.DRIVER_AFTER_FILES: partial(_at_step, "after files"),
+    Point.DRIVER_AFTER_COMMIT: partial(_at_step, "after commit"),
+    Point.DRIVER_IN_COMPACTION: partial(_in_compaction, "new file"),
+    Point.DRIVER_AFTER_COMPACTION: partial(_in_compaction, "new version"),
+    Point.DRIVER_AFTER_OPTIMIZE: _after_optimize,
+    Point.DRIVER_OVERTAKEN: _overtaken,
+    Point.DRIVER_BEFORE_PUBLISH: partial(_driver_at_publish, answer=False),
+    Point.DRIVER_AFTER_PUBLISH: partial(_driver_at_publish, answer=True),
+    Point.WORKER_IN_READ: _worker_in_read,
+    Point.WORKER_IN_STAGE: partial(_in_stage, _worker),
+    Point.NODE_IN_READ: _node_in_read,
+    Point.NODE_BEFORE_PUBLISH: partial(_node_at_publish, answer=False),
+    Point.NODE_AFTER_PUBLISH: partial(_node_at_publish, answer=True),
+    Point.EXECUTOR_IN_READ: _executor_in_read,
+    Point.EXECUTOR_IN_STAGE: partial(_in_stage, _executor),
+    Point.RANDOM_DRIVER: partial(_at_any_moment, "driver"),
+    Point.RANDOM_NODE: partial(_at_any_moment, "node"),
+    Point.RANDOM_WORKER: partial(_at_any_moment, "worker"),
+    Point.RANDOM_EXECUTOR: partial(_at_any_moment, "executor"),
+}
