@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.spark import session
-from headrace.spark.definition import define
-from headrace.spark.pipeline import opened
+from headrace.spark.pipeline.definition import define
+from headrace.spark.pipeline.pipeline import opened
 
 SQL = "select id, upper(name) as name, _hr_partition, _hr_offset from source"
 

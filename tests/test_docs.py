@@ -228,7 +228,7 @@ class TestTheReader:
             self.read(f"<!-- looked up -->\n```sh\n{line}\n```\n", monkeypatch)
 
     def test_an_import_that_is_not_there_is_found(self, place, monkeypatch):
-        text = "<!-- looked up -->\n```python\nfrom headrace.spark.launch import nothing\n```\n"
+        text = "<!-- looked up -->\n```python\nfrom headrace.spark import nothing\n```\n"
         with pytest.raises(AssertionError, match="has no nothing"):
             self.read(text, monkeypatch)
 
@@ -240,9 +240,12 @@ class TestTheReader:
 
 
 def test_tests_that_a_page_names_exist():
-    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    files = [
+        path for place in ("tests", "lab/tests") for path in (ROOT / place).rglob("test_*.py")
+    ]
+    tests = "\n".join(path.read_text() for path in files)
     there = set(re.findall(r"^ *(?:def|class) (\w+)", tests, re.MULTILINE))
-    there |= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    there |= {path.stem for path in files}
     for page in (ROOT / "ARCHITECTURE.md", ROOT / "docs" / "origins.md"):
         named = set(re.findall(r"`((?:test_|Test)\w+)`", page.read_text(encoding="utf-8")))
         assert named, page

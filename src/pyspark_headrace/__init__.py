@@ -8,7 +8,7 @@ from typing import Any
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     if name == "DefaultSource":
-        from headrace.spark.source import HeadraceSource
+        from headrace.spark.source.data_source import HeadraceSource
 
         return HeadraceSource
     raise AttributeError(name)

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from tests.cli.commands import headrace_here
 
-from headrace.node.settings import SETTINGS
+from headrace.node.config.settings import SETTINGS
 
 TOKEN = "correct-horse-battery"
 FILE = f'[seal]\nsize = "1GiB"\n\n[auth]\ntoken = "{TOKEN}"\n'

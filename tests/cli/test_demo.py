@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from tests.cli.terminal import Terminal
 
-from headrace.cli.demo_check import Claim, Told, compare
-from headrace.cli.demo_child import MARK
-from headrace.cli.demo_rows import read_ledger
-from headrace.cli.exits import Exit
+from headrace.cli.demo.checks import Claim, Told, compare
+from headrace.cli.demo.child_process import MARK
+from headrace.cli.demo.demo_rows import read_ledger
+from headrace.cli.terminal.exits import Exit
 from headrace_lab.node.plants import ACK_BEFORE_WRITE
 
 TINY = ("--quick", "--seconds", "1", "--seed", "3")

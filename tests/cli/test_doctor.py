@@ -14,7 +14,7 @@ from tests.doctor.harm import METADATA
 from tests.doctor.logs import SETTINGS
 
 import headrace
-from headrace.cli.exits import Exit
+from headrace.cli.terminal.exits import Exit
 
 
 @pytest.fixture(scope="module")

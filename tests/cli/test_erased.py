@@ -13,8 +13,8 @@ from tests.cli.commands import a_node, command, headrace_here
 from tests.node.test_erasure import holding
 
 import headrace
-from headrace.cli.exits import Exit
-from headrace.cli.topic import TopicDeleted
+from headrace.cli.commands.topic import TopicDeleted
+from headrace.cli.terminal.exits import Exit
 
 SCHEMA = pa.schema([("id", pa.int64()), ("secret", pa.binary())])
 MARK = Random(1).randbytes(32)

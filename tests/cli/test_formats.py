@@ -7,10 +7,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.cli import formats_lines
-from headrace.cli.exits import NotFound
-from headrace.cli.formats import Format, Source, format_named, format_of, reading, seekable
-from headrace.cli.formats_lines import BadLine, line_chunks
+from headrace.cli.formats import lines
+from headrace.cli.formats.formats import (
+    Format,
+    Source,
+    format_named,
+    format_of,
+    reading,
+    seekable,
+)
+from headrace.cli.formats.lines import BadLine, line_chunks
+from headrace.cli.terminal.exits import NotFound
 from headrace.errors import BadRequest
 
 TABLE = pa.table({"id": [1, 2]})
@@ -132,12 +139,12 @@ class TestLines:
         assert self.lines(b"\xef\xbb\xbfa\n") == [(1, b"a")]
 
     def test_a_line_that_spans_chunks_is_one(self, monkeypatch):
-        monkeypatch.setattr(formats_lines, "CHUNK_SIZE", 3)
+        monkeypatch.setattr(lines, "CHUNK_SIZE", 3)
         assert self.lines(b"abcdefgh\nij\n\nkl") == [(1, b"abcdefgh"), (2, b"ij"), (4, b"kl")]
 
     def test_a_line_without_an_end_does_not_fill_the_memory(self, monkeypatch):
-        monkeypatch.setattr(formats_lines, "CHUNK_SIZE", 10)
-        monkeypatch.setattr(formats_lines, "LINE_SIZE_MAX", 25)
+        monkeypatch.setattr(lines, "CHUNK_SIZE", 10)
+        monkeypatch.setattr(lines, "LINE_SIZE_MAX", 25)
         source = a_source(b"first\n" + b"x" * 1_000_000)
         chunks = line_chunks(source)
         assert next(chunks).records == [b"first"]

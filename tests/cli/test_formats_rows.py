@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cli import formats_lines
-from headrace.cli.formats import Format, Source
-from headrace.cli.formats_lines import BadLine
-from headrace.cli.formats_open import incoming
-from headrace.cli.formats_write import writing
-from headrace.client.schemas import schema_of
+from headrace.cli.formats import lines
+from headrace.cli.formats.formats import Format, Source
+from headrace.cli.formats.lines import BadLine
+from headrace.cli.formats.open_rows import incoming
+from headrace.cli.formats.write_rows import writing
+from headrace.client.write.schemas import schema_of
 from headrace.errors import BadBatch, BadRequest, Rejected
 
 ALL = schema_of(
@@ -425,7 +425,7 @@ def test_csv_that_is_not_utf8_is_told_with_its_line():
 @pytest.mark.parametrize("kind", [Format.NDJSON, Format.CSV])
 @pytest.mark.parametrize("bad", [1, 2, 999, 1_000, 1_001, 4_321, 5_000])
 def test_the_first_bad_line_is_found_wherever_it_is(kind, bad, monkeypatch):
-    monkeypatch.setattr(formats_lines, "CHUNK_SIZE", 10_000)
+    monkeypatch.setattr(lines, "CHUNK_SIZE", 10_000)
     schema = schema_of({"id": "int64"})
     values = ["x" if number == bad or number == 4_999 else number for number in range(1, 5_001)]
     if kind is Format.CSV:

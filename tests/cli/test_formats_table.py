@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from headrace.cli.formats_table import TableWriter, cell
+from headrace.cli.formats.row_table import TableWriter, cell
 
 
 def shown(*tables: pa.Table, width=None, finish=True) -> list[str]:

@@ -7,9 +7,9 @@ import pytest
 from tests.cli.commands import a_node, headrace_here
 
 import headrace
-from headrace.cli.exits import Exit
-from headrace.cli.group import GroupDeleted, GroupList, GroupReset
-from headrace.cli.group_lag import lags_of
+from headrace.cli.commands.group import GroupDeleted, GroupList, GroupReset
+from headrace.cli.terminal.exits import Exit
+from headrace.cli.topics.consumer_lag import lags_of
 from headrace.errors import Refused
 
 

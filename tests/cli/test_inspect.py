@@ -10,8 +10,8 @@ from tests.cli.commands import headrace_here
 from tests.doctor import harm, logs
 from tests.doctor.harm import SHARD
 
-from headrace.cli.exits import Exit
-from headrace.journal.file import BLOCK_SIZE
+from headrace.cli.terminal.exits import Exit
+from headrace.journal.journal_file import BLOCK_SIZE
 
 
 @pytest.fixture(scope="module")

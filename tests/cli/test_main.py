@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 import headrace
 from headrace import errors
-from headrace.cli import commands
-from headrace.cli.exits import Exit, exit_code
+from headrace.cli import verbs
 from headrace.cli.main import app
+from headrace.cli.terminal.exits import Exit, exit_code
 from headrace_lab.bench import place
 from headrace_lab.bench.frame import Case, Result
 from headrace_lab.bench.registry import BENCHES
@@ -49,14 +49,14 @@ def test_the_version_is_the_one_installed():
     assert importlib.metadata.version("headrace") == headrace.__version__
 
 
-@pytest.mark.parametrize("word", commands.LINES)
+@pytest.mark.parametrize("word", verbs.LINES)
 def test_help_says_of_each_command_what_its_own_help_begins_with(word):
     own = typer.Typer()
-    commands.load(word).register(own)
+    verbs.load(word).register(own)
     own.callback()(lambda: None)
     (command,) = typer.main.get_group(own).commands.values()
     said = inspect.cleandoc(command.help).split("\n\n")[0].replace("\n", " ")
-    assert (command.name, said) == (word, commands.LINES[word])
+    assert (command.name, said) == (word, verbs.LINES[word])
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["unheard-of"]])
@@ -64,8 +64,13 @@ def test_what_needs_no_command_loads_none(words):
     """A page of help is there at once: no Arrow, no node and no client is loaded."""
     ended = headrace_command(*words, python=("-X", "importtime"))
     loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
-    assert "headrace.cli.commands" in loaded
-    assert not loaded & {"pyarrow", "headrace.client", "headrace.node", "headrace.cli.topic"}
+    assert "headrace.cli.verbs" in loaded
+    assert not loaded & {
+        "pyarrow",
+        "headrace.client",
+        "headrace.node",
+        "headrace.cli.commands.topic",
+    }
 
 
 def test_bench_alone_lists_each_bench_on_a_line():
@@ -153,7 +158,10 @@ for name in sys.argv[1:]:
 """
 
 
-SPARK = ("headrace.spark.source", "headrace.spark.sink")  # by pyspark_headrace, in workers
+SPARK = (
+    "headrace.spark.source.data_source",
+    "headrace.spark.sink.data_sink",
+)  # by pyspark_headrace, in workers
 
 
 def test_no_way_in_loads_without_its_assertions():
@@ -164,7 +172,11 @@ def test_no_way_in_loads_without_its_assertions():
         for path in source.rglob("*.py")
         if "__main__" in path.read_text() or path.parent.name == "worker"
     ]
-    ways = {"headrace.__main__", "headrace.partition.child", "headrace_lab.counter.sweep"}
+    ways = {
+        "headrace.__main__",
+        "headrace.partition.segments.sealing_child",
+        "headrace_lab.counter.sweep",
+    }
     assert ways <= set(started)
     script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     plugins = script["entry-points"]["pytest11"].values()

@@ -7,9 +7,9 @@ import pytest
 from tests.cli.commands import a_node, headrace_here
 
 import headrace
-from headrace.cli.exits import Exit
-from headrace.cli.metadata import Adopted, Forgotten
-from headrace.cli.status_shape import Picture
+from headrace.cli.commands.metadata import Adopted, Forgotten
+from headrace.cli.status.status_figures import Picture
+from headrace.cli.terminal.exits import Exit
 
 LOST = "1000001000000"
 
@@ -99,7 +99,7 @@ def test_forget_asks_for_the_name_and_then_removes(lost):
 
 
 def test_forget_without_confirmation_would_be_noticed(lost, monkeypatch):
-    monkeypatch.setattr("headrace.cli.metadata.typed", lambda *_, **__: None)
+    monkeypatch.setattr("headrace.cli.commands.metadata.typed", lambda *_, **__: None)
     with pytest.raises(AssertionError):
         test_forget_asks_for_the_name_and_then_removes(lost)
 

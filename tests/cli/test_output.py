@@ -7,8 +7,15 @@ import pytest
 from tests.cli.terminal import Terminal
 
 import headrace
-from headrace.cli.exits import Cancelled, Exit
-from headrace.cli.output import Shape, confirm, confirm_name, print_json, print_table, say
+from headrace.cli.terminal.exits import Cancelled, Exit
+from headrace.cli.terminal.output import (
+    Shape,
+    confirm,
+    confirm_name,
+    print_json,
+    print_table,
+    say,
+)
 
 
 class Pair(Shape, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ import pytest
 from tests.cli.commands import a_node, headrace_here
 
 import headrace
-from headrace.cli.exits import Exit
 from headrace.cli.main import made
+from headrace.cli.terminal.exits import Exit
 from headrace.wire.address import SOCKET_NAME
 
 

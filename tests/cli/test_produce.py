@@ -14,9 +14,8 @@ from tests.cli.commands import SECONDS_MAX, a_node, command, headrace_here
 from tests.cli.terminal import Terminal
 
 import headrace
-from headrace.cli.exits import Exit
-from headrace.cli.produce import Produced
-from headrace.cli.produce_run import Sent, send_all
+from headrace.cli.commands.produce import Produced, Sent, send_all
+from headrace.cli.terminal.exits import Exit
 
 ORDERS = {"id": "int64", "name": "string"}
 

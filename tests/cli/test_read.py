@@ -17,7 +17,7 @@ from tests.cli.commands import SECONDS_MAX, a_node, command, headrace_here
 from tests.cli.terminal import Terminal
 
 import headrace
-from headrace.cli.exits import Exit
+from headrace.cli.terminal.exits import Exit
 
 SYSTEM = ["_partition", "_offset", "_timestamp"]
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from tests.cli.terminal import Terminal
 
 import headrace
-from headrace.cli.status_read import _status, look, with_rates
-from headrace.cli.status_shape import LagFigures, Picture, TopicFigures
-from headrace.cli.status_view import drawn
+from headrace.cli.status.node_look import _status, look, with_rates
+from headrace.cli.status.status_figures import LagFigures, Picture, TopicFigures
+from headrace.cli.status.status_view import drawn
 
 SECONDS_MAX = 60
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.cli.times import iso, place_of, shown_seconds
-from headrace.client.moments import moment_of
+from headrace.cli.terminal.times import iso, place_of, shown_seconds
+from headrace.client.values.parse import moment_of
 from headrace.errors import BadRequest
 
 

@@ -6,11 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.cli.commands import a_node, headrace_here
 
-from headrace.cli.exits import Exit
-from headrace.cli.topic import TopicCreated, TopicDeleted
-from headrace.cli.topic_schema import schema_from_words
-from headrace.cli.topic_show import TopicDescribed, TopicList
-from headrace.client.schemas import schema_of, type_word
+from headrace.cli.commands.topic import TopicCreated, TopicDeleted
+from headrace.cli.terminal.exits import Exit
+from headrace.cli.topics.schema_text import schema_from_words
+from headrace.cli.topics.topic_lines import TopicDescribed, TopicList
+from headrace.client.write.schemas import schema_of, type_word
 from headrace.errors import BadSchema
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import headrace
-from headrace.client.embedded import config_of
-from headrace.client.runner import Runner
+from headrace.client.connect.embedded import config_of
+from headrace.client.connect.loop_thread import Runner
 from headrace.server.serve import serve
 
 TOKEN = "open-sesame-1234"

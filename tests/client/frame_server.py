@@ -3,9 +3,9 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from headrace.wire.frame import FrameReader, decode_message, encode_frame
+from headrace.wire.frames import FrameReader, decode_message, encode_frame
 from headrace.wire.greeting import VERSION, Accepted, Failed, Hello, Proof, Welcome
-from headrace.wire.proof import client_mac, matches, node_mac
+from headrace.wire.token_proof import client_mac, matches, node_mac
 
 NODE_NONCE = b"n" * 16
 

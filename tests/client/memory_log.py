@@ -19,7 +19,7 @@ from headrace.errors import (
     Unknown,
     WriterUnknown,
 )
-from headrace.wire.writing import Append, Appended
+from headrace.wire.write_messages import Append, Appended
 
 REMEMBERED = 64
 

@@ -5,13 +5,13 @@ import asyncio
 from tests.client import jumping
 from tests.client.test_feed import SCHEMA, VIEW, an_entry, fetched, same
 
-from headrace.client.ahead import ANSWERS_MAX
-from headrace.client.feed import Feed
-from headrace.client.patience import Caller
-from headrace.client.rows import AsyncRows
-from headrace.client.values import Range
+from headrace.client.connect.retry import Caller
+from headrace.client.read.feed import Feed
+from headrace.client.read.prefetch import ANSWERS_MAX
+from headrace.client.read.rows import AsyncRows
+from headrace.client.values.answers import Range
 from headrace.errors import ConnectionLost
-from headrace.model.place import Shape
+from headrace.model.projection import Shape
 
 STEP = 5  # rows in an answer
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.client.intake import batches_of
-from headrace.client.moments import duration, size, whole
+from headrace.client.values.parse import duration, size, whole
+from headrace.client.write.convert import batches_of
 from headrace.errors import BadRequest, BadSchema, HeadraceError
 
 ROWS = [{"i": 1}, {"i": 2}]

@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 
-from headrace.client.basket import Basket, Signal, batches_in, items_of
-from headrace.client.intake import PIECE_ROWS, size_of
-from headrace.client.writer import IN_FLIGHT_SIZE_MAX
+from headrace.client.write.accumulator import Basket, Signal, batches_in, items_of
+from headrace.client.write.convert import PIECE_ROWS, size_of
+from headrace.client.write.sender import IN_FLIGHT_SIZE_MAX
 from headrace.model.split import BODY_SIZE, gathered
-from headrace.server.limits import Limits
+from headrace.server.connections.limits import Limits
 
 MIB = 1024 * 1024
 SCHEMA = pa.schema([("s", pa.string())])

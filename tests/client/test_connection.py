@@ -6,9 +6,9 @@ import time
 import pytest
 from tests.client.frame_server import TinyNode, listening
 
-from headrace.client import connection
-from headrace.client.patience import Caller
-from headrace.client.remote import RemoteChannel
+from headrace.client.connect import client_connection
+from headrace.client.connect.remote import RemoteChannel
+from headrace.client.connect.retry import Caller
 from headrace.errors import (
     BadRequest,
     Busy,
@@ -20,11 +20,11 @@ from headrace.errors import (
     VersionUnknown,
 )
 from headrace.wire.address import Address, parse_addresses
-from headrace.wire.catalog import CreateStream, ListTopics, Topics
-from headrace.wire.erasing import EraseDeleted
-from headrace.wire.frame import encode_frame
+from headrace.wire.erase_messages import EraseDeleted
+from headrace.wire.frames import encode_frame
 from headrace.wire.greeting import Failed, Hello, Ping, Pong
-from headrace.wire.leasing import ReleaseLease
+from headrace.wire.lease_messages import ReleaseLease
+from headrace.wire.topic_messages import CreateStream, ListTopics, Topics
 
 TOPICS = Topics(("default/a",), ("default",))
 
@@ -294,7 +294,7 @@ async def test_what_is_not_the_protocol_ends_the_connection_not_the_client(noise
         TinyNode(lambda peer, frame, _: peer.transport.write(noise))
     ) as address:
         channel = a_channel(address)
-        with pytest.raises((ConnectionLost, connection.BadFrame)):
+        with pytest.raises((ConnectionLost, client_connection.BadFrame)):
             await channel.call(ListTopics(), timeout=2)
         await channel.close()
 
@@ -312,8 +312,8 @@ async def test_a_body_that_changed_on_its_way_is_not_taken():
 
 
 async def test_a_node_that_falls_silent_is_pinged_and_then_given_up(monkeypatch):
-    monkeypatch.setattr(connection, "PING_AFTER", 0.05)
-    monkeypatch.setattr(connection, "SILENCE_MAX", 0.3)
+    monkeypatch.setattr(client_connection, "PING_AFTER", 0.05)
+    monkeypatch.setattr(client_connection, "SILENCE_MAX", 0.3)
     node = TinyNode()
     async with listening(node) as address:
         channel = a_channel(address)
@@ -324,8 +324,8 @@ async def test_a_node_that_falls_silent_is_pinged_and_then_given_up(monkeypatch)
 
 
 async def test_a_slow_node_that_answers_pings_is_waited_for(monkeypatch):
-    monkeypatch.setattr(connection, "PING_AFTER", 0.05)
-    monkeypatch.setattr(connection, "SILENCE_MAX", 0.3)
+    monkeypatch.setattr(client_connection, "PING_AFTER", 0.05)
+    monkeypatch.setattr(client_connection, "SILENCE_MAX", 0.3)
 
     def slow(peer, frame, message):
         wait = 0 if isinstance(message, Ping) else 0.8

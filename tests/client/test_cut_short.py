@@ -13,19 +13,19 @@ from tests.client.interrupts import interrupted
 from tests.client.memory_log import a_channel
 
 import headrace
-from headrace.client import writer as writers
-from headrace.client.lane import Lane, Target, new_writer
-from headrace.client.ledger import Ledger
+from headrace.client.connect.loop_thread import Runner
+from headrace.client.connect.retry import Caller
 from headrace.client.log import AsyncLog
-from headrace.client.patience import Caller
-from headrace.client.runner import Runner
-from headrace.client.values import Range
-from headrace.client.window import Draft
-from headrace.client.writer import Writer
+from headrace.client.values.answers import Range
+from headrace.client.write import sender as writers
+from headrace.client.write.in_flight import Draft
+from headrace.client.write.ledger import Ledger
+from headrace.client.write.partition_sender import Lane, Target, new_writer
+from headrace.client.write.sender import Writer
 from headrace.errors import BadRequest, ConnectionLost, HeadraceError, Unknown
 from headrace.server.serve import Serving
-from headrace.wire.catalog import PartitionInfo
-from headrace.wire.writing import Append, Discard
+from headrace.wire.topic_messages import PartitionInfo
+from headrace.wire.write_messages import Append, Discard
 
 SCHEMA = {"id": "int64", "name": "string"}
 P0 = PartitionInfo(namespace=7, created=3)

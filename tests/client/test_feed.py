@@ -4,17 +4,17 @@ import pyarrow as pa
 import pytest
 from tests.client import jumping
 
-from headrace.client.feed import FETCH_SIZE, Feed
-from headrace.client.patience import Caller
-from headrace.client.rows import AsyncRows
-from headrace.client.values import Range
-from headrace.client.view import View
+from headrace.client.connect.retry import Caller
+from headrace.client.read.feed import FETCH_SIZE, Feed
+from headrace.client.read.rows import AsyncRows
+from headrace.client.values.answers import Range
+from headrace.client.values.topic_view import View
 from headrace.errors import BadFrame, BadRequest
 from headrace.model.batch import encode
-from headrace.model.place import Shape
+from headrace.model.projection import Shape
 from headrace.model.schema import encode_schema
-from headrace.wire.catalog import PartitionInfo, SchemaInfo, TopicInfo
-from headrace.wire.reading import Fetched, Piece
+from headrace.wire.read_messages import Fetched, Piece
+from headrace.wire.topic_messages import PartitionInfo, SchemaInfo, TopicInfo
 
 SCHEMA = pa.schema([("id", pa.int64())])
 VIEW = View.of(

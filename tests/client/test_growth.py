@@ -9,7 +9,7 @@ import pytest
 from tests.client.doors import soon
 
 import headrace
-from headrace.client.rows import endless
+from headrace.client.read.rows import endless
 from headrace.client.sync_streams import Taking
 from headrace.errors import BadRequest, HeadraceError
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.intake import batches_of
+from headrace.client.write.convert import batches_of
 from headrace.errors import BadBatch, BodyTooLarge
 from headrace.model.batch import decode
-from headrace.model.keys import partitions_of
+from headrace.model.column_types import TIMESTAMP, list_of
+from headrace.model.partition_keys import partitions_of
 from headrace.model.split import about_size, bodies_of, by_key, gathered
-from headrace.model.types import TIMESTAMP, list_of
 
 SCHEMA = pa.schema([pa.field("id", pa.int32(), nullable=False), ("name", pa.string())])
 

@@ -18,11 +18,11 @@ from tests.client.memory_log import (
     a_channel,
 )
 
-from headrace.client.lane import new_writer
-from headrace.client.patience import Caller
-from headrace.client.values import Range
-from headrace.client.window import COUNT_MAX
-from headrace.client.writer import Writer
+from headrace.client.connect.retry import Caller
+from headrace.client.values.answers import Range
+from headrace.client.write.in_flight import COUNT_MAX
+from headrace.client.write.partition_sender import new_writer
+from headrace.client.write.sender import Writer
 from headrace.errors import (
     BadBatch,
     ConnectionLost,
@@ -32,7 +32,7 @@ from headrace.errors import (
     TopicUnknown,
     Unknown,
 )
-from headrace.wire.catalog import PartitionInfo
+from headrace.wire.topic_messages import PartitionInfo
 
 P0 = PartitionInfo(namespace=7, created=3)
 

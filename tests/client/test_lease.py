@@ -9,10 +9,10 @@ from tests.client.doors import Door, RunningNode, it
 from tests.spark.sealing import seal_all
 
 import headrace
-from headrace.client.lease import _partition
+from headrace.client.read.lease import _partition
 from headrace.errors import BadFrame, BadRequest
-from headrace.wire.leasing import LeasedFile, LeasedPartition, ReleaseLease
-from headrace.wire.leasing import LeaseReleased as Released
+from headrace.wire.lease_messages import LeasedFile, LeasedPartition, ReleaseLease
+from headrace.wire.lease_messages import LeaseReleased as Released
 
 ROWS = [{"id": number} for number in range(100)]
 

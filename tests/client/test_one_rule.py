@@ -10,10 +10,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from headrace.client.intake import batches_of
+from headrace.client.write.convert import batches_of
 from headrace.errors import BadBatch
+from headrace.model.column_types import TIMESTAMP, list_of
 from headrace.model.schema import canonical
-from headrace.model.types import TIMESTAMP, list_of
 
 SUMMER = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
 NAIVE = datetime(2026, 7, 1, 12)  # noqa: DTZ001

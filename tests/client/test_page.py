@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.model.keys import partitions_of
+from headrace.model.partition_keys import partitions_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from tests.client import jumping
 
-from headrace.client.basket import Basket, Signal
-from headrace.client.ledger import Ledger, Line
-from headrace.client.moments import duration, microseconds, size
-from headrace.client.patience import Caller
+from headrace.client.connect.retry import Caller
 from headrace.client.show import as_html, as_text
-from headrace.client.values import Appended, Range, Retention, merged, shown_size
-from headrace.client.writer import Budget
+from headrace.client.values.answers import Appended, Range, Retention, merged, shown_size
+from headrace.client.values.parse import duration, microseconds, size
+from headrace.client.write.accumulator import Basket, Signal
+from headrace.client.write.ledger import Ledger, Line
+from headrace.client.write.sender import Budget
 from headrace.errors import (
     BadFrame,
     BadRequest,
@@ -28,8 +28,8 @@ from headrace.errors import (
     TopicUnknown,
     Unknown,
 )
-from headrace.wire.catalog import Changed, CreateStream, ListTopics, Topics
-from headrace.wire.reading import CursorStored, StoreCursor
+from headrace.wire.read_messages import CursorStored, StoreCursor
+from headrace.wire.topic_messages import Changed, CreateStream, ListTopics, Topics
 
 
 def test_moments_are_read():

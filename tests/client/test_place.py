@@ -7,7 +7,7 @@ import pytest
 
 from headrace.errors import BadBatch, BadRequest
 from headrace.model.batch import encode
-from headrace.model.place import Place, Shape, cut, read_entry
+from headrace.model.projection import Place, Shape, cut, read_entry
 
 OLD = pa.schema([("id", pa.int32())])
 NEW = pa.schema([("id", pa.int64()), ("note", pa.string())])

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.schemas import schema_of
+from headrace.client.write.schemas import schema_of
 from headrace.errors import BadBatch, BadSchema
-from headrace.model.types import TIMESTAMP, list_of, map_of
+from headrace.model.column_types import TIMESTAMP, list_of, map_of
 
 
 def test_an_arrow_schema_is_made_as_it_is_kept():

@@ -15,7 +15,7 @@ import pytest
 from tests.client.doors import Door, RunningNode, each, it, soon, table, within
 
 import headrace
-from headrace.client.transaction import writer_of
+from headrace.client.write.transaction import writer_of
 from headrace.errors import (
     BadBatch,
     BadName,
@@ -30,7 +30,7 @@ from headrace.errors import (
     TopicExists,
     TopicUnknown,
 )
-from headrace.model.keys import partitions_of
+from headrace.model.partition_keys import partitions_of
 
 ORDERS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 WAYS = list(itertools.product(("embedded", "remote"), ("sync", "async")))

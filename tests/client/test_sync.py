@@ -389,7 +389,7 @@ def test_the_ledger_survives_an_unfinished_line(tmp_path, log, topic):
 
 def test_import_is_light():
     code = (
-        "import sys, headrace, headrace.errors, headrace.wire.frame\n"
+        "import sys, headrace, headrace.errors, headrace.wire.frames\n"
         "heavy = {'pyarrow', 'xxhash', 'msgspec', 'headrace.node', 'headrace.client'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
         "headrace.connect\n"
@@ -413,7 +413,7 @@ def test_an_interrupt_that_wakes_nobody_ends_a_wait_as_well():
     """As it does if it comes just before the wait: the flag is set, and nobody is woken."""
     script = (
         "import asyncio, os, signal, threading\n"
-        "from headrace.client.runner import Runner\n"
+        "from headrace.client.connect.loop_thread import Runner\n"
         "runner = Runner('test')\n"
         "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"

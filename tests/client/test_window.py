@@ -3,7 +3,7 @@
 import pytest
 from tests.client.jumping import JumpingLoop
 
-from headrace.client.window import Draft, Window, verdict
+from headrace.client.write.in_flight import Draft, Window, verdict
 from headrace.errors import (
     BadBatch,
     ConnectionLost,

@@ -13,19 +13,19 @@ import pyarrow.parquet as pq
 from tests.doctor.logs import CLICKS, ITEMS, ORDERS, TRIMMED
 
 from headrace.journal.entry import HEADER_SIZE, Entry, Header
-from headrace.journal.file import (
+from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, aligned, encode_prefix
+from headrace.journal.journal_file import (
     BLOCK_SIZE,
     FIRST_POSITION,
     FileHeader,
     decode_block,
     first_op_of,
 )
-from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, aligned, encode_prefix
-from headrace.journal.walk import FileReader
-from headrace.partition.carry import CarryFile, load_carry, op_of
-from headrace.partition.operations import APPEND
-from headrace.partition.segment import parse_name
-from headrace.partition.segment_writer import writer_settings
+from headrace.journal.recovery.walk import FileReader
+from headrace.partition.files.carry import CarryFile, load_carry, op_of
+from headrace.partition.machine.operations import APPEND
+from headrace.partition.segments.segment import parse_name
+from headrace.partition.segments.segment_writer import writer_settings
 from headrace.storage.file import FileDirectory
 from headrace_lab.counter.damage import flipped
 

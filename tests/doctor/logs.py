@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.partition import keep
+from headrace.partition.files import linked_journals
 
 SETTINGS = {
     "journal__file_size": "1MiB",
@@ -64,7 +64,7 @@ def fill(path: Path) -> Appended:
     done = Appended()
     # Its carry files have copies of their entries: test_kept has journal files that are kept.
     with pytest.MonkeyPatch.context() as patch, headrace.open(path, **SETTINGS) as log:
-        patch.setattr(keep, "LIVE_SHARE", 0)
+        patch.setattr(linked_journals, "LIVE_SHARE", 0)
         write(log, done)
     return done
 

@@ -13,7 +13,7 @@ import pytest
 from tests.doctor.rows import Ids, ids_of
 
 import headrace
-from headrace.partition.runs import SegmentSizes
+from headrace.partition.machine.segment_cut import SegmentSizes
 
 SETTINGS = {
     "journal__file_size": "1MiB",

@@ -7,11 +7,11 @@ import pytest
 from tests.doctor import harm
 from tests.doctor.two_shards import FIRST, LATE, METADATA, NOTES, ROWS, SECOND, ids
 
-from headrace.doctor.account import Account
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
-from headrace.node.metadata_copy import NAME as COPY_NAME
-from headrace.partition.segment import parse_name
+from headrace.doctor.salvage.salvage import salvage
+from headrace.doctor.salvage.salvage_report import Account
+from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
+from headrace.partition.segments.segment import parse_name
 
 
 def newest_journal(group):

@@ -6,12 +6,12 @@ from tests.doctor import logs
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
+from headrace.doctor.salvage.salvage import salvage
 from headrace.errors import HeadraceError
 from headrace.metadata.commands import CreateTopic
 from headrace.metadata.machine import MetadataMachine
-from headrace.partition.machine import PartitionsMachine
-from headrace.partition.operations import APPEND, Publish, StoreCursor
+from headrace.partition.machine.operations import APPEND, Publish, StoreCursor
+from headrace.partition.machine.partitions_machine import PartitionsMachine
 
 SCHEMA = pa.schema([("id", pa.int64())])
 ORDERS, CLICKS = "shop/orders", "web/clicks"

@@ -9,7 +9,7 @@ from tests.doctor.two_shards import FIRST, SETTINGS, ids
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
+from headrace.doctor.salvage.salvage import salvage
 from headrace.errors import HeadraceError
 
 ROOMS = ["carry", "journal", "snapshots", "segments", "quarantine"]

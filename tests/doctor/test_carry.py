@@ -6,8 +6,8 @@ from tests.doctor.batches import named, unread
 from tests.doctor.two_shards import FIRST, ROWS, SETTINGS
 
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
-from headrace.partition.carry import CarryFile, load_carry
+from headrace.doctor.salvage.salvage import salvage
+from headrace.partition.files.carry import CarryFile, load_carry
 from headrace.storage.file import FileDirectory
 
 BATCH = 10  # rows of an append

@@ -9,9 +9,9 @@ from tests.doctor.two_shards import FIRST, METADATA, SETTINGS
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
+from headrace.doctor.salvage.salvage import salvage
 from headrace.errors import Corrupt, MetadataInDoubt
-from headrace.node.metadata_copy import NAME
+from headrace.node.doubt.metadata_copy import NAME
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from tests.doctor.logs import CLICKS
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
-from headrace.doctor.sight import Sight
+from headrace.doctor.look.readonly import Sight
+from headrace.doctor.salvage.salvage import salvage
 from headrace.errors import DirectoryHeld
 from headrace.journal.superblock import Superblock, decode, encode
 from headrace.node.identity import look

@@ -7,9 +7,9 @@ from tests.doctor.two_shards import FIRST, METADATA, SECOND, SETTINGS, ids
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
+from headrace.doctor.salvage.salvage import salvage
 from headrace.errors import MissingFile
-from headrace.node.metadata_copy import NAME as COPY_NAME
+from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
 
 
 def count_shards(log, number) -> None:

@@ -7,10 +7,10 @@ import pytest
 from tests.doctor import harm, logs
 from tests.doctor.logs import Appended
 
-from headrace.doctor.account import Account, PartitionAccount
 from headrace.doctor.examine import Examination, examine
-from headrace.doctor.finding import Finding
-from headrace.doctor.salvage import salvage
+from headrace.doctor.findings.finding import Finding
+from headrace.doctor.salvage.salvage import salvage
+from headrace.doctor.salvage.salvage_report import Account, PartitionAccount
 
 HARMS = list(harm.everything())
 

@@ -10,8 +10,8 @@ from tests.doctor.two_shards import SETTINGS
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.finding import Severity
-from headrace.doctor.salvage import salvage
+from headrace.doctor.findings.finding import Severity
+from headrace.doctor.salvage.salvage import salvage
 from headrace.errors import CorruptEntry
 from headrace.journal.heads import NAME, SLOT_SIZE, read_heads
 from headrace.node.identity import look

@@ -5,11 +5,11 @@ from tests.doctor import harm, two_shards
 from tests.doctor.two_shards import FIRST, LATE, METADATA, NOTES, ROWS, SECOND, ids
 
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
+from headrace.doctor.salvage.salvage import salvage
 from headrace.journal.entry import HEADER_SIZE
 from headrace.journal.frame import PREFIX_SIZE
-from headrace.node.metadata_copy import NAME as COPY_NAME
-from headrace.partition.operations import APPEND, OpenPartition, Publish, SetSchema
+from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
+from headrace.partition.machine.operations import APPEND, OpenPartition, Publish, SetSchema
 
 PARTS = {"prefix": 30, "header": PREFIX_SIZE + 90, "body": PREFIX_SIZE + HEADER_SIZE + 1}
 

@@ -8,8 +8,8 @@ from tests.doctor import batches, harm
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
-from headrace.partition.carry import CarryFile, load_carry, op_of
+from headrace.doctor.salvage.salvage import salvage
+from headrace.partition.files.carry import CarryFile, load_carry, op_of
 from headrace.storage.file import FileDirectory
 
 SETTINGS = {

@@ -8,9 +8,9 @@ from tests.doctor.two_shards import METADATA, NOTES, ROWS, SECOND, SETTINGS, ids
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
+from headrace.doctor.salvage.salvage import salvage
 from headrace.metadata.commands import AddSchema, CreateTopic
-from headrace.node.metadata_copy import NAME as COPY_NAME
+from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
 
 
 @pytest.fixture

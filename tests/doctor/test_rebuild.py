@@ -12,14 +12,14 @@ from tests.doctor.long_log import AGAIN, ROWS, SHARD, SLOW, ids
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import salvage
-from headrace.doctor.sight import Sight
-from headrace.doctor.who import who_is
+from headrace.doctor.findings.ownership import who_is
+from headrace.doctor.look.readonly import Sight
+from headrace.doctor.salvage.salvage import salvage
 from headrace.journal.entry import seal
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.model.ids import GroupId, Op, View
-from headrace.partition.operations import APPEND
-from headrace.partition.store import open_store
+from headrace.partition.machine.operations import APPEND
+from headrace.partition.shard_store import open_store
 from headrace.storage.file import FileDirectory
 
 pytestmark = pytest.mark.campaign(7, of="rebuild")

@@ -14,9 +14,9 @@ from tests.doctor.logs import CLICKS, ITEMS, ORDERS
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.salvage import UNFINISHED, salvage
+from headrace.doctor.salvage.salvage import UNFINISHED, salvage
 from headrace.errors import BadRequest, DiskFull
-from headrace.node.metadata_copy import NAME as COPY_NAME
+from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,16 +13,16 @@ from tests.client.doors import RunningNode
 from tests.doctor import harm
 
 import headrace
-from headrace.cli.exits import Exit
-from headrace.doctor.segments import SegmentTask, check_segment, rows_in
-from headrace.doctor.sight import Sight
+from headrace.cli.terminal.exits import Exit
+from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.segments import SegmentTask, check_segment, rows_in
 from headrace.errors import CorruptSegment
 from headrace.model.ids import Offset, Op
 from headrace.model.schema import canonical, encode_schema
-from headrace.partition import segment_writer
-from headrace.partition.rows import Place, placed
-from headrace.partition.segment import SegmentInfo
-from headrace.partition.segment_writer import write_segment
+from headrace.partition.segments import segment_writer
+from headrace.partition.segments.entry_rows import Place, placed
+from headrace.partition.segments.segment import SegmentInfo
+from headrace.partition.segments.segment_writer import write_segment
 from headrace.storage.file import FileDirectory
 
 SCHEMA = canonical(pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))]))

@@ -2,14 +2,14 @@
 
 import pytest
 
-from headrace.doctor.lives import Life
-from headrace.doctor.lone import TimedRows
-from headrace.doctor.timeline import Doubt, Given, Timeline
-from headrace.doctor.windows import Windows
+from headrace.doctor.look.orphan_segment import TimedRows
+from headrace.doctor.rebuild.dedup_state import Windows
+from headrace.doctor.rebuild.lifetimes import Life
+from headrace.doctor.rebuild.timeline import Doubt, Given, Timeline
 from headrace.journal.entry import Header, seal
 from headrace.model.ids import Identity, Offset, Op, View
-from headrace.partition.operations import APPEND
-from headrace.partition.state import Piece
+from headrace.partition.machine.operations import APPEND
+from headrace.partition.machine.state import Piece
 
 LIFE = Life(7, 3)
 _IDENTITY = Identity(b"c" * 16, 1, 0, 1, (16, 24, 24))

@@ -4,8 +4,8 @@ from tests.formats import values
 from tests.formats.test_golden import golden
 
 from headrace.model.ids import Op
-from headrace.partition.carry import CarryFile, open_carry, write_carry
-from headrace.partition.carry_table import Item, Kept, Source
+from headrace.partition.files.carry import CarryFile, open_carry, write_carry
+from headrace.partition.files.carry_table import Item, Kept, Source
 from headrace_lab.disk.memory import MemoryDisk
 
 NAME = "00000000000000000256.carry"

@@ -9,16 +9,16 @@ import pytest
 from tests.formats import values
 
 from headrace.journal.entry import decode, decode_header
-from headrace.journal.file import decode_block, encode_block
 from headrace.journal.frame import Kind, decode_prefix, encode_prefix, padding
 from headrace.journal.heads import decode as decode_heads
 from headrace.journal.heads import encode as encode_heads
+from headrace.journal.journal_file import decode_block, encode_block
 from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.journal.superblock import decode as decode_superblock
 from headrace.journal.superblock import encode as encode_superblock
 from headrace.model.ids import Op
-from headrace.node.metadata_copy import decode as decode_copy
-from headrace.node.metadata_copy import encode as encode_copy
+from headrace.node.doubt.metadata_copy import decode as decode_copy
+from headrace.node.doubt.metadata_copy import encode as encode_copy
 from headrace_lab.disk.memory import MemoryDisk
 
 HERE = Path(__file__).parent

@@ -8,14 +8,14 @@ from tests.formats.test_golden import PAGES, golden
 from tests.partition.builders import BITS, ONE, OTHER, SIZES, TWO, Log, a_log, a_machine, done
 
 from headrace.journal.entry import SEAL
-from headrace.journal.machine import State
+from headrace.journal.machine_seam import State
 from headrace.model import batch
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
-from headrace.partition import image, local, operations
-from headrace.partition.local import Carried, Local, PlacedHere, UnplacedHere
-from headrace.partition.machine import CURSOR_COUNT_MAX
-from headrace.partition.operations import (
+from headrace.partition.files import placement
+from headrace.partition.files.placement import Carried, Local, PlacedHere, UnplacedHere
+from headrace.partition.machine import image, operations
+from headrace.partition.machine.operations import (
     APPEND,
     STAGE,
     STAGE_HEADER_SIZE,
@@ -35,10 +35,11 @@ from headrace.partition.operations import (
     decode_stage,
     encode_stage,
 )
-from headrace.partition.results import RETRYABLE, Code
-from headrace.partition.state import Piece
-from headrace.partition.transactions import PUBLISHER_COUNT_MAX, STAGE_COUNT_MAX
-from headrace.partition.writers import WINDOW, WRITER_COUNT_MAX
+from headrace.partition.machine.partitions_machine import CURSOR_COUNT_MAX
+from headrace.partition.machine.results import RETRYABLE, Code
+from headrace.partition.machine.state import Piece
+from headrace.partition.machine.transactions import PUBLISHER_COUNT_MAX, STAGE_COUNT_MAX
+from headrace.partition.machine.writer_rule import WINDOW, WRITER_COUNT_MAX
 
 DIGEST = bytes(range(16))
 COMMANDS = {
@@ -57,7 +58,7 @@ COMMANDS = {
 SCHEMA = pa.schema([("id", pa.int64())])
 ROWS = pa.record_batch({"id": [7]}, schema=SCHEMA)
 LOCAL = Local(
-    local.FORMAT,
+    placement.FORMAT,
     (Carried(Op(5), DIGEST, 512),),
     (PlacedHere(Namespace(0), Revision(1), Offset(0), Offset(3), DIGEST, DIGEST, 900),),
     (
@@ -139,8 +140,8 @@ def test_image_with_a_writer_of_one_transaction():
 
 
 def test_local():
-    assert local.encode(LOCAL) == golden("partitions-local")
-    assert local.decode(golden("partitions-local")) == LOCAL
+    assert placement.encode(LOCAL) == golden("partitions-local")
+    assert placement.decode(golden("partitions-local")) == LOCAL
 
 
 PAGE = (PAGES / "operations.md").read_text()

@@ -8,13 +8,13 @@ import pytest
 from tests.formats.test_golden import PAGES
 
 from headrace.errors import Busy
-from headrace.partition.segment import segment_name
-from headrace.wire.catalog import PartitionInfo
-from headrace.wire.frame import FrameReader, check_body, decode_message, encode_frame
-from headrace.wire.leasing import Leased, LeasedFile, LeasedPartition
+from headrace.partition.segments.segment import segment_name
+from headrace.wire.error_codes import to_error, to_failed
+from headrace.wire.frames import FrameReader, check_body, decode_message, encode_frame
+from headrace.wire.lease_messages import Leased, LeasedFile, LeasedPartition
 from headrace.wire.messages import Append, Fetched, Hello, LeaseFiles
-from headrace.wire.reading import Piece
-from headrace.wire.refusals import to_error, to_failed
+from headrace.wire.read_messages import Piece
+from headrace.wire.topic_messages import PartitionInfo
 
 HELLO = """\
 48 52 57 31                                      # magic

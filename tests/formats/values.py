@@ -1,13 +1,13 @@
 """The small fixed values whose bytes are pinned."""
 
 from headrace.journal.entry import Entry, seal
-from headrace.journal.file import FileHeader
 from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, entry_frame_size
 from headrace.journal.heads import Head, Slot
-from headrace.journal.machine import State
+from headrace.journal.journal_file import FileHeader
+from headrace.journal.machine_seam import State
 from headrace.journal.superblock import Checkpoint, Superblock
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
-from headrace.node.metadata_copy import Base, Copy
+from headrace.node.doubt.metadata_copy import Base, Copy
 
 IDENTITY = Identity(b"headrace-cluster", GroupId(1), ReplicaId(0), 3, (16, 24, 24))
 PARENT = bytes(range(16))

@@ -12,7 +12,6 @@ from itertools import count
 import pytest
 
 from headrace.journal.entry import HEADER_SIZE, SEAL, Entry, Header, decode_header, root, seal
-from headrace.journal.file import BLOCK_SIZE, FIRST_POSITION, FileHeader
 from headrace.journal.frame import (
     PREFIX_SIZE,
     Kind,
@@ -21,7 +20,8 @@ from headrace.journal.frame import (
     encode_prefix,
     entry_frame_size,
 )
-from headrace.journal.recovery import Options
+from headrace.journal.journal_file import BLOCK_SIZE, FIRST_POSITION, FileHeader
+from headrace.journal.recovery.recover import Options
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Identity, Op, View
 from headrace_lab.counter.counter import ADD, add

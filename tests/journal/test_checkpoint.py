@@ -26,7 +26,7 @@ from tests.journal.builders import (
 from headrace.errors import CheckpointPending, DiskFull, SealFailed, StorageFailed
 from headrace.journal.checkpoint import PENDING_MAX
 from headrace.journal.entry import SEAL
-from headrace.journal.machine import State
+from headrace.journal.machine_seam import State
 from headrace.journal.snapshot import Snapshot
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op

@@ -8,7 +8,8 @@ from xxhash import xxh3_128_digest
 
 from headrace.errors import ForeignFile, UnsupportedFormat
 from headrace.journal.entry import Flaw
-from headrace.journal.file import (
+from headrace.journal.frame import FRAME_SIZE_MAX, PREFIX_SIZE, aligned
+from headrace.journal.journal_file import (
     BLOCK_SIZE,
     FIRST_POSITION,
     TAIL_SIZE,
@@ -22,7 +23,6 @@ from headrace.journal.file import (
     size_for,
     write_header,
 )
-from headrace.journal.frame import FRAME_SIZE_MAX, PREFIX_SIZE, aligned
 from headrace.model.ids import GroupId, Op
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk

@@ -34,10 +34,10 @@ from headrace.errors import (
     ChainBroken,
     CorruptEntry,
 )
-from headrace.journal import mend
-from headrace.journal.file import BLOCK_SIZE
 from headrace.journal.frame import PREFIX_SIZE
-from headrace.journal.report import Cut
+from headrace.journal.journal_file import BLOCK_SIZE
+from headrace.journal.recovery import mend
+from headrace.journal.recovery.recovery_report import Cut
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.journal.superblock import NAMES
 from headrace.model.ids import Op

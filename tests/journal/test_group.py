@@ -30,7 +30,7 @@ from headrace.errors import (
 )
 from headrace.journal.entry import SEAL
 from headrace.journal.group import SEAL_SLOTS
-from headrace.journal.recovery import recover
+from headrace.journal.recovery.recover import recover
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op
 from headrace_lab.counter.counter import ADD, CounterMachine, add

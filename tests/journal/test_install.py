@@ -20,8 +20,8 @@ from tests.journal.builders import (
 
 from headrace.errors import ChainBroken, DiskFull
 from headrace.journal.entry import SEAL, Entry, Flaw
-from headrace.journal.install import install
-from headrace.journal.recovery import recover
+from headrace.journal.recovery.install import install
+from headrace.journal.recovery.recover import recover
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import OP_MAX, Identity, Op, ReplicaId
 from headrace.storage.atomic import atomic_replace

@@ -30,8 +30,8 @@ from tests.journal.builders import (
 
 from headrace.errors import BodyTooLarge, CorruptEntry, NotNext, RingFull
 from headrace.journal.entry import BODY_SIZE_MAX, Entry
-from headrace.journal.file import FIRST_POSITION
 from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, decode_prefix
+from headrace.journal.journal_file import FIRST_POSITION
 from headrace.model.ids import GroupId, Op
 from headrace.storage.file import FileDirectory
 from headrace_lab.counter.solo import SOLO

@@ -18,10 +18,10 @@ from tests.journal.builders import (
 )
 
 from headrace.errors import CorruptEntry, CorruptSnapshot, MissingFile, TooFewSlots
-from headrace.journal.judge import judge
+from headrace.journal.recovery.judge import judge
+from headrace.journal.recovery.survey import survey
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.journal.superblock import NAMES
-from headrace.journal.survey import survey
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
 

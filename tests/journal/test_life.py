@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.journal.builders import Recorder, a_group
 
 from headrace.journal.entry import SEAL, Entry
+from headrace.journal.group import SEAL_SLOTS
 from headrace.model.ids import Op
 from headrace_lab.counter.counter import CounterMachine, add
 from headrace_lab.counter.solo import Solo
@@ -15,6 +16,7 @@ from headrace_lab.disk.memory import MemoryDisk
 bodies = st.lists(
     st.builds(add, st.sampled_from("abc"), st.integers(-9, 9)), min_size=1, max_size=6
 )
+SLOTS_LEFT = 6 + SEAL_SLOTS  # for the largest commit group, and the Seals that empty the ring
 sizes = st.integers(0, 400)
 moments = st.integers(1, 40)  # the effect at which a process dies
 faults = st.one_of(st.just(CrashAfter()), st.integers(0, 3000).map(Crash))
@@ -39,7 +41,7 @@ class Life(RuleBasedStateMachine):
             self.group.group.apply(entry)
         self.attempted = []
 
-    @precondition(lambda self: self.group.group.journal.free_slots > 8)
+    @precondition(lambda self: self.group.group.journal.free_slots >= SLOTS_LEFT)
     @rule(new=bodies, size=sizes)
     def append_a_group(self, new: list[bytes], size: int) -> None:
         self.append([body.ljust(size, b"x") for body in new], 16)
@@ -70,7 +72,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(new=bodies, moment=moments, fault=faults, chance=seeds, power=st.booleans())
     def die_inside_an_append(self, new, moment, fault, chance, power) -> None:
-        if self.group.group.journal.free_slots > 8:
+        if self.group.group.journal.free_slots >= SLOTS_LEFT:
             self.die_inside(lambda: self.append(new, 16), moment, fault, chance, power)
 
     @rule(moment=moments, fault=faults, chance=seeds, power=st.booleans())

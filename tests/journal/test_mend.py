@@ -23,7 +23,7 @@ from tests.journal.builders import (
 )
 
 from headrace.errors import CorruptFile, NotNext, StorageFailed
-from headrace.journal import mend
+from headrace.journal.recovery import mend
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op
 from headrace_lab.disk.faults import CrashAfter, Fail

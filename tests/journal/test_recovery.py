@@ -42,14 +42,13 @@ from headrace.errors import (
     MissingFile,
     TooFewSlots,
 )
-from headrace.journal import recovery
 from headrace.journal.checkpoint import NoFiles
 from headrace.journal.entry import HEADER_SIZE, SEAL
 from headrace.journal.frame import PREFIX_SIZE, entry_frame_size
 from headrace.journal.group import SEAL_SLOTS
-from headrace.journal.judge import judge
-from headrace.journal.recovery import recover
-from headrace.journal.report import Cut
+from headrace.journal.recovery.judge import judge
+from headrace.journal.recovery.recover import recover
+from headrace.journal.recovery.recovery_report import Cut
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Op
 from headrace.storage.file import FileDirectory
@@ -724,7 +723,7 @@ class TestWhatWasJudgedToBeThere:
             found.scan.entries[:] = [one for one in found.scan.entries if one.op != lost]
             return plan
 
-        monkeypatch.setattr(recovery, "judge", judged)
+        monkeypatch.setattr("headrace.journal.recovery.recover.judge", judged)
         with pytest.raises(MissingFile, match=f"op {lost} is in no file") as caught:
             a_group(disk.kill())
         assert caught.value.path == FILE_1

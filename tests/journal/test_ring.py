@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.journal.builders import a_file_header
 
-from headrace.journal.file import JournalFile
+from headrace.journal.journal_file import JournalFile
 from headrace.journal.ring import Ring, Slot
 from headrace.model.ids import Op
 from headrace_lab.disk.memory import MemoryDisk

@@ -16,10 +16,16 @@ from tests.journal.builders import (
 )
 
 from headrace.journal.entry import root
-from headrace.journal.file import FIRST_POSITION
-from headrace.journal.findings import Candidate, CleanEnd, Evidence, Scan, TornTail
 from headrace.journal.frame import PREFIX_SIZE
-from headrace.journal.scan import contiguous_from, scan
+from headrace.journal.journal_file import FIRST_POSITION
+from headrace.journal.recovery.scan import contiguous_from, scan
+from headrace.journal.recovery.scan_findings import (
+    Candidate,
+    CleanEnd,
+    Evidence,
+    Scan,
+    TornTail,
+)
 from headrace.model.ids import Op
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk

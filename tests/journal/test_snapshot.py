@@ -10,7 +10,7 @@ from tests.journal.builders import Recorder, everything
 
 from headrace.errors import DiskFull, ForeignFile, StorageFailed
 from headrace.journal.entry import Flaw
-from headrace.journal.machine import State
+from headrace.journal.machine_seam import State
 from headrace.journal.snapshot import Snapshot, SnapshotFiles, snapshot_name
 from headrace.model.ids import GroupId, Op
 from headrace_lab.counter.solo import SOLO

@@ -20,7 +20,7 @@ from tests.journal.builders import (
 )
 
 from headrace.errors import DiskFull, StorageFailed
-from headrace.journal.file import FIRST_POSITION, decode_block
+from headrace.journal.journal_file import FIRST_POSITION, decode_block
 from headrace.model.ids import Op
 from headrace_lab.disk.faults import CrashAfter, Fail, Keep
 from headrace_lab.disk.memory import MemoryDisk

@@ -36,8 +36,8 @@ from headrace.errors import (
     Rejected,
     UnsupportedFormat,
 )
-from headrace.journal.file import BLOCK_SIZE, FIRST_POSITION
 from headrace.journal.frame import PREFIX_SIZE
+from headrace.journal.journal_file import BLOCK_SIZE, FIRST_POSITION
 from headrace.journal.superblock import NAMES, encode, read_copies
 from headrace.model.ids import OP_MAX, GroupId, Op, ReplicaId
 from headrace_lab.counter.solo import SOLO

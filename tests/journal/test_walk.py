@@ -15,9 +15,9 @@ from tests.journal.builders import (
 )
 
 from headrace.journal.entry import Flaw, Header
-from headrace.journal.file import FIRST_POSITION
 from headrace.journal.frame import Prefix
-from headrace.journal.walk import FileReader, traces
+from headrace.journal.journal_file import FIRST_POSITION
+from headrace.journal.recovery.walk import FileReader, traces
 from headrace.model.ids import Op
 from headrace_lab.counter.solo import SOLO
 

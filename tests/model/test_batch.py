@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import BadBatch
+from headrace.model.arrow_message import INFLATED_SIZE_MAX
 from headrace.model.batch import ROW_COUNT_MAX, admit, decode, encode
-from headrace.model.message import INFLATED_SIZE_MAX
 
 UTC = pa.timestamp("us", tz="UTC")
 PRICE = pa.decimal128(5, 2)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from xxhash import xxh3_128_digest
 
 from headrace.errors import BadBatch, BadSchema
-from headrace.model.digest import RowDigest, type_text
+from headrace.model.row_digest import RowDigest, type_text
 
 UTC = pa.timestamp("us", tz="UTC")
 OTHER_NAN = struct.unpack("<d", bytes.fromhex("0100000000c0f8ff"))[

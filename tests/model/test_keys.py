@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadSchema
-from headrace.model.keys import check_key, partitions_of
+from headrace.model.partition_keys import check_key, partitions_of
 
 COUNT = 1_000
 UTC_US = pa.timestamp("us", "UTC")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadBatch
-from headrace.model.message import INFLATED_SIZE_MAX, Message, parse
+from headrace.model.arrow_message import INFLATED_SIZE_MAX, Message, parse
 
 ROWS = 300
 SCHEMA = pa.schema([("i", pa.int64()), ("s", pa.string())])

@@ -11,6 +11,13 @@ from hypothesis import strategies as st
 
 from headrace.errors import BadBatch, BadSchema, Rejected
 from headrace.metadata import rules
+from headrace.model.column_types import (
+    COLUMN_COUNT_MAX,
+    COLUMN_NAME_SIZE_MAX,
+    NESTING_MAX,
+    list_of,
+    map_of,
+)
 from headrace.model.schema import (
     SCHEMA_SIZE_MAX,
     SYSTEM_FIELDS,
@@ -21,13 +28,6 @@ from headrace.model.schema import (
     decode_schema,
     encode_schema,
     upgrade,
-)
-from headrace.model.types import (
-    COLUMN_COUNT_MAX,
-    COLUMN_NAME_SIZE_MAX,
-    NESTING_MAX,
-    list_of,
-    map_of,
 )
 
 UTC = pa.timestamp("us", "UTC")

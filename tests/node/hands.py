@@ -9,11 +9,11 @@ from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
-from headrace.node.pump import Effect, Pair, Persist, Pump, PumpLimits
-from headrace.partition.pace import Pace
-from headrace.partition.read import Key
-from headrace.partition.store import Store, open_store
-from headrace.vsr.messages import Append, Reply, Request
+from headrace.node.group.pump import Effect, Pair, Persist, Pump, PumpLimits
+from headrace.node.group.seal_pace import Pace
+from headrace.partition.reader import Key
+from headrace.partition.shard_store import Store, open_store
+from headrace.vsr.peer_messages import Append, Reply, Request
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.shard.shard import Proposal, appending, opening

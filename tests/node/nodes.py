@@ -11,8 +11,8 @@ from headrace.errors import HeadraceError
 from headrace.model import batch
 from headrace.model.schema import canonical, encode_schema
 from headrace.node.bootstrap import StartedNode, start
-from headrace.node.settings import Commit, Config, Journal, Listen, Seal
-from headrace.wire import catalog, reading, writing
+from headrace.node.config.settings import Commit, Config, Journal, Listen, Seal
+from headrace.wire import read_messages, topic_messages, write_messages
 
 SCHEMA = canonical(pa.schema([("id", pa.int64()), ("name", pa.string())]))
 NEWER = canonical(pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())]))
@@ -65,7 +65,7 @@ async def a_topic(
 ):
     return await ask(
         started,
-        catalog.CreateTopic(
+        topic_messages.CreateTopic(
             name,
             encode_schema(schema),
             partitions,
@@ -85,7 +85,7 @@ def some_rows(first: int, count: int, schema=SCHEMA) -> pa.RecordBatch:
 class Writer:
     """A producer that counts its versions."""
 
-    def __init__(self, info: catalog.TopicInfo, partition: int = 0) -> None:
+    def __init__(self, info: topic_messages.TopicInfo, partition: int = 0) -> None:
         self.where = info.partitions[partition]
         self.writer = secrets.token_bytes(16)
         self.version = 0
@@ -96,7 +96,7 @@ class Writer:
         self.version += 1
         body = memoryview(batch.encode(some_rows(self.rows, count, schema)))
         self.rows += count
-        request = writing.Append(
+        request = write_messages.Append(
             self.where.namespace,
             self.where.created,
             self.writer,
@@ -108,12 +108,16 @@ class Writer:
         return request, body
 
 
-async def append(started: StartedNode, writer: Writer, count: int = 10) -> writing.Appended:
+async def append(
+    started: StartedNode, writer: Writer, count: int = 10
+) -> write_messages.Appended:
     return await ask(started, *writer.request(count))
 
 
-def fetch_of(where: catalog.PartitionInfo, start=0, end=None, **more) -> reading.Fetch:
-    return reading.Fetch(
+def fetch_of(
+    where: topic_messages.PartitionInfo, start=0, end=None, **more
+) -> read_messages.Fetch:
+    return read_messages.Fetch(
         where.namespace,
         where.created,
         start,
@@ -125,7 +129,9 @@ def fetch_of(where: catalog.PartitionInfo, start=0, end=None, **more) -> reading
     )
 
 
-async def ids(started: StartedNode, where: catalog.PartitionInfo, schema=SCHEMA) -> list[int]:
+async def ids(
+    started: StartedNode, where: topic_messages.PartitionInfo, schema=SCHEMA
+) -> list[int]:
     """Read all ids of a partition through fetches."""
     found, start = [], 0
     while True:
@@ -143,6 +149,6 @@ async def ids(started: StartedNode, where: catalog.PartitionInfo, schema=SCHEMA)
 
 
 def _with_system(schema):
-    from headrace.partition.segment import segment_schema
+    from headrace.partition.segments.segment import segment_schema
 
     return segment_schema(schema)

@@ -9,9 +9,9 @@ import pytest
 from headrace.errors import BadBatch, HeadraceError
 from headrace.model import batch
 from headrace.model.schema import canonical
-from headrace.node.admission import INLINE_SIZE_MAX, Admission, Kind, judge_append
-from headrace.vsr.messages import Request
-from headrace.wire.writing import Append
+from headrace.node.requests.admission import INLINE_SIZE_MAX, Admission, Kind, judge_append
+from headrace.vsr.peer_messages import Request
+from headrace.wire.write_messages import Append
 
 SCHEMA = canonical(pa.schema([("data", pa.binary())]))
 KIND = Kind(SCHEMA, batch.layout(SCHEMA))

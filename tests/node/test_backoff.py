@@ -4,8 +4,8 @@ import pytest
 
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
-from headrace.node.backoff import DELAY_MAX_MS, Backoff, Failure, Work, delay_ms
-from headrace.partition.read import Key
+from headrace.node.shard.retry_table import DELAY_MAX_MS, Backoff, Failure, Work, delay_ms
+from headrace.partition.reader import Key
 from headrace_lab.harness.mutants import planted
 from headrace_lab.reconcile.mutants import TESTED
 

@@ -28,10 +28,10 @@ from headrace.errors import (
 )
 from headrace.node import bootstrap
 from headrace.node.bootstrap import Boot, start
-from headrace.node.catalog import Catalog
-from headrace.node.settings import Cluster
+from headrace.node.config.settings import Cluster
+from headrace.node.requests.catalog import Catalog
 from headrace.storage.file import FileDirectory
-from headrace.wire import catalog, reading
+from headrace.wire import read_messages, topic_messages
 
 
 def damage(path: Path, position: int, data: bytes = b"\xff" * 64) -> None:
@@ -40,7 +40,7 @@ def damage(path: Path, position: int, data: bytes = b"\xff" * 64) -> None:
         file.write(data)
 
 
-async def fill(path: Path, appends: int = 5) -> catalog.TopicInfo:
+async def fill(path: Path, appends: int = 5) -> topic_messages.TopicInfo:
     async with a_node(path) as node:
         info = await a_topic(node)
         writer = Writer(info)
@@ -135,8 +135,8 @@ def test_a_shard_that_refuses_leaves_a_node_that_is_up_and_says_so(tmp_path):
             assert status["ready"] is False
             assert str(journal) in status["groups"]["1"]["refused"]
             with pytest.raises(NotReady, match="shard 1 does not serve"):
-                await ask(node, reading.GetBounds(info.partitions))
-            found = await ask(node, catalog.DescribeTopic("shop/orders"))
+                await ask(node, read_messages.GetBounds(info.partitions))
+            found = await ask(node, topic_messages.DescribeTopic("shop/orders"))
             assert found.created == info.created
 
     asyncio.run(run())
@@ -153,7 +153,10 @@ def test_with_nothing_left_of_group_0_nothing_is_served_and_the_reason_is_named(
             status = node.node.status()
             assert "header block" in status["groups"]["0"]["held"]
             assert [one["rows"] for one in status["orphans"]] == [50]
-            for request in (catalog.ListTopics(), reading.GetBounds(info.partitions)):
+            for request in (
+                topic_messages.ListTopics(),
+                read_messages.GetBounds(info.partitions),
+            ):
                 with pytest.raises(MetadataInDoubt, match="group 0 is held"):
                     await ask(node, request)
 

@@ -11,15 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadConfig
-from headrace.journal.recovery import Options
+from headrace.journal.recovery.recover import Options
 from headrace.model.units import KIB, MIB, MINUTE, SECOND
-from headrace.node.config import FILE_SIZE_MAX, Layer, Origin, effective, load, trace
-from headrace.node.config_lines import lines_of
-from headrace.node.settings import SETTINGS, Cluster, Config, Listen
-from headrace.node.settings_kinds import Address, Secret
-from headrace.node.settings_rules import flaws
-from headrace.partition.pace import Pace
-from headrace.partition.sealer import Children
+from headrace.node.config.config import (
+    FILE_SIZE_MAX,
+    Layer,
+    Origin,
+    effective,
+    lines_of,
+    load,
+    trace,
+)
+from headrace.node.config.setting_kinds import Address, Secret
+from headrace.node.config.setting_rules import flaws
+from headrace.node.config.settings import SETTINGS, Cluster, Config, Listen
+from headrace.node.group.seal_pace import Pace
+from headrace.partition.segments.sealer import Children
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 TOKEN = "correct-horse-battery"

@@ -15,12 +15,12 @@ from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import Order, compare, shown
 from headrace.node.bootstrap import start
-from headrace.node.doubt import judge
-from headrace.node.driver import Driver
-from headrace.node.metadata_copy import NAME as COPY_NAME
-from headrace.node.settings import Cluster
-from headrace.partition.read import Key
-from headrace.wire import catalog, reading, writing
+from headrace.node.config.settings import Cluster
+from headrace.node.doubt.doubt import judge
+from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
+from headrace.node.group.driver import Driver
+from headrace.partition.reader import Key
+from headrace.wire import read_messages, topic_messages, write_messages
 
 STEP = 1_000  # the ids of each topic begin at its number times this
 TWO = a_config(cluster=replace(Cluster(), shards=2))
@@ -30,7 +30,7 @@ ONE = a_config()
 class Numbered(Writer):
     """A producer whose rows tell of which topic they are."""
 
-    def __init__(self, info: catalog.TopicInfo, number: int) -> None:
+    def __init__(self, info: topic_messages.TopicInfo, number: int) -> None:
         super().__init__(info)
         self.rows = number * STEP
 
@@ -97,12 +97,12 @@ async def accounted(node, expected: dict[str, list[int]]) -> set[str]:
     refused = any(one["refused"] for one in status["groups"].values())
     named = sorted(one["rows"] for one in status["orphans"])
     try:
-        known = (await ask(node, catalog.ListTopics())).topics
+        known = (await ask(node, topic_messages.ListTopics())).topics
     except HeadraceError:
         known = ()
     served = set()
     for name in known:
-        info = await ask(node, catalog.DescribeTopic(name))
+        info = await ask(node, topic_messages.DescribeTopic(name))
         found = []
         for where in info.partitions:
             try:
@@ -132,8 +132,8 @@ def test_a_topic_that_metadata_lost_is_neither_removed_nor_given_to_another(
             assert await accounted(node, EXPECTED) == {"shop/t1"}
             for request in (
                 lambda: a_topic(node, name),
-                lambda: ask(node, catalog.DeleteStream("shop", True)),
-                lambda: ask(node, catalog.CreateStream("more")),
+                lambda: ask(node, topic_messages.DeleteStream("shop", True)),
+                lambda: ask(node, topic_messages.CreateStream("more")),
             ):
                 with pytest.raises(MetadataInDoubt) as caught:
                     await request()
@@ -158,13 +158,13 @@ def test_what_is_not_known_is_doubted_and_not_denied(short):
     async def run():
         async with a_node(short) as node:
             with pytest.raises(MetadataInDoubt, match="'shop/t2' is not among those"):
-                await ask(node, catalog.DescribeTopic("shop/t2"))
+                await ask(node, topic_messages.DescribeTopic("shop/t2"))
             (orphan,) = node.node.doubt.orphans
-            where = catalog.PartitionInfo(orphan.key.namespace, orphan.key.created)
+            where = topic_messages.PartitionInfo(orphan.key.namespace, orphan.key.created)
             with pytest.raises(MetadataInDoubt, match="is not served"):
                 await ids(node, where)
             with pytest.raises(MetadataInDoubt):
-                await ask(node, reading.GetBounds((where,)))
+                await ask(node, read_messages.GetBounds((where,)))
 
     asyncio.run(run())
 
@@ -192,11 +192,11 @@ def reading_status():
 def test_in_doubt_nothing_is_trimmed_purged_or_expired(short):
     async def run():
         async with a_node(short) as node:
-            info = await ask(node, catalog.DescribeTopic("shop/t1"))
+            info = await ask(node, topic_messages.DescribeTopic("shop/t1"))
             where = info.partitions[0]
             for request in (
-                writing.Trim(where.namespace, where.created, 2, False),
-                writing.Purge(where.namespace, where.created),
+                write_messages.Trim(where.namespace, where.created, 2, False),
+                write_messages.Purge(where.namespace, where.created),
             ):
                 with pytest.raises(MetadataInDoubt):
                     await ask(node, request)
@@ -230,7 +230,7 @@ def test_a_topic_that_both_agree_on_is_written_to_unless_metadata_is_held(short)
 
     async def run():
         async with a_node(short) as node:
-            info = await ask(node, catalog.DescribeTopic("shop/t1"))
+            info = await ask(node, topic_messages.DescribeTopic("shop/t1"))
             if is_held:
                 with pytest.raises(MetadataInDoubt, match="Append is not done"):
                     await append(node, Writer(info))
@@ -283,11 +283,11 @@ def history(tmp_path_factory):
         async with a_node(data, TWO) as node:
             name = await add_topic(node, number, rows=number)
             if number == 4:
-                doomed = await ask(node, catalog.DescribeTopic("shop/t3"))
-                await ask(node, catalog.DeleteTopic("shop/t3", doomed.created))
+                doomed = await ask(node, topic_messages.DescribeTopic("shop/t3"))
+                await ask(node, topic_messages.DeleteTopic("shop/t3", doomed.created))
             if number == 6:
-                info = await ask(node, catalog.DescribeTopic(name))
-                await ask(node, catalog.AddPartitions(name, info.created, 1, 1))
+                info = await ask(node, topic_messages.DescribeTopic(name))
+                await ask(node, topic_messages.AddPartitions(name, info.created, 1, 1))
             await passes(node, 4)
             await at_rest(node)
 
@@ -423,7 +423,7 @@ def test_a_life_of_a_lost_history_is_never_taken_for_one_that_came_in_its_place(
     """
     data, other = tmp_path / "data", tmp_path / "other"
 
-    async def grow(path: Path, number: int, name: str) -> catalog.TopicInfo:
+    async def grow(path: Path, number: int, name: str) -> topic_messages.TopicInfo:
         async with a_node(path) as node:
             info = await a_topic(node, name)
             await append(node, Numbered(info, number), 3)
@@ -521,7 +521,7 @@ def test_a_client_is_told_that_a_topic_is_not_there_where_nothing_is_in_doubt(tm
         started = await start(str(tmp_path), ONE)
         try:
             with pytest.raises(TopicUnknown):
-                await ask(started, catalog.DescribeTopic("shop/none"))
+                await ask(started, topic_messages.DescribeTopic("shop/none"))
         finally:
             await started.stop()
 

@@ -5,8 +5,8 @@ import asyncio
 from tests.node.nodes import a_config, a_node, a_topic, ask
 
 from headrace.model.units import MILLISECOND
-from headrace.node.settings import Seal
-from headrace.wire import catalog
+from headrace.node.config.settings import Seal
+from headrace.wire import topic_messages
 
 
 def test_who_asks_again_from_within_an_answer_does_not_overtake_what_was_prepared(tmp_path):
@@ -16,7 +16,9 @@ def test_who_asks_again_from_within_an_answer_does_not_overtake_what_was_prepare
     async def make_and_delete(started, name):
         for number in range(60):
             await a_topic(started, f"{name}-{number}/topic")
-            await ask(started, catalog.DeleteStream(f"{name}-{number}", with_topics=True))
+            await ask(
+                started, topic_messages.DeleteStream(f"{name}-{number}", with_topics=True)
+            )
 
     async def scene():
         async with a_node(tmp_path, a_config(seal=often)) as started:

@@ -27,11 +27,11 @@ from headrace.model import batch
 from headrace.model.ids import Revision
 from headrace.model.schema import canonical
 from headrace.model.units import MILLISECOND
-from headrace.node.doubt import Doubt
-from headrace.node.settings import Cluster, Journal, Seal
-from headrace.wire import catalog, writing
-from headrace.wire.erasing import EraseDeleted, Erasing
-from headrace.wire.leasing import LeaseFiles, ReleaseLease
+from headrace.node.config.settings import Cluster, Journal, Seal
+from headrace.node.doubt.doubt import Doubt
+from headrace.wire import topic_messages, write_messages
+from headrace.wire.erase_messages import EraseDeleted, Erasing
+from headrace.wire.lease_messages import LeaseFiles, ReleaseLease
 
 MIB = 1024 * 1024
 BYTES = canonical(pa.schema([("id", pa.int64()), ("secret", pa.binary())]))
@@ -66,31 +66,33 @@ class Marked:
         version = self.versions.get(partition, 0) + 1
         await ask(
             node,
-            writing.Append(where.namespace, where.created, self.writer, version, 1, count, b""),
+            write_messages.Append(
+                where.namespace, where.created, self.writer, version, 1, count, b""
+            ),
             memoryview(batch.encode(rows)),
         )
         self.versions[partition] = version
         self.rows.setdefault(partition, []).extend(range(self.count, self.count + count))
         self.count += count
 
-    async def stage(self, node, size: int) -> writing.Publish:
+    async def stage(self, node, size: int) -> write_messages.Publish:
         """Stage a row with the id 1; return what would publish it."""
         rows = pa.record_batch([[1], [self.mark + random.randbytes(size)]], schema=BYTES)
         body, where = memoryview(batch.encode(rows)), self.info.partitions[0]
         stager, stage_id = secrets.token_bytes(16), secrets.token_bytes(16)
         staged = await ask(
             node,
-            writing.Stage(
+            write_messages.Stage(
                 *(where.namespace, where.created, stager, 1, 1, 1, stage_id, 0),
                 xxh3_128_digest(body),
             ),
             body,
         )
         topic = where.namespace, self.info.created
-        return writing.Publish(*topic, stager, 1, (staged.receipt,))
+        return write_messages.Publish(*topic, stager, 1, (staged.receipt,))
 
     async def delete(self, node) -> None:
-        await ask(node, catalog.DeleteTopic(self.info.topic, self.info.created))
+        await ask(node, topic_messages.DeleteTopic(self.info.topic, self.info.created))
 
 
 async def marked(node, name, seed, partitions=1) -> Marked:

@@ -9,8 +9,8 @@ from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ask
 
 import headrace
 from headrace.errors import Rejected
-from headrace.node.figures import disk_figures, iso
-from headrace.node.settings import Seal
+from headrace.node.config.settings import Seal
+from headrace.node.node_status import disk_figures, iso
 from headrace.wire.greeting import GetStatus
 
 

@@ -13,10 +13,10 @@ from headrace.errors import Corrupt, CorruptEntry, ForeignFile, MissingFile
 from headrace.journal.heads import SLOT_SIZE, Head, read_heads
 from headrace.model.ids import GroupId, Op
 from headrace.node.bootstrap import start
-from headrace.node.heads_writer import HeadsWriter
+from headrace.node.doubt.heads_writer import HeadsWriter
 from headrace.node.identity import look
 from headrace.storage.file import FileDirectory
-from headrace.wire import catalog, reading
+from headrace.wire import read_messages, topic_messages
 from headrace_lab.disk.faults import Fail
 from headrace_lab.disk.memory import MemoryDisk
 
@@ -44,7 +44,10 @@ async def a_log_at_rest(path: Path, copy: Path, rows: int = 20) -> None:
             await append(node, writer, 1)
         where = info.partitions[0]
         await ask(
-            node, reading.StoreCursor(where.namespace, where.created, "readers", rows, 0, False)
+            node,
+            read_messages.StoreCursor(
+                where.namespace, where.created, "readers", rows, 0, False
+            ),
         )
         await at_rest(node)
         shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*.sock", "*.tmp"))
@@ -192,7 +195,7 @@ def end_after_a_start(path: Path) -> tuple[int, dict]:
 
     async def run():
         async with a_node(path) as node:
-            topic = await ask(node, catalog.DescribeTopic("shop/orders"))
+            topic = await ask(node, topic_messages.DescribeTopic("shop/orders"))
             appended = await append(node, Writer(topic))
             await at_rest(node)
             return appended.start, node.node.status()

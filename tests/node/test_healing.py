@@ -11,9 +11,9 @@ from tests.node.test_heads import at_rest, contents, damage_end, until
 
 from headrace.errors import CorruptEntry, CorruptFile, MetadataInDoubt, MissingFile
 from headrace.node.bootstrap import start
-from headrace.node.driver import now_us
-from headrace.node.metadata_copy import NAME
-from headrace.wire import catalog
+from headrace.node.doubt.metadata_copy import NAME
+from headrace.node.group.driver import now_us
+from headrace.wire import topic_messages
 
 MOMENTS = 11
 PLACE = Path("groups") / "00000"
@@ -55,10 +55,10 @@ def check_healed(path: Path, left: str) -> dict:
 
     async def run():
         async with a_node(path) as node:
-            topics = await ask(node, catalog.ListTopics())
+            topics = await ask(node, topic_messages.ListTopics())
             assert topics.topics == tuple(sorted(f"shop/topic-{n}" for n in range(MOMENTS)))
             for name in topics.topics:
-                (where,) = (await ask(node, catalog.DescribeTopic(name))).partitions
+                (where,) = (await ask(node, topic_messages.DescribeTopic(name))).partitions
                 assert await ids(node, where) == list(range(10))
             status = node.node.status()
             await a_topic(node, "shop/after")
@@ -94,7 +94,7 @@ def held(path: Path) -> Exception:
             error = node.boot.groups[0].held
             assert node.node.status()["metadata_copy"]["held"]
             with pytest.raises(MetadataInDoubt):
-                await ask(node, catalog.CreateStream("more"))
+                await ask(node, topic_messages.CreateStream("more"))
             return error
 
     return asyncio.run(run())
@@ -328,7 +328,7 @@ class TestInDoubt:
                 driver.perform(driver.pump.request_seal(now_us()))
                 await until(lambda: driver.pump.is_idle)
                 assert (data / NAME).read_bytes() == before
-                await ask(node, catalog.AdoptOrphans(False, ()))
+                await ask(node, topic_messages.AdoptOrphans(False, ()))
                 await until(lambda: node.node.doubt is None)
                 check_equal(data, node)
                 await a_topic(node, "shop/after")

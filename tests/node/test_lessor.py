@@ -9,13 +9,13 @@ import pytest
 from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask
 
 from headrace.errors import BadRequest, PartitionUnknown, Refused
-from headrace.node.driver import now_us
-from headrace.partition.runs import SEGMENT_SIZES
-from headrace.partition.segment import ROW_DIGEST_KEY
-from headrace.wire import catalog, writing
-from headrace.wire.catalog import PartitionInfo
+from headrace.node.group.driver import now_us
+from headrace.partition.machine.segment_cut import SEGMENT_SIZES
+from headrace.partition.segments.segment import ROW_DIGEST_KEY
+from headrace.wire import topic_messages, write_messages
 from headrace.wire.greeting import GetStatus
-from headrace.wire.leasing import LeaseFiles, LeaseReleased, ReleaseLease, RenewLease
+from headrace.wire.lease_messages import LeaseFiles, LeaseReleased, ReleaseLease, RenewLease
+from headrace.wire.topic_messages import PartitionInfo
 
 LEASE = b"lease of sixteen"
 MINUTE = 60_000
@@ -63,7 +63,7 @@ async def until(is_so):
 
 
 async def trim(node, where, first):
-    await ask(node, writing.Trim(where.namespace, where.created, first, False))
+    await ask(node, write_messages.Trim(where.namespace, where.created, first, False))
 
 
 def paths(leased):
@@ -230,7 +230,7 @@ def test_a_topic_is_deleted_and_made_again_while_its_files_are_leased(tmp_path):
         await append(node, Writer(info), 10)
         await seal(node)
         (path,) = paths(await ask(node, a_lease(info)))
-        await ask(node, catalog.DeleteTopic(info.topic, info.created))
+        await ask(node, topic_messages.DeleteTopic(info.topic, info.created))
         (running,) = node.node.shards.values()
         await until(lambda: not running.shard.state.partitions)
         await collect(node)

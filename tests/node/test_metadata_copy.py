@@ -18,8 +18,8 @@ from headrace.errors import (
 )
 from headrace.journal.entry import Entry, root
 from headrace.model.ids import Op
-from headrace.node.copy_file import ROOM, CopyFile
-from headrace.node.metadata_copy import HISTORY_MAX, NAME, Base, Copy, read_copy
+from headrace.node.doubt.copy_writer import ROOM, CopyFile
+from headrace.node.doubt.metadata_copy import HISTORY_MAX, NAME, Base, Copy, read_copy
 from headrace_lab.counter.counter import add
 from headrace_lab.counter.script import options
 from headrace_lab.counter.solo import SOLO, Solo

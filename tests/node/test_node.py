@@ -40,9 +40,9 @@ from headrace.errors import (
 from headrace.model import batch
 from headrace.model.schema import encode_schema
 from headrace.model.units import MILLISECOND
-from headrace.node.settings import Cluster, Retention, Seal
-from headrace.partition import groups
-from headrace.wire import catalog, reading, writing
+from headrace.node.config.settings import Cluster, Retention, Seal
+from headrace.partition.segments import row_group_cache
+from headrace.wire import read_messages, topic_messages, write_messages
 
 
 def on_node(path, work, config=None):
@@ -85,11 +85,11 @@ class TestTopics:
             with pytest.raises(TopicExists):
                 await a_topic(node)
             with pytest.raises(TopicUnknown, match=r"Did you mean 'shop/orders'\?"):
-                await ask(node, catalog.DescribeTopic("shop/order"))
+                await ask(node, topic_messages.DescribeTopic("shop/order"))
             for name in ("../etc", "a/b/c", "", ".hidden", "x" * 65, "shop/\0", "ünicode"):
                 with pytest.raises(BadName):
                     await a_topic(node, name)
-            return await ask(node, catalog.ListTopics())
+            return await ask(node, topic_messages.ListTopics())
 
         found = on_node(tmp_path, work)
         assert found.topics == ("shop/orders",)
@@ -98,7 +98,9 @@ class TestTopics:
     def test_a_schema_that_cannot_be_kept_names_its_column(self, tmp_path):
         async def work(node):
             with pytest.raises(BadSchema):
-                await ask(node, catalog.CreateTopic("t", b"no schema", 1, None, None, ()))
+                await ask(
+                    node, topic_messages.CreateTopic("t", b"no schema", 1, None, None, ())
+                )
             with pytest.raises(BadSchema, match="'nobody'"):
                 await a_topic(node, "t", options=(("key", "nobody"),))
 
@@ -119,12 +121,12 @@ class TestTopics:
             info = await a_topic(node)
             writer = Writer(info)
             await append(node, writer)
-            changed = await ask(node, catalog.DeleteTopic("shop/orders", info.created))
+            changed = await ask(node, topic_messages.DeleteTopic("shop/orders", info.created))
             assert changed.revision > info.revision
             with pytest.raises(PartitionUnknown):
                 await append(node, writer)
             with pytest.raises(TopicUnknown):
-                await ask(node, catalog.DescribeTopic("shop/orders"))
+                await ask(node, topic_messages.DescribeTopic("shop/orders"))
             shard = node.node.shards[1].shard
             await eventually(lambda: not shard.reconciler.tombstones)
             assert not shard.state.partitions
@@ -137,7 +139,7 @@ class TestTopics:
             old = await a_topic(node)
             writer = Writer(old)
             await append(node, writer)
-            await ask(node, catalog.DeleteTopic("shop/orders", old.created))
+            await ask(node, topic_messages.DeleteTopic("shop/orders", old.created))
             new = await a_topic(node)
             assert new.partitions[0].namespace == old.partitions[0].namespace
             assert new.created > old.created
@@ -145,7 +147,7 @@ class TestTopics:
                 with pytest.raises(Recreated):
                     await ask(node, request, writer.request()[1])
             with pytest.raises(Recreated):
-                await ask(node, catalog.DeleteTopic("shop/orders", old.created))
+                await ask(node, topic_messages.DeleteTopic("shop/orders", old.created))
             found = await append(node, Writer(new))
             assert (found.start, found.end) == (0, 10)
             return await ids(node, new.partitions[0])
@@ -160,9 +162,13 @@ class TestTopics:
             with pytest.raises(BadSchema, match="nothing changes"):
                 await ask(
                     node,
-                    catalog.AddSchema("shop/orders", info.created, 2, encode_schema(SCHEMA)),
+                    topic_messages.AddSchema(
+                        "shop/orders", info.created, 2, encode_schema(SCHEMA)
+                    ),
                 )
-            newer = catalog.AddSchema("shop/orders", info.created, 2, encode_schema(NEWER))
+            newer = topic_messages.AddSchema(
+                "shop/orders", info.created, 2, encode_schema(NEWER)
+            )
             found = await ask(node, newer)
             assert [each.version for each in found.schemas] == [1, 2]
             with pytest.raises(Refused, match="already"):
@@ -255,10 +261,10 @@ class TestAppends:
             writer = Writer(info)
             for _ in range(40):
                 await append(node, writer, 20_000)
-            bounds = (await ask(node, reading.GetBounds(info.partitions))).bounds[0]
+            bounds = (await ask(node, read_messages.GetBounds(info.partitions))).bounds[0]
             while bounds.sealed_end == 0:
                 await asyncio.sleep(0.05)
-                bounds = (await ask(node, reading.GetBounds(info.partitions))).bounds[0]
+                bounds = (await ask(node, read_messages.GetBounds(info.partitions))).bounds[0]
             assert bounds.end == 800_000
             return await ids(node, info.partitions[0])
 
@@ -284,7 +290,7 @@ class TestReads:
                 await ask(node, fetch_of(where, -1, 4))
             with pytest.raises(BadRequest, match="'idd'"):
                 await ask(node, fetch_of(where, columns=("idd",)))
-            await ask(node, writing.Trim(where.namespace, where.created, 10, False))
+            await ask(node, write_messages.Trim(where.namespace, where.created, 10, False))
             with pytest.raises(Expired):
                 await ask(node, fetch_of(where, 5))
             reply = await ask(node, fetch_of(where, 12, 25))
@@ -323,12 +329,12 @@ class TestReads:
     def test_a_waiting_fetch_ends_when_its_topic_does(self, tmp_path):
         async def work(node):
             info = await a_topic(node)
-            await ask(node, reading.GetBounds(info.partitions))
+            await ask(node, read_messages.GetBounds(info.partitions))
             waiting = asyncio.ensure_future(
                 ask(node, fetch_of(info.partitions[0], wait_ms=15_000))
             )
             await asyncio.sleep(0.1)
-            await ask(node, catalog.DeleteTopic("shop/orders", info.created))
+            await ask(node, topic_messages.DeleteTopic("shop/orders", info.created))
             with pytest.raises(PartitionUnknown):
                 await asyncio.wait_for(waiting, 5)
 
@@ -340,17 +346,17 @@ class TestReads:
             await append(node, Writer(info))
             where = info.partitions[0]
             key = (where.namespace, where.created)
-            await ask(node, reading.StoreCursor(*key, "readers", 7, 2, False))
+            await ask(node, read_messages.StoreCursor(*key, "readers", 7, 2, False))
             with pytest.raises(Refused, match="generation"):
-                await ask(node, reading.StoreCursor(*key, "readers", 3, 1, False))
+                await ask(node, read_messages.StoreCursor(*key, "readers", 3, 1, False))
             with pytest.raises(Refused, match="not within"):
-                await ask(node, reading.StoreCursor(*key, "readers", 11, 2, False))
+                await ask(node, read_messages.StoreCursor(*key, "readers", 11, 2, False))
             with pytest.raises(BadRequest):
-                await ask(node, reading.StoreCursor(*key, "readers", -1, 2, False))
-            return await ask(node, reading.GetCursors(*key))
+                await ask(node, read_messages.StoreCursor(*key, "readers", -1, 2, False))
+            return await ask(node, read_messages.GetCursors(*key))
 
         found = on_node(tmp_path, work)
-        assert found.cursors == (reading.CursorInfo("readers", 7, 2, False),)
+        assert found.cursors == (read_messages.CursorInfo("readers", 7, 2, False),)
 
 
 def test_t11_an_unknown_namespace_is_never_sent_to_some_shard(tmp_path):
@@ -360,7 +366,7 @@ def test_t11_an_unknown_namespace_is_never_sent_to_some_shard(tmp_path):
         durable = node.node.shards[1].shard.store.group.journal.durable
         for namespace in (0, 1, 2**40, 2**64 - 1, 2**63, -1, 2**70):
             with pytest.raises((PartitionUnknown, Recreated)):
-                await ask(node, fetch_of(catalog.PartitionInfo(namespace, 99)))
+                await ask(node, fetch_of(topic_messages.PartitionInfo(namespace, 99)))
         assert node.node.shards[1].shard.store.group.journal.durable == durable
 
     on_node(tmp_path, work)
@@ -372,7 +378,7 @@ def test_retention_trims_by_age_and_says_so_in_bounds(tmp_path):
         writer = Writer(info)
         await append(node, writer)
         while True:
-            bounds = (await ask(node, reading.GetBounds(info.partitions))).bounds[0]
+            bounds = (await ask(node, read_messages.GetBounds(info.partitions))).bounds[0]
             if bounds.first == 10:
                 return await append(node, writer)
             await asyncio.sleep(0.05)
@@ -456,7 +462,7 @@ class TestTrouble:
     def test_many_who_wait_for_rows_cost_little_each(self, tmp_path):
         async def work(node):
             info = await a_topic(node)
-            await ask(node, reading.GetBounds(info.partitions))
+            await ask(node, read_messages.GetBounds(info.partitions))
             waiting = [
                 asyncio.ensure_future(ask(node, fetch_of(info.partitions[0], wait_ms=15_000)))
                 for _ in range(3_000)
@@ -478,8 +484,10 @@ class TestTrouble:
             info = await a_topic(node)
             where = info.partitions[0]
             await append(node, Writer(info))
-            receipt = writing.Receipt(b"s" * 16, 1, 1, b"d" * 16)
-            bad = writing.Publish(where.namespace, where.created, b"w" * 16, 1.5, (receipt,))
+            receipt = write_messages.Receipt(b"s" * 16, 1, 1, b"d" * 16)
+            bad = write_messages.Publish(
+                where.namespace, where.created, b"w" * 16, 1.5, (receipt,)
+            )
             with pytest.raises(HeadraceError):
                 await ask(node, bad, timeout=2)
             assert (await append(node, Writer(info))).start == 10
@@ -488,7 +496,7 @@ class TestTrouble:
 
 
 def test_rows_decoded_for_a_reader_who_left_are_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr(groups, "WAIT_SECONDS", 0.3)
+    monkeypatch.setattr(row_group_cache, "WAIT_SECONDS", 0.3)
 
     async def work(node):
         (running,) = node.node.shards.values()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headrace.errors import Busy
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
-from headrace.node.parking import (
+from headrace.node.shard.parking import (
     CHARGE_MIN,
     COUNT_MAX,
     RETRY_AFTER_MS,
@@ -15,7 +15,7 @@ from headrace.node.parking import (
     TOTAL_SIZE_MAX,
     Parking,
 )
-from headrace.partition.read import Key
+from headrace.partition.reader import Key
 
 MIB = 1024 * 1024
 

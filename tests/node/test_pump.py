@@ -7,7 +7,7 @@ from tests.node.hands import KEY, hands
 from headrace.errors import Busy, DiskFull, NotReady, SealFailed, TimedOut, Unknown
 from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset
-from headrace.partition.results import Appended
+from headrace.partition.machine.results import Appended
 from headrace_lab.disk.faults import Fail
 
 

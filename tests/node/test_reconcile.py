@@ -11,7 +11,8 @@ from headrace.metadata.state import SchemaVersion, Target
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace, NamespaceLayout
 from headrace.model.revisions import Order, compare
-from headrace.node.actions import (
+from headrace.node.doubt.doubt import judge
+from headrace.node.shard.actions import (
     AdvanceSchema,
     Close,
     Collect,
@@ -24,19 +25,18 @@ from headrace.node.actions import (
     RemoveRouted,
     ServeParked,
 )
-from headrace.node.backoff import Work
-from headrace.node.doubt import judge
-from headrace.node.reconcile import (
+from headrace.node.shard.reconciler import (
     FILES_STAY,
     FLIGHT_COUNT_MAX,
     TICK_MAX_MS,
     TICK_MS,
     Reconciler,
 )
-from headrace.node.router import Route
-from headrace.node.views import ActualView, TargetView
-from headrace.partition.operations import Schema
-from headrace.partition.read import Key
+from headrace.node.shard.retry_table import Work
+from headrace.node.shard.router import Route
+from headrace.node.shard.views import ActualView, TargetView
+from headrace.partition.machine.operations import Schema
+from headrace.partition.reader import Key
 from headrace_lab.harness.mutants import planted
 from headrace_lab.reconcile.histories import converge
 from headrace_lab.reconcile.mutants import TESTED

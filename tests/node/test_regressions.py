@@ -9,14 +9,14 @@ from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ids
 from tests.partition.shards import KEY, a_disk, a_shard, sealed, shard_options
 
 from headrace.errors import CorruptSegment, Diverged, StorageFailed
-from headrace.journal.recovery import Options, recover
+from headrace.journal.recovery.recover import Options, recover
 from headrace.model.ids import Offset
-from headrace.node.settings import Seal
-from headrace.partition.machine import PartitionsMachine
-from headrace.partition.results import CursorStored
-from headrace.partition.state import Cursor
-from headrace.partition.store import open_store
-from headrace.wire import reading
+from headrace.node.config.settings import Seal
+from headrace.partition.machine.partitions_machine import PartitionsMachine
+from headrace.partition.machine.results import CursorStored
+from headrace.partition.machine.state import Cursor
+from headrace.partition.shard_store import open_store
+from headrace.wire import read_messages
 from headrace_lab.counter.counter import CounterMachine
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Fail
@@ -61,7 +61,9 @@ def test_t6_a_start_says_which_cursors_are_beyond_the_end(tmp_path, monkeypatch)
             where = info.partitions[0]
             await ask(
                 node,
-                reading.StoreCursor(where.namespace, where.created, "readers", 10, 1, False),
+                read_messages.StoreCursor(
+                    where.namespace, where.created, "readers", 10, 1, False
+                ),
             )
 
     asyncio.run(run())
@@ -128,10 +130,10 @@ def test_t8_a_node_says_which_segment_is_gone_and_serves_the_rest(tmp_path):
             sealed_end = 0
             while not sealed_end:
                 await append(node, writer, 20_000)
-                bounds = await ask(node, reading.GetBounds(info.partitions))
+                bounds = await ask(node, read_messages.GetBounds(info.partitions))
                 sealed_end = bounds.bounds[0].sealed_end
             await append(node, writer, 10)
-            bounds = await ask(node, reading.GetBounds(info.partitions))
+            bounds = await ask(node, read_messages.GetBounds(info.partitions))
             return info, bounds.bounds[0]
 
     info, bounds = asyncio.run(fill())
@@ -147,7 +149,7 @@ def test_t8_a_node_says_which_segment_is_gone_and_serves_the_rest(tmp_path):
                 await ids(node, where)
             reply = await ask(
                 node,
-                reading.Fetch(
+                read_messages.Fetch(
                     where.namespace,
                     where.created,
                     bounds.end - 10,

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from tests.partition.builders import BOB, DAY, HOUR, Log, a_log, done
 
 from headrace.metadata.state import FOREVER, Retention
-from headrace.node.retention import MAX_HOLD_MS, due_trim
-from headrace.partition.operations import Trim
-from headrace.partition.runs import SegmentSizes
+from headrace.node.shard.retention import MAX_HOLD_MS, due_trim
+from headrace.partition.machine.operations import Trim
+from headrace.partition.machine.segment_cut import SegmentSizes
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS

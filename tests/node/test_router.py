@@ -10,8 +10,8 @@ from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
-from headrace.node.router import Awaited, Route, Router
-from headrace.partition.read import Key
+from headrace.node.shard.router import Awaited, Route, Router
+from headrace.partition.reader import Key
 from headrace_lab.harness.mutants import planted
 from headrace_lab.reconcile.mutants import TESTED
 

@@ -7,12 +7,12 @@ from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ids
 from tests.stuck import immutable
 
 from headrace.model.units import MILLISECOND
-from headrace.node.settings import Seal
-from headrace.partition.state import Placed
-from headrace.server.metered import readings
+from headrace.node.config.settings import Seal
+from headrace.partition.machine.state import Placed
+from headrace.server.connections.traffic import Traffic
 from headrace.server.metrics import Metrics
-from headrace.server.traffic import Traffic
-from headrace.wire import catalog
+from headrace.server.readings import readings
+from headrace.wire import topic_messages
 
 CONFIG = a_config(seal=Seal(size=64 * 1024, age=100 * MILLISECOND, children=1))
 STUCK = "cannot be deleted: Operation not permitted"
@@ -46,7 +46,7 @@ async def eventually(check):
             await asyncio.sleep(0.02)
 
 
-async def a_sealed_topic(node, name="shop/orders") -> catalog.TopicInfo:
+async def a_sealed_topic(node, name="shop/orders") -> topic_messages.TopicInfo:
     """Make a topic with rows that are in a segment."""
     info = await a_topic(node, name)
     writer = Writer(info)
@@ -87,15 +87,15 @@ class TestASegmentOfADeletedTopic:
 
     async def delete(self, path, stuck):
         async with a_node(path, CONFIG) as node:
-            info = await ask(node, catalog.DescribeTopic("shop/orders"))
+            info = await ask(node, topic_messages.DescribeTopic("shop/orders"))
             assert (await ids(node, info.partitions[0]))[:3] == [0, 1, 2]  # reads need no write
-            await ask(node, catalog.DeleteTopic("shop/orders", info.created))
+            await ask(node, topic_messages.DeleteTopic("shop/orders", info.created))
             await eventually(lambda: findings(node) == {(stuck.name, STUCK)})
 
     async def go_on(self, path, stuck, release):
         async with a_node(path, CONFIG) as node:
             reconciler = shard_of(node).reconciler
-            other = await ask(node, catalog.DescribeTopic("shop/other"))
+            other = await ask(node, topic_messages.DescribeTopic("shop/other"))
             await checkpoints(node, Writer(other), 3)
             assert findings(node) == {(stuck.name, STUCK)}
             # One that nobody has counted is no key: a Counter would answer 0 for it.
@@ -128,7 +128,7 @@ class TestACheckpointThatRemovalsWaitFor:
             for each in taken:
                 each.touch()
             with immutable(*taken) as release:
-                await ask(node, catalog.DeleteTopic("shop/orders", info.created))
+                await ask(node, topic_messages.DeleteTopic("shop/orders", info.created))
                 await eventually(lambda: counters.failures["SealFailed"] >= 2)
                 assert set(counters.failures) == {"SealFailed"}
                 assert counters.removal_count == 0

@@ -9,8 +9,8 @@ from headrace.journal.heads import Head
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Op, Revision, View
 from headrace.model.namespace import NamespaceLayout
-from headrace.node.metadata_copy import Base, Copy
-from headrace.node.verdict import CopyState, Healed, Held, Recovered, Remains, judge
+from headrace.node.doubt.metadata_copy import Base, Copy
+from headrace.node.doubt.verdict import CopyState, Healed, Held, Recovered, Remains, judge
 from headrace_lab.counter.solo import SOLO
 
 

@@ -20,7 +20,7 @@ from tests.node.test_heads import damage_end, journal_of
 
 from headrace.errors import HeadraceError, MetadataInDoubt, Rejected
 from headrace.model.revisions import shown
-from headrace.wire import catalog, reading
+from headrace.wire import read_messages, topic_messages
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ async def no_doubt(node) -> None:
     assert node.node.status()["degraded"] == []
 
 
-async def adopt(node, *names: tuple[int, str], is_dry: bool = False) -> catalog.Adoption:
-    return await ask(node, catalog.AdoptOrphans(is_dry, names))
+async def adopt(node, *names: tuple[int, str], is_dry: bool = False) -> topic_messages.Adoption:
+    return await ask(node, topic_messages.AdoptOrphans(is_dry, names))
 
 
 def test_a_look_at_what_an_adoption_would_do_changes_nothing(short):
@@ -71,7 +71,7 @@ def test_an_adopted_topic_has_its_rows_cursors_writers_and_offsets(tmp_path):
             await append(node, writer, 3)
             where = info.partitions[0]
             await ask(
-                node, reading.StoreCursor(where.namespace, where.created, "g", 2, 0, True)
+                node, read_messages.StoreCursor(where.namespace, where.created, "g", 2, 0, True)
             )
             return info, writer
 
@@ -88,12 +88,12 @@ def test_an_adopted_topic_has_its_rows_cursors_writers_and_offsets(tmp_path):
             done = await adopt(node, (info.partitions[1].namespace, "orders"))
             assert done.adopted[0].startswith("shop/orders: partitions 1000001000000, ")
             await no_doubt(node)
-            found = await ask(node, catalog.DescribeTopic("shop/orders"))
+            found = await ask(node, topic_messages.DescribeTopic("shop/orders"))
             assert (found.created, found.partitions) == (info.created, info.partitions)
             assert shown(done.revision) > shown(info.created)
             where = info.partitions[0]
             assert await ids(node, where) == rows_of(2)
-            cursors = await ask(node, reading.GetCursors(where.namespace, where.created))
+            cursors = await ask(node, read_messages.GetCursors(where.namespace, where.created))
             assert [(one.group, one.next) for one in cursors.cursors] == [("g", 2)]
             assert (await append(node, writer, 2)).start == 3  # the next of the same writer
             other = await a_topic(node, "shop/next")
@@ -129,10 +129,10 @@ def test_metadata_of_an_earlier_moment_takes_back_all_that_shards_have(
             ended = [one for one in done.adopted if "its deletion" in one]
             assert [one.partition(":")[0] for one in ended] == ["shop/t3"] * (moment == 3)
             await no_doubt(node)
-            names = (await ask(node, catalog.ListTopics())).topics
+            names = (await ask(node, topic_messages.ListTopics())).topics
             rows = []
             for name in names:
-                info = await ask(node, catalog.DescribeTopic(name))
+                info = await ask(node, topic_messages.DescribeTopic(name))
                 rows += [await ids(node, one) for one in info.partitions
                          if one.created <= done.revision]  # fmt: skip
             expected = sorted(count for *_, count in before if count)
@@ -180,12 +180,14 @@ def test_an_orphan_is_given_up_and_its_rows_go(short):
         async with a_node(short) as node:
             (orphan,) = node.node.doubt.orphans
             with pytest.raises(Rejected, match="is no orphan"):
-                await ask(node, catalog.ForgetOrphan(orphan.key.namespace, 7))
-            info = await ask(node, catalog.DescribeTopic("shop/t1"))
+                await ask(node, topic_messages.ForgetOrphan(orphan.key.namespace, 7))
+            info = await ask(node, topic_messages.DescribeTopic("shop/t1"))
             where = info.partitions[0]
             with pytest.raises(Rejected, match="is no orphan"):
-                await ask(node, catalog.ForgetOrphan(where.namespace, where.created))
-            await ask(node, catalog.ForgetOrphan(orphan.key.namespace, orphan.key.created))
+                await ask(node, topic_messages.ForgetOrphan(where.namespace, where.created))
+            await ask(
+                node, topic_messages.ForgetOrphan(orphan.key.namespace, orphan.key.created)
+            )
             await no_doubt(node)
             async with asyncio.timeout(10):
                 while len(node.node.shards[1].shard.state.partitions) > 1:  # noqa: ASYNC110
@@ -205,8 +207,8 @@ def test_a_held_group_0_takes_nothing(two_topics, tmp_path):  # noqa: F811
         async with a_node(data) as node:
             (orphan,) = node.node.doubt.orphans
             for request in (
-                catalog.AdoptOrphans(False, ()),
-                catalog.ForgetOrphan(orphan.key.namespace, orphan.key.created),
+                topic_messages.AdoptOrphans(False, ()),
+                topic_messages.ForgetOrphan(orphan.key.namespace, orphan.key.created),
             ):
                 with pytest.raises(MetadataInDoubt, match="takes no change"):
                     await ask(node, request)
@@ -219,9 +221,9 @@ def test_where_nothing_is_in_doubt_nothing_is_adopted_or_given_up(tmp_path):
         async with a_node(tmp_path) as node:
             info = await a_topic(node)
             before = node.node.metadata.revision
-            assert await adopt(node) == catalog.Adoption(before, (), ())
+            assert await adopt(node) == topic_messages.Adoption(before, (), ())
             where = info.partitions[0]
             with pytest.raises(HeadraceError, match="is no orphan"):
-                await ask(node, catalog.ForgetOrphan(where.namespace, where.created))
+                await ask(node, topic_messages.ForgetOrphan(where.namespace, where.created))
 
     asyncio.run(run())

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.place import DATA_VARIABLE
-from headrace.node.settings import LISTEN, LISTEN_HTTP, SETTINGS
+from headrace.cli.terminal.location import DATA_VARIABLE
+from headrace.node.config.settings import LISTEN, LISTEN_HTTP, SETTINGS
 
 FILE = Path(__file__).parents[2] / "packaging" / "Containerfile"
 KNOWN = frozenset(

@@ -14,8 +14,8 @@ import pytest
 from typer.main import get_command
 
 import headrace
-from headrace.cli.exits import Exit
 from headrace.cli.main import app
+from headrace.cli.terminal.exits import Exit
 from headrace.errors import Corrupt
 from headrace.server.metrics import Counter, Gauge, Histogram
 

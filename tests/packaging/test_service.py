@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.exits import Exit
 from headrace.cli.main import app
+from headrace.cli.terminal.exits import Exit
 from headrace.model.units import parse_duration
-from headrace.node.settings import SETTINGS, Config
+from headrace.node.config.settings import SETTINGS, Config
 
 UNIT = Path(__file__).parents[2] / "packaging" / "headrace.service"
 EXPOSURE_MAX = 2.0  # of 10, by systemd's own count; most services have more than 9

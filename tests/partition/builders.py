@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 from headrace.journal.entry import SEAL, Entry, root, seal
-from headrace.journal.machine import State
+from headrace.journal.machine_seam import State
 from headrace.model.ids import GroupId, Identity, Offset, Op, ReplicaId, Revision, View
 from headrace.model.namespace import Namespace
-from headrace.partition import operations
-from headrace.partition.machine import Capture, PartitionsMachine
-from headrace.partition.operations import (
+from headrace.partition.machine import operations
+from headrace.partition.machine.operations import (
     APPEND,
     STAGE,
     ClosePartition,
@@ -30,9 +29,10 @@ from headrace.partition.operations import (
     Trim,
     encode_stage,
 )
-from headrace.partition.results import Code, Refused, Result
-from headrace.partition.runs import SegmentSizes
-from headrace.partition.state import Partition, Piece, Topic
+from headrace.partition.machine.partitions_machine import Capture, PartitionsMachine
+from headrace.partition.machine.results import Code, Refused, Result
+from headrace.partition.machine.segment_cut import SegmentSizes
+from headrace.partition.machine.state import Partition, Piece, Topic
 
 BITS = 24  # of a partition's id in its namespace
 IDENTITY = Identity(b"headrace-cluster", GroupId(1), ReplicaId(0), 1, (16, 24, BITS))

@@ -19,15 +19,15 @@ from headrace.errors import (
     StorageFailed,
     Unavailable,
 )
-from headrace.journal.recovery import Options
+from headrace.journal.recovery.recover import Options
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.model.schema import SYSTEM_FIELDS, canonical
-from headrace.partition.machine import PartitionsMachine
-from headrace.partition.read import Key, Reader
-from headrace.partition.runs import SegmentSizes
-from headrace.partition.sealer import InProcess, Sealer
-from headrace.partition.store import StoreOptions
+from headrace.partition.machine.partitions_machine import PartitionsMachine
+from headrace.partition.machine.segment_cut import SegmentSizes
+from headrace.partition.reader import Key, Reader
+from headrace.partition.segments.sealer import InProcess, Sealer
+from headrace.partition.shard_store import StoreOptions
 from headrace.storage.atomic import is_leftover
 from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Fail, LoseSync, choices
 from headrace_lab.disk.memory import MemoryDisk

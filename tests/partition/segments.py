@@ -11,10 +11,10 @@ from xxhash import xxh3_128_digest
 
 from headrace.model.ids import Offset, Op
 from headrace.model.schema import canonical
-from headrace.partition import segment_writer
-from headrace.partition.segment import SegmentInfo, segment_schema
-from headrace.partition.segment_reader import open_segment
-from headrace.partition.segment_writer import write_segment
+from headrace.partition.segments import segment_writer
+from headrace.partition.segments.segment import SegmentInfo, segment_schema
+from headrace.partition.segments.segment_reader import open_segment
+from headrace.partition.segments.segment_writer import write_segment
 from headrace.storage import stream
 
 FIRST = 100

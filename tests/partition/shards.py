@@ -17,16 +17,16 @@ import pytest
 
 from headrace.errors import SealFailed
 from headrace.journal.entry import SEAL
-from headrace.journal.recovery import Options
+from headrace.journal.recovery.recover import Options
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.read import Key
-from headrace.partition.results import Appended, Result
-from headrace.partition.runs import SegmentSizes
-from headrace.partition.sealer import InProcess
-from headrace.partition.sealing import DISK, UNSEALABLE, Failed
-from headrace.partition.state import Placed
-from headrace.partition.store import StoreOptions
+from headrace.partition.machine.results import Appended, Result
+from headrace.partition.machine.segment_cut import SegmentSizes
+from headrace.partition.machine.state import Placed
+from headrace.partition.reader import Key
+from headrace.partition.segments.seal_job import DISK, UNSEALABLE, Failed
+from headrace.partition.segments.sealer import InProcess
+from headrace.partition.shard_store import StoreOptions
 from headrace.storage.file import FileDirectory
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk

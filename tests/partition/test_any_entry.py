@@ -27,9 +27,9 @@ from tests.partition.builders import (
 
 from headrace.journal.entry import SEAL, root, seal
 from headrace.model.ids import Op, View
-from headrace.partition import operations
-from headrace.partition.operations import APPEND, STAGE, encode_stage
-from headrace.partition.results import Appended, Code, Refused, Result
+from headrace.partition.machine import operations
+from headrace.partition.machine.operations import APPEND, STAGE, encode_stage
+from headrace.partition.machine.results import Appended, Code, Refused, Result
 
 U64 = 2**64 - 1
 

@@ -24,8 +24,8 @@ from headrace.errors import (
 )
 from headrace.journal.entry import BODY_SIZE_MAX, HEADER_SIZE, Entry, Flaw
 from headrace.model.ids import OP_MAX, GroupId, Op
-from headrace.partition import carry as carry_module
-from headrace.partition.carry import (
+from headrace.partition.files import carry as carry_module
+from headrace.partition.files.carry import (
     STREAM_SIZE,
     CarryFile,
     Item,

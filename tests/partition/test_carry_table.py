@@ -5,11 +5,11 @@ from tests.partition.test_carry import an_entry, an_item
 from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import Flaw
-from headrace.journal.file import FIRST_POSITION
+from headrace.journal.journal_file import FIRST_POSITION
 from headrace.model.ids import Op
-from headrace.partition import carry_table
-from headrace.partition.carry import CarryFile, carry_name, open_carry, write_carry
-from headrace.partition.carry_table import Kept, Source
+from headrace.partition.files import carry_table
+from headrace.partition.files.carry import CarryFile, carry_name, open_carry, write_carry
+from headrace.partition.files.carry_table import Kept, Source
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
 

@@ -21,15 +21,15 @@ from headrace.errors import DiskFull
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.schema import canonical
-from headrace.partition import keeper as keeper_module
-from headrace.partition.carry import open_carry
-from headrace.partition.carry_table import encode
-from headrace.partition.local import UnplacedHere
-from headrace.partition.operations import Receipt
-from headrace.partition.read import Key
-from headrace.partition.runs import SegmentSizes
+from headrace.partition import checkpoint_files as keeper_module
+from headrace.partition.files.carry import open_carry
+from headrace.partition.files.carry_table import encode
+from headrace.partition.files.placement import UnplacedHere
+from headrace.partition.machine.operations import Receipt
+from headrace.partition.machine.segment_cut import SegmentSizes
+from headrace.partition.machine.state import Piece, Unplaced
+from headrace.partition.reader import Key
 from headrace.partition.scrub import scrub
-from headrace.partition.state import Piece, Unplaced
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Crash, Crashed, Fail
 from headrace_lab.disk.memory import MemoryDisk

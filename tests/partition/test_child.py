@@ -12,9 +12,16 @@ import pytest
 from tests.partition.shards import Place, a_hanging_child, await_that, on_files
 
 from headrace.errors import CorruptEntry
-from headrace.partition.child import NICENESS, SIZE, _Files, receive, send
-from headrace.partition.sealer import Children
-from headrace.partition.sealing import DAMAGED, DISK, OUTCOME_DECODER, Done, Failed, encode
+from headrace.partition.segments.seal_job import (
+    DAMAGED,
+    DISK,
+    OUTCOME_DECODER,
+    Done,
+    Failed,
+    encode,
+)
+from headrace.partition.segments.sealer import Children
+from headrace.partition.segments.sealing_child import NICENESS, SIZE, _Files, receive, send
 
 
 @pytest.fixture
@@ -26,7 +33,7 @@ def place(tmp_path):
 @pytest.fixture
 def child():
     with subprocess.Popen(
-        [sys.executable, "-m", "headrace.partition.child"],
+        [sys.executable, "-m", "headrace.partition.segments.sealing_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": "src"},
@@ -67,7 +74,7 @@ class TestEntries:
             os.fstat(descriptor)
 
     def test_no_more_than_so_many_files_stay_open(self, place, tmp_path, monkeypatch):
-        monkeypatch.setattr("headrace.partition.child.OPEN_COUNT_MAX", 3)
+        monkeypatch.setattr("headrace.partition.segments.sealing_child.OPEN_COUNT_MAX", 3)
         part = place.jobs[0].parts[0]
         files = _Files()
         for number in range(8):

@@ -3,8 +3,8 @@
 import pytest
 from tests.partition.builders import P0, P1, Log, a_log, done, refused
 
-from headrace.partition.machine import CURSOR_COUNT_MAX
-from headrace.partition.results import (
+from headrace.partition.machine.partitions_machine import CURSOR_COUNT_MAX
+from headrace.partition.machine.results import (
     Appended,
     Code,
     CursorDeleted,
@@ -12,7 +12,7 @@ from headrace.partition.results import (
     Hold,
     Trimmed,
 )
-from headrace.partition.state import Cursor
+from headrace.partition.machine.state import Cursor
 
 
 def ten_by_ten(partitions: int = 1) -> Log:

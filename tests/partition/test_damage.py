@@ -17,7 +17,7 @@ from headrace.errors import CorruptEntry, CorruptSegment, ForeignFile
 from headrace.journal.entry import HEADER_SIZE
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.model.ids import Op
-from headrace.partition.runs import SegmentSizes
+from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
 

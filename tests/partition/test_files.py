@@ -17,11 +17,11 @@ from tests.partition.shards import (
 )
 
 from headrace.model.ids import Offset, Op, Revision
-from headrace.partition import carry as carry_module
-from headrace.partition import files as files_module
-from headrace.partition.files import Finding
-from headrace.partition.runs import SegmentSizes
-from headrace.partition.segment import segment_name
+from headrace.partition.files import carry as carry_module
+from headrace.partition.files import file_set as files_module
+from headrace.partition.files.file_set import Finding
+from headrace.partition.machine.segment_cut import SegmentSizes
+from headrace.partition.segments.segment import segment_name
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Crash, Crashed
 from headrace_lab.disk.memory import MemoryDisk

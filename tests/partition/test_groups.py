@@ -5,8 +5,8 @@ import pytest
 from tests.partition.segments import FIRST, a_segment, opened, small_groups
 
 from headrace.model.ids import Offset
-from headrace.partition import groups as groups_room
-from headrace.partition.groups import Groups
+from headrace.partition.segments import row_group_cache as groups_room
+from headrace.partition.segments.row_group_cache import Groups
 from headrace_lab.disk.memory import MemoryDisk
 
 END = Offset(FIRST + 60)

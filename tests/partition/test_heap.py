@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 from tests.partition.shards import Place, on_files
 
-from headrace.partition import child
-from headrace.partition.child import _Files, _next_job, send
-from headrace.partition.heap import KEPT
-from headrace.partition.sealer import Children
+from headrace.partition.segments import sealing_child
+from headrace.partition.segments.sealer import Children
+from headrace.partition.segments.sealing_child import KEPT, _Files, _next_job, send
 
 # Takes and frees memory of both kinds ten times; prints the pages that came anew after the
 # first time, and what is resident before and after giving back.
 SCRIPT = """
 import resource
 import pyarrow as pa
-from headrace.partition.heap import give_back
+from headrace.partition.segments.sealing_child import give_back
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
 def use():
@@ -63,13 +62,13 @@ def ends():
 def given_back(monkeypatch):
     """Counts how often memory was given back, and says when."""
     told = threading.Semaphore(0)
-    monkeypatch.setattr(child, "give_back", told.release)
+    monkeypatch.setattr(sealing_child, "give_back", told.release)
     return told
 
 
 def test_a_child_that_waits_for_a_job_gives_memory_back_once(ends, given_back, monkeypatch):
     source, sink = ends
-    monkeypatch.setattr(child, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(sealing_child, "IDLE_SECONDS", 0.05)
     heard = []
     waiting = threading.Thread(target=lambda: heard.append(_next_job(source, _Files())))
     waiting.start()

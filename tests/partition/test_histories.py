@@ -24,11 +24,11 @@ from headrace.errors import (
     Unavailable,
 )
 from headrace.journal.entry import Entry, decode
-from headrace.partition.machine import PartitionsMachine
-from headrace.partition.results import Refused
-from headrace.partition.sealer import InProcess
-from headrace.partition.sealing import DISK, FULL, UNSEALABLE, Failed
-from headrace.partition.state import Placed
+from headrace.partition.machine.partitions_machine import PartitionsMachine
+from headrace.partition.machine.results import Refused
+from headrace.partition.machine.state import Placed
+from headrace.partition.segments.seal_job import DISK, FULL, UNSEALABLE, Failed
+from headrace.partition.segments.sealer import InProcess
 from headrace_lab.disk.faults import Crashed
 from headrace_lab.shard.shard import TICK_US, purging
 

@@ -26,8 +26,8 @@ from tests.partition.builders import (
 )
 
 from headrace.errors import CorruptFile, UnsupportedFormat
-from headrace.journal.machine import State
-from headrace.partition import image
+from headrace.journal.machine_seam import State
+from headrace.partition.machine import image
 
 
 def a_busy_log() -> Log:

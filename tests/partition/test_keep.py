@@ -17,14 +17,14 @@ from tests.partition.shards import (
 )
 
 from headrace.errors import CorruptEntry, DiskFull
-from headrace.journal.file import FileHeader, decode_block
+from headrace.journal.journal_file import FileHeader, decode_block
 from headrace.journal.spare import Spares
-from headrace.partition import keep
-from headrace.partition import keeper as keeper_module
-from headrace.partition.carry import CarryFile
-from headrace.partition.runs import SegmentSizes
+from headrace.partition import checkpoint_files as keeper_module
+from headrace.partition.files import linked_journals
+from headrace.partition.files.carry import CarryFile
+from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.scrub import scrub
-from headrace.partition.sealer import Children
+from headrace.partition.segments.sealer import Children
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Crash, Crashed, Fail, Keep
 from headrace_lab.disk.memory import MemoryDisk
@@ -559,5 +559,5 @@ def test_what_is_left_of_a_kept_file_is_worth_a_copy_below_a_64th():
     (carry,) = shard.store.keeper.files.carry.values()
     count = len(carry.ops)
     assert carry.sources
-    assert not keep.is_sparse(carry, -(-count // 64))
-    assert keep.is_sparse(carry, -(-count // 64) - 1)
+    assert not linked_journals.is_sparse(carry, -(-count // 64))
+    assert linked_journals.is_sparse(carry, -(-count // 64) - 1)

@@ -17,13 +17,13 @@ from xxhash import xxh3_128_digest
 
 from headrace.errors import CorruptEntry, DiskFull
 from headrace.journal.entry import Flaw
-from headrace.partition import keeper as keeper_module
-from headrace.partition.carry import CarryFile, open_carry
-from headrace.partition.carry_table import Item, Kept, Source, encode
-from headrace.partition.child import _Files
-from headrace.partition.runs import SegmentSizes
+from headrace.partition import checkpoint_files as keeper_module
+from headrace.partition.files.carry import CarryFile, open_carry
+from headrace.partition.files.carry_table import Item, Kept, Source, encode
+from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.scrub import scrub
-from headrace.partition.sealing import Part
+from headrace.partition.segments.seal_job import Part
+from headrace.partition.segments.sealing_child import _Files
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Crash, Crashed, Fail
 from headrace_lab.disk.memory import MemoryDisk

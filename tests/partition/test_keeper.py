@@ -24,12 +24,12 @@ from headrace.errors import (
     StorageFailed,
 )
 from headrace.model.ids import Offset, Op, Revision
-from headrace.partition.operations import Receipt
-from headrace.partition.results import Sealed
-from headrace.partition.runs import SegmentSizes
-from headrace.partition.sealer import InProcess
-from headrace.partition.sealing import DISK, Done, Failed
-from headrace.partition.state import Placed
+from headrace.partition.machine.operations import Receipt
+from headrace.partition.machine.results import Sealed
+from headrace.partition.machine.segment_cut import SegmentSizes
+from headrace.partition.machine.state import Placed
+from headrace.partition.segments.seal_job import DISK, Done, Failed
+from headrace.partition.segments.sealer import InProcess
 from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Fail, LoseSync
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.shard.shard import (

@@ -8,7 +8,7 @@ from headrace.errors import Corrupt, CorruptFile, UnsupportedFormat
 from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.local import (
+from headrace.partition.files.placement import (
     FORMAT,
     NOTHING,
     Carried,
@@ -18,7 +18,7 @@ from headrace.partition.local import (
     decode,
     encode,
 )
-from headrace.partition.state import Piece
+from headrace.partition.machine.state import Piece
 from headrace_lab.counter.solo import SOLO
 
 LOCAL = Local(

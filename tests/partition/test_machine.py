@@ -17,9 +17,9 @@ from tests.partition.builders import (
     schemas,
 )
 
-from headrace.partition import operations
-from headrace.partition.operations import Schema, encode_stage
-from headrace.partition.results import (
+from headrace.partition.machine import operations
+from headrace.partition.machine.operations import Schema, encode_stage
+from headrace.partition.machine.results import (
     MESSAGES,
     RETRYABLE,
     Appended,

@@ -1,6 +1,6 @@
 """When a Seal is due."""
 
-from headrace.partition.pace import SEAL_AGE_US, Pace
+from headrace.node.group.seal_pace import SEAL_AGE_US, Pace
 
 
 def a_pace() -> Pace:

@@ -30,10 +30,10 @@ from headrace.errors import (
 )
 from headrace.model.ids import Offset, Revision
 from headrace.model.namespace import Namespace
-from headrace.partition import segment_writer
-from headrace.partition.read import Key
-from headrace.partition.runs import SegmentSizes
-from headrace.partition.state import Cursor, Placed, Unplaced
+from headrace.partition.machine.segment_cut import SegmentSizes
+from headrace.partition.machine.state import Cursor, Placed, Unplaced
+from headrace.partition.reader import Key
+from headrace.partition.segments import segment_writer
 from headrace.storage import stream
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.shard.shard import (

@@ -24,8 +24,8 @@ from tests.partition.shards import (
 from headrace.errors import Expired, PartitionUnknown
 from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset, Revision
-from headrace.partition.files import ShardFiles
-from headrace.partition.runs import SEGMENT_SIZES, SegmentSizes
+from headrace.partition.files.file_set import ShardFiles
+from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes
 from headrace_lab.shard.shard import Proposal, appending, closing, evolving, trimming
 
 READING = frozenset({"read.py", "keeper.py", "files.py"})
@@ -301,11 +301,11 @@ READ_ALL = """
 import gc, json, sys, tracemalloc
 import pyarrow as pa
 from headrace.model.ids import Offset
-from headrace.partition.store import open_store
+from headrace.partition.shard_store import open_store
 from headrace_lab.counter.solo import SOLO
 from headrace.storage.file import FileDirectory
 from tests.partition.shards import KEY, shard_options
-from headrace.partition.runs import SEGMENT_SIZES
+from headrace.partition.machine.segment_cut import SEGMENT_SIZES
 
 with FileDirectory.open_root(sys.argv[1], create=False) as root:
     store = open_store(root, SOLO, shard_options(sizes=SEGMENT_SIZES, slots=4096))

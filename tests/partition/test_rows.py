@@ -9,8 +9,14 @@ from headrace.journal.entry import root, seal
 from headrace.model import batch as batches
 from headrace.model.ids import Offset, Op, View
 from headrace.model.schema import encode_schema
-from headrace.partition.operations import APPEND, STAGE, encode_stage
-from headrace.partition.rows import Place, Schemas, placed, placed_together, rows_of
+from headrace.partition.machine.operations import APPEND, STAGE, encode_stage
+from headrace.partition.segments.entry_rows import (
+    Place,
+    Schemas,
+    placed,
+    placed_together,
+    rows_of,
+)
 from headrace_lab.counter.solo import SOLO
 
 

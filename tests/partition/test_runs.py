@@ -19,9 +19,9 @@ from tests.partition.builders import (
 )
 
 from headrace.journal.entry import SEAL
-from headrace.partition.results import Sealed
-from headrace.partition.runs import SEGMENT_SIZES, SegmentSizes
-from headrace.partition.state import Segment, Unplaced
+from headrace.partition.machine.results import Sealed
+from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes
+from headrace.partition.machine.state import Segment, Unplaced
 
 MIN, TARGET, WAITED = SIZES.size_min, SIZES.size_target, SIZES.waited_max
 

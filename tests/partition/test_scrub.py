@@ -15,7 +15,7 @@ from tests.partition.shards import (
 
 from headrace.errors import CorruptSegment, ReadFailed
 from headrace.model.ids import Offset
-from headrace.partition.files import Finding
+from headrace.partition.files.file_set import Finding
 from headrace.partition.scrub import scrub
 from headrace_lab.disk.faults import LoseSync
 from headrace_lab.disk.memory import MemoryDisk

@@ -23,9 +23,7 @@ from tests.partition.shards import (
 )
 
 from headrace.errors import SealFailed
-from headrace.partition.child import SIZE
-from headrace.partition.sealer import Children, InProcess, _Child
-from headrace.partition.sealing import (
+from headrace.partition.segments.seal_job import (
     DAMAGED,
     DISK,
     UNSEALABLE,
@@ -34,6 +32,8 @@ from headrace.partition.sealing import (
     encode,
     seal_file,
 )
+from headrace.partition.segments.sealer import Children, InProcess, _Child
+from headrace.partition.segments.sealing_child import SIZE
 from headrace.storage.file import FileDirectory
 from headrace_lab.disk.memory import MemoryDisk
 

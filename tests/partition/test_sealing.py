@@ -13,9 +13,9 @@ from headrace.errors import CorruptSegment
 from headrace.model import batch
 from headrace.model.ids import Offset
 from headrace.model.schema import upgrade
-from headrace.partition import sealing, segment_writer
-from headrace.partition.rows import Place, Schemas, placed_together
-from headrace.partition.sealing import DISK, FULL, UNSEALABLE, Done, Failed, seal_file
+from headrace.partition.segments import seal_job, segment_writer
+from headrace.partition.segments.entry_rows import Place, Schemas, placed_together
+from headrace.partition.segments.seal_job import DISK, FULL, UNSEALABLE, Done, Failed, seal_file
 from headrace_lab.disk.memory import MemoryDisk
 
 
@@ -56,13 +56,13 @@ class Beside:
 
 def test_a_file_is_read_back_while_it_is_synced(place, monkeypatch):
     beside = Beside()
-    real = sealing.read_back
+    real = seal_job.read_back
 
     def read_back(*given):
         beside.steps.append("read back")
         real(*given)
 
-    monkeypatch.setattr(sealing, "read_back", read_back)
+    monkeypatch.setattr(seal_job, "read_back", read_back)
     assert isinstance(sealed(place, beside), Done)
     assert beside.steps == ["begun", "read back", "waited"]
 
@@ -73,7 +73,7 @@ def test_a_sync_that_failed_counts_whatever_was_read_back(
     place, monkeypatch, code, kind, is_rotten
 ):
     if is_rotten:
-        monkeypatch.setattr(sealing, "read_back", finding_rot(place))
+        monkeypatch.setattr(seal_job, "read_back", finding_rot(place))
     outcome = sealed(place, Beside(OSError(code, os.strerror(code))))
     assert isinstance(outcome, Failed)
     assert outcome.kind == kind
@@ -82,7 +82,7 @@ def test_a_sync_that_failed_counts_whatever_was_read_back(
 
 def test_rot_is_told_only_when_the_sync_has_ended(place, monkeypatch):
     beside = Beside()
-    monkeypatch.setattr(sealing, "read_back", finding_rot(place))
+    monkeypatch.setattr(seal_job, "read_back", finding_rot(place))
     outcome = sealed(place, beside)
     assert isinstance(outcome, Failed)
     assert outcome.kind == UNSEALABLE
@@ -96,21 +96,21 @@ class TestEntriesTogether:
     def lots(self, place):
         job = place.jobs[0]
         schemas = Schemas.decode(job.schemas, "journal")
-        return [batch.num_rows for batch in sealing._batches(job, schemas, place._read)]
+        return [batch.num_rows for batch in seal_job._batches(job, schemas, place._read)]
 
     def test_all_that_a_row_group_takes_are_one_batch(self, place):
         assert self.lots(place) == [140]
 
     def test_no_more_rows_than_a_row_group_takes(self, place, monkeypatch):
-        monkeypatch.setattr(sealing, "ROW_GROUP_ROWS_MAX", 45)
+        monkeypatch.setattr(seal_job, "ROW_GROUP_ROWS_MAX", 45)
         assert self.lots(place) == [40, 40, 40, 20]
 
     def test_no_more_bytes_than_a_row_group_takes(self, place, monkeypatch):
         job = place.jobs[0]
         schemas = Schemas.decode(job.schemas, "journal")
-        whole = next(iter(sealing._batches(job, schemas, place._read)))
-        monkeypatch.setattr(sealing, "ROW_GROUP_SIZE_MAX", whole.nbytes // 2)
-        lots = list(sealing._batches(job, schemas, place._read))
+        whole = next(iter(seal_job._batches(job, schemas, place._read)))
+        monkeypatch.setattr(seal_job, "ROW_GROUP_SIZE_MAX", whole.nbytes // 2)
+        lots = list(seal_job._batches(job, schemas, place._read))
         assert len(lots) == 3
         assert all(lot.nbytes <= whole.nbytes // 2 for lot in lots)
         assert pa.concat_batches(lots).equals(whole)
@@ -127,7 +127,7 @@ def test_rows_together_are_no_larger_than_was_said_of_each(lots):
         for count, has_null in lots
     ]
     found = placed_together(batches, Place(0, Offset(0), 1), [1] * len(batches))
-    assert found.nbytes <= sum(map(sealing.size_of, batches))
+    assert found.nbytes <= sum(map(seal_job.size_of, batches))
 
 
 @given(st.lists(st.none() | st.integers(0, 9), min_size=1, max_size=40))
@@ -142,7 +142,7 @@ def test_what_is_said_of_a_message_is_the_same_without_the_sum_of_its_columns(va
     }
     rows = pa.record_batch(columns)
     found = batch.decode(batch.encode(rows), rows.schema, rows.num_rows)
-    assert sealing.size_of(found, is_upgraded=False) == sealing.size_of(found)
+    assert seal_job.size_of(found, is_upgraded=False) == seal_job.size_of(found)
 
 
 def test_values_that_no_row_refers_to_are_let_go():
@@ -150,16 +150,16 @@ def test_values_that_no_row_refers_to_are_let_go():
     child = pa.array(bytes(3 * 1024 * 1024), pa.uint8()).cast(pa.int8())
     rows = pa.record_batch({"x": pa.ListArray.from_arrays(offsets, child)})
     assert rows.get_total_buffer_size() > 3 * 1024 * 1024
-    found = sealing._trimmed(rows)
+    found = seal_job._trimmed(rows)
     assert found.equals(rows)
     assert found.get_total_buffer_size() < 100
     plain = pa.record_batch({"x": pa.array(range(1_000))})
-    assert sealing._trimmed(plain) is plain
+    assert seal_job._trimmed(plain) is plain
     # What is not worth a copy alone counts, so that many of them are no more than a row group.
     child = pa.array(bytes(1000 * 1024), pa.uint8()).cast(pa.int8())
     rows = pa.record_batch({"x": pa.ListArray.from_arrays(offsets, child)})
-    assert sealing._trimmed(rows) is rows
-    assert sealing.size_of(rows) > 1000 * 1024
+    assert seal_job._trimmed(rows) is rows
+    assert seal_job.size_of(rows) > 1000 * 1024
 
 
 def test_a_lack_of_memory_is_tried_again(place, monkeypatch):

@@ -24,10 +24,15 @@ from tests.partition.segments import (
 from xxhash import xxh3_128_digest
 
 from headrace.errors import CorruptEntry, DiskFull, SealFailed, StorageFailed
-from headrace.model.digest import RowDigest
-from headrace.partition.segment import Digests, parse_name, segment_name, segment_schema
-from headrace.partition.segment_reader import read_back
-from headrace.partition.segment_writer import (
+from headrace.model.row_digest import RowDigest
+from headrace.partition.segments.segment import (
+    Digests,
+    parse_name,
+    segment_name,
+    segment_schema,
+)
+from headrace.partition.segments.segment_reader import read_back
+from headrace.partition.segments.segment_writer import (
     ROW_GROUP_ROWS_MAX,
     ROW_GROUP_SIZE_MAX,
     row_groups,

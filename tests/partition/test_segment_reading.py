@@ -27,8 +27,8 @@ from xxhash import xxh3_128_digest
 
 from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat
 from headrace.model.ids import Offset, Op
-from headrace.partition.segment import Digests, identity
-from headrace.partition.segment_reader import open_segment, read_back
+from headrace.partition.segments.segment import Digests, identity
+from headrace.partition.segments.segment_reader import open_segment, read_back
 from headrace.storage.file import FileDirectory
 from headrace_lab.disk.memory import MemoryDisk
 

@@ -42,14 +42,14 @@ from headrace.model import batch as batches
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.model.schema import canonical, check_sealable, conform
-from headrace.partition.operations import APPEND
-from headrace.partition.read import Key
-from headrace.partition.results import Appended, Code, Refused
-from headrace.partition.runs import SEGMENT_SIZES
-from headrace.partition.sealer import Children
-from headrace.partition.state import Placed
-from headrace.partition.store import open_store
-from headrace.partition.writers import WINDOW
+from headrace.partition.machine.operations import APPEND
+from headrace.partition.machine.results import Appended, Code, Refused
+from headrace.partition.machine.segment_cut import SEGMENT_SIZES
+from headrace.partition.machine.state import Placed
+from headrace.partition.machine.writer_rule import WINDOW
+from headrace.partition.reader import Key
+from headrace.partition.segments.sealer import Children
+from headrace.partition.shard_store import open_store
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Fail
 from headrace_lab.disk.memory import MemoryDisk

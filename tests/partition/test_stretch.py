@@ -8,9 +8,9 @@ from tests.partition.shards import KEY, OTHER, a_shard
 from headrace.errors import CorruptEntry, Stopped
 from headrace.journal.entry import Entry, decode, decode_header
 from headrace.model.ids import Op
-from headrace.partition.carry_table import Item
-from headrace.partition.runs import SegmentSizes
-from headrace.partition.stretch import glance
+from headrace.partition.files.batched_reads import glance
+from headrace.partition.files.carry_table import Item
+from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace_lab.disk.memory import MemoryDisk
 
 NEVER = SegmentSizes(size_min=10**9, size_target=10**9, waited_max=10**9)

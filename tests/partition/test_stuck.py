@@ -18,7 +18,7 @@ from tests.stuck import immutable
 
 from headrace.errors import SealFailed, StorageFailed
 from headrace.model.ids import Revision
-from headrace.partition.runs import SegmentSizes
+from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace_lab.disk.faults import Crash, Crashed, Fail
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.shard.shard import closing

@@ -23,11 +23,23 @@ from tests.partition.builders import (
 from xxhash import xxh3_128_digest
 
 from headrace.errors import CorruptFile
-from headrace.partition import image, transactions
-from headrace.partition.operations import STAGE, STAGE_HEADER_SIZE, Receipt, encode_stage
-from headrace.partition.results import Appended, Code, Discarded, Published, Range, Staged
-from headrace.partition.state import Publisher, Stage, StagedEntry
-from headrace.partition.transactions import (
+from headrace.partition.machine import image, transactions
+from headrace.partition.machine.operations import (
+    STAGE,
+    STAGE_HEADER_SIZE,
+    Receipt,
+    encode_stage,
+)
+from headrace.partition.machine.results import (
+    Appended,
+    Code,
+    Discarded,
+    Published,
+    Range,
+    Staged,
+)
+from headrace.partition.machine.state import Publisher, Stage, StagedEntry
+from headrace.partition.machine.transactions import (
     IDLE_MAX_US,
     PUBLISHER_COUNT_MAX,
     STAGE_COUNT_MAX,

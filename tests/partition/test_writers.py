@@ -14,11 +14,11 @@ from tests.partition.builders import (
 )
 
 from headrace.journal.entry import NO_WRITER
-from headrace.partition import writers
-from headrace.partition.operations import APPEND, Publish
-from headrace.partition.results import RETRYABLE, Appended, Code
-from headrace.partition.state import Writer, Written
-from headrace.partition.writers import IDLE_MAX_US, WINDOW, WRITER_COUNT_MAX
+from headrace.partition.machine import writer_rule
+from headrace.partition.machine.operations import APPEND, Publish
+from headrace.partition.machine.results import RETRYABLE, Appended, Code
+from headrace.partition.machine.state import Writer, Written
+from headrace.partition.machine.writer_rule import IDLE_MAX_US, WINDOW, WRITER_COUNT_MAX
 
 
 def a_long_log(count: int) -> Log:
@@ -213,4 +213,4 @@ def test_there_are_so_many_writers_and_no_more():
 
 
 def test_the_constants_are_those_of_the_design():
-    assert (writers.WINDOW, writers.WRITER_COUNT_MAX) == (64, 65_536)
+    assert (writer_rule.WINDOW, writer_rule.WRITER_COUNT_MAX) == (64, 65_536)

@@ -12,18 +12,18 @@ from typing import Any
 
 import uvloop
 
-from headrace.server.limits import Limits
-from headrace.server.listener import Listener
-from headrace.server.service import Answer
-from headrace.server.tcp import bind_tcp, listen_tcp
-from headrace.server.traffic import Traffic
-from headrace.wire.frame import Frame, FrameReader, decode_message, encode_frame
+from headrace.server.connections.limits import Limits
+from headrace.server.connections.listener import Listener
+from headrace.server.connections.service import Answer
+from headrace.server.connections.tcp import bind_tcp, listen_tcp
+from headrace.server.connections.traffic import Traffic
+from headrace.wire.frames import Frame, FrameReader, decode_message, encode_frame
 from headrace.wire.greeting import Accepted, Hello, Ping, Pong, Proof, Welcome
 from headrace.wire.messages import Message, Request
 from headrace.wire.msgpack import Buffer
-from headrace.wire.proof import client_mac
-from headrace.wire.reading import Fetch, Fetched
-from headrace.wire.writing import Append, Appended
+from headrace.wire.read_messages import Fetch, Fetched
+from headrace.wire.token_proof import client_mac
+from headrace.wire.write_messages import Append, Appended
 
 CLUSTER = b"cluster-of-tests"
 TOKEN = b"a token of the tests"

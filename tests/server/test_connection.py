@@ -24,11 +24,11 @@ from tests.server.builders import (
     until,
 )
 
-from headrace.server.traffic import Traffic
-from headrace.wire.frame import HEADER_SIZE, MAGIC
+from headrace.server.connections.traffic import Traffic
+from headrace.wire.frames import HEADER_SIZE, MAGIC
 from headrace.wire.greeting import Ping, Pong, Welcome
 from headrace.wire.messages import Message
-from headrace.wire.writing import Appended
+from headrace.wire.write_messages import Appended
 
 MIB = 1024 * 1024
 _META_SIZE_AT, _BODY_SIZE_AT = 20, 24  # where a header has its sizes

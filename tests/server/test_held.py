@@ -23,11 +23,11 @@ from tests.server.builders import (
     until,
 )
 
-from headrace.server.traffic import Traffic
-from headrace.wire.frame import HEADER_SIZE
+from headrace.server.connections.traffic import Traffic
+from headrace.wire.frames import HEADER_SIZE
 from headrace.wire.greeting import Ping
-from headrace.wire.reading import Fetched
-from headrace.wire.writing import Appended
+from headrace.wire.read_messages import Fetched
+from headrace.wire.write_messages import Appended
 
 MIB = 1024 * 1024
 

@@ -43,7 +43,7 @@ def test_buffers_come_again_without_new_pages():
 RESIDENT = """
 import asyncio, gc, sys, time
 from headrace.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
-from headrace.server.traffic import Traffic
+from headrace.server.connections.traffic import Traffic
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096 >> 20
 async def when_less(busy, less):

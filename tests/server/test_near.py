@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from headrace.server.near import ROOM_SIZE, keep_room_small
+from headrace.server.connections.server_connection import ROOM_SIZE, keep_room_small
 
 
 class Transport:

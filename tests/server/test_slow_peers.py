@@ -25,13 +25,13 @@ from tests.server.builders import (
     until,
 )
 
-from headrace.server.limits import PROGRESS_SIZE_MIN
-from headrace.server.outbox import Outbox
-from headrace.server.traffic import Traffic
-from headrace.wire.frame import HEADER_SIZE
+from headrace.server.connections.limits import PROGRESS_SIZE_MIN
+from headrace.server.connections.traffic import Traffic
+from headrace.server.connections.write_queue import Outbox
+from headrace.wire.frames import HEADER_SIZE
 from headrace.wire.greeting import Ping, Pong
-from headrace.wire.reading import Fetch, Fetched
-from headrace.wire.writing import Appended
+from headrace.wire.read_messages import Fetch, Fetched
+from headrace.wire.write_messages import Appended
 
 MIB = 1024 * 1024
 

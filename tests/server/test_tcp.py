@@ -25,12 +25,12 @@ from tests.server.builders import (
 )
 
 from headrace.errors import BadConfig, TopicUnknown
-from headrace.server.tcp import bind_tcp, listen_tcp
-from headrace.wire.frame import BODY_SIZE_MAX
+from headrace.server.connections.tcp import bind_tcp, listen_tcp
+from headrace.wire.frames import BODY_SIZE_MAX
 from headrace.wire.greeting import Accepted, Failed, Ping, Pong, Proof, Welcome
-from headrace.wire.proof import client_mac, node_mac
-from headrace.wire.reading import Fetched
-from headrace.wire.writing import Appended
+from headrace.wire.read_messages import Fetched
+from headrace.wire.token_proof import client_mac, node_mac
+from headrace.wire.write_messages import Appended
 
 
 @pytest.mark.parametrize("loop", LOOPS)

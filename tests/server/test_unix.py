@@ -21,10 +21,10 @@ from tests.server.builders import (
 )
 
 from headrace.errors import BadConfig
-from headrace.server.traffic import Traffic
-from headrace.server.unix import listen_unix, short_address
+from headrace.server.connections.traffic import Traffic
+from headrace.server.connections.unix import listen_unix, short_address
 from headrace.wire.address import SOCKET_PATH_SIZE_MAX
-from headrace.wire.writing import Appended
+from headrace.wire.write_messages import Appended
 
 
 @pytest.mark.parametrize("loop", LOOPS)

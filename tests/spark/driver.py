@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from headrace.spark import session
-from headrace.spark.definition import load
-from headrace.spark.pipeline import opened
+from headrace.spark.pipeline.definition import load
+from headrace.spark.pipeline.pipeline import opened
 
 
 def main(file: str, step: str) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from headrace.errors import HeadraceError
 from headrace.spark import session
-from headrace.spark.definition import load
-from headrace.spark.pipeline import opened
+from headrace.spark.pipeline.definition import load
+from headrace.spark.pipeline.pipeline import opened
 
 
 def main(file: str, step: str) -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from headrace.client.home import home_of
-from headrace.node.driver import now_us
-from headrace.partition.runs import SEGMENT_SIZES
+from headrace.client.connect.embedded_nodes import home_of
+from headrace.node.group.driver import now_us
+from headrace.partition.machine.segment_cut import SEGMENT_SIZES
 
 
 def seal_all(path):

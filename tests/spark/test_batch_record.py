@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headrace.spark.batch_record import Query, TableDisagrees, begin, look
-from headrace.spark.compaction import compact
-from headrace.spark.orphans import orphans_of
-from headrace.spark.record import DataFile
-from headrace.spark.table_errors import RecordLost
+from headrace.spark.tables.compaction import compact
+from headrace.spark.tables.query_record import Query, TableDisagrees, begin, look
+from headrace.spark.tables.table_errors import RecordLost
+from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.table_record import DataFile
 from headrace.spark.worker.files import write_file
 
 COLUMNS = pa.schema([("id", pa.int64())])

@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from headrace.spark.columns import new_columns
-from headrace.spark.desk import SchemaChanged
-from headrace.spark.record import Source, create
+from headrace.spark.tables.table_columns import new_columns
+from headrace.spark.tables.table_record import Source, create
+from headrace.spark.topic_source import SchemaChanged
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
 
 from headrace.errors import StorageFailed
-from headrace.spark import pipeline as pipelines
-from headrace.spark.compaction import SmallFile, TableSpoilt, chosen, compact
-from headrace.spark.orphans import orphans_of
-from headrace.spark.pipeline import OFFSET, opened
-from headrace.spark.prove import Grade, prove
-from headrace.spark.record import Record, look
+from headrace.spark.pipeline import pipeline as pipelines
+from headrace.spark.pipeline.pipeline import OFFSET, opened
+from headrace.spark.prove.prove import Grade, prove
+from headrace.spark.tables.compaction import SmallFile, TableSpoilt, chosen, compact
+from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.table_record import Record, look
 
 MIB = 1024 * 1024
 
@@ -153,7 +153,7 @@ def test_a_disk_that_is_full_is_named_and_nothing_is_left(several, tmp_path, mon
 class TestChoice:
     def chosen(self, monkeypatch, sizes, files_min=3):
         found = [SmallFile(str(number), size, 1) for number, size in enumerate(sizes)]
-        monkeypatch.setattr("headrace.spark.compaction._files", lambda _: found)
+        monkeypatch.setattr("headrace.spark.tables.compaction._files", lambda _: found)
         return sorted(int(one.path) for one in chosen(None, 10 * MIB, files_min))
 
     def test_enough_small_ones_that_fill_a_file(self, monkeypatch):

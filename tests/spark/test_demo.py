@@ -13,12 +13,12 @@ from tests.cli.terminal import Terminal
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
-from headrace.cli import demo_lies
-from headrace.cli.demo_check import Claim, Told
-from headrace.cli.demo_digest import acknowledged_rows, digest_of
-from headrace.cli.demo_keys import Keys
-from headrace.cli.demo_lies import lie_about_log, lies, proof_of
-from headrace.cli.exits import Exit
+from headrace.cli.demo import wrong_tables
+from headrace.cli.demo.checks import Claim, Told
+from headrace.cli.demo.demo_digest import acknowledged_rows, digest_of
+from headrace.cli.demo.kill_keys import Keys
+from headrace.cli.demo.wrong_tables import lie_about_log, lies, proof_of
+from headrace.cli.terminal.exits import Exit
 
 
 @pytest.mark.campaign(1, of="demo")
@@ -101,7 +101,7 @@ def test_a_lie_that_is_not_told_is_not_named(monkeypatch, topic, filled):
     """What names a lie must be silent without it, or it names nothing."""
     assert proof_of(topic, filled).holds
     for act in ("_delete", "_copy_in"):
-        monkeypatch.setattr(demo_lies, act, lambda table: 1)
-    monkeypatch.setattr(demo_lies, "_flip", lambda file: file)
+        monkeypatch.setattr(wrong_tables, act, lambda table: 1)
+    monkeypatch.setattr(wrong_tables, "_flip", lambda file: file)
     assert [said for _, said in lies(topic, filled)] == [None, None, None]
     assert lie_about_log(filled.parent / "data")[1] is None

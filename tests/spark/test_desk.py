@@ -11,11 +11,11 @@ from tests.spark.conftest import rows
 
 from headrace.errors import BadConfig
 from headrace.model.ids import is_once
-from headrace.spark.desk import CheckpointAhead, Desk, LogReplaced
-from headrace.spark.options import parse
-from headrace.spark.sink import BatchWriter
-from headrace.spark.source import BatchReader, StreamReader, spark_schema
-from headrace.wire.writers import writer_of
+from headrace.spark.sink.data_sink import BatchWriter
+from headrace.spark.source.data_source import BatchReader, StreamReader, spark_schema
+from headrace.spark.source_options import parse
+from headrace.spark.topic_source import CheckpointAhead, Desk, LogReplaced
+from headrace.wire.write_messages import writer_of
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run, table_of
 
-from headrace.spark.failing_row import failing_row
-from headrace.spark.failures import RoundFailed
+from headrace.spark.friendly_errors import RoundFailed
+from headrace.spark.pipeline.failing_row import failing_row
 
 
 @given(st.sets(st.integers(0, 999)), st.integers(0, 1000), st.integers(0, 1000))

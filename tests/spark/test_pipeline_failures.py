@@ -17,12 +17,12 @@ from tests.spark.test_pipeline import a_definition, ids, run
 from tests.spark.test_pipeline_status import a_file, told
 
 from headrace.errors import BadConfig, HeadraceError, StorageFailed
-from headrace.spark.desk import SchemaChanged
-from headrace.spark.failures import RoundFailed, sentence_of
-from headrace.spark.orphans import orphans_of
-from headrace.spark.pipeline import Pipeline, TableBehind, opened
-from headrace.spark.record import DataFile, Record, Source, create, look
-from headrace.spark.table_errors import TableForeign
+from headrace.spark.friendly_errors import RoundFailed, sentence_of
+from headrace.spark.pipeline.pipeline import Pipeline, TableBehind, opened
+from headrace.spark.tables.table_errors import TableForeign
+from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.table_record import DataFile, Record, Source, create, look
+from headrace.spark.topic_source import SchemaChanged
 from headrace.spark.worker.files import write_file, writer
 
 FULL = os.strerror(errno.ENOSPC)

@@ -12,8 +12,8 @@ from tests.spark.lockstep import at_once
 from tests.spark.test_pipeline import a_definition, ids
 from tests.spark.test_prove import prove
 
-from headrace.spark.pipeline import OFFSET, PARTITION, opened
-from headrace.spark.table_errors import TableForeign
+from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, opened
+from headrace.spark.tables.table_errors import TableForeign
 
 # 200 take minutes: HEADRACE_BATCHES=200 python -m pytest tests/spark/test_pipeline_long.py
 BATCHES = int(os.environ.get("HEADRACE_BATCHES", "20"))

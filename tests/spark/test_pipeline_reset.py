@@ -11,11 +11,9 @@ from tests.spark.test_pipeline import a_definition, ids, run, table_of
 from tests.spark.test_pipeline_status import a_file, a_report, told
 from tests.spark.test_prove import prove, recomputed
 
-from headrace.spark import features, reports
-from headrace.spark.definition import load
-from headrace.spark.desk import Desk
-from headrace.spark.options import parse
-from headrace.spark.pipeline import (
+from headrace.spark.pipeline import driver_reports
+from headrace.spark.pipeline.definition import load
+from headrace.spark.pipeline.pipeline import (
     OFFSET,
     PARTITION,
     Pipeline,
@@ -23,8 +21,11 @@ from headrace.spark.pipeline import (
     TableBehind,
     opened,
 )
-from headrace.spark.record import Place, Source, create, look
-from headrace.spark.reset import carry_out, planned
+from headrace.spark.pipeline.table_reset import carry_out, planned
+from headrace.spark.source_options import parse
+from headrace.spark.tables import table_features
+from headrace.spark.tables.table_record import Place, Source, create, look
+from headrace.spark.topic_source import Desk
 
 
 @pytest.fixture
@@ -225,7 +226,7 @@ def test_a_reset_that_somebody_overtakes_changes_nothing(spark, tmp_path, filled
 
 
 def test_a_reset_while_it_runs_is_refused(tmp_path, log, filled):
-    reports.tell(reports.make(log), a_report(host="far", pid=7))
+    driver_reports.tell(driver_reports.make(log), a_report(host="far", pid=7))
     said = told("reset", a_file(tmp_path), "--truncate", "--yes", code=2)
     assert "orders runs on far, process 7" in said
     assert "headrace pipeline stop orders" in said
@@ -280,7 +281,7 @@ def test_a_table_that_takes_no_commit_is_no_lost_race_and_its_rows_stay_held(
     tmp_path, topic, monkeypatch, is_known
 ):
     if not is_known:  # deltalake alone says no, at the commit
-        monkeypatch.setattr(features, "_features", lambda protocol: iter(()))
+        monkeypatch.setattr(table_features, "_features", lambda protocol: iter(()))
     topic.append(rows(0, 10), partition=0)
     source, table = Source.reading("orders", topic), str(tmp_path / "table")
     record = create(table, source, pa.schema([("id", pa.int64())]))

@@ -8,8 +8,8 @@ from tests.spark.test_pipeline_reset import append_foreign
 from tests.spark.test_pipeline_status import a_file, told
 from tests.spark.test_prove import prove
 
-from headrace.spark.pipeline import opened
-from headrace.spark.table_errors import TableRestored
+from headrace.spark.pipeline.pipeline import opened
+from headrace.spark.tables.table_errors import TableRestored
 
 ANEW = "bring its rows again: headrace pipeline reset FILE --truncate"
 

@@ -10,7 +10,7 @@ from tests.spark.conftest import SCHEMA, rows
 from tests.spark.lockstep import at_once
 from tests.spark.test_pipeline import SQL, a_definition, ids, run
 
-from headrace.spark.pipeline import OFFSET, PARTITION, opened
+from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, opened
 
 VIEW = "source"
 ROUNDS = 8

@@ -14,13 +14,13 @@ from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
 import headrace
-from headrace.cli.group_lag import lags_of
+from headrace.cli.topics.consumer_lag import lags_of
 from headrace.errors import BadRequest
-from headrace.spark import reporter as reporter_module
-from headrace.spark import reports
-from headrace.spark.pipeline import opened
-from headrace.spark.reporter import Reporter
-from headrace.spark.reports import Report, State
+from headrace.spark.pipeline import driver_reports
+from headrace.spark.pipeline import heartbeat as reporter_module
+from headrace.spark.pipeline.driver_reports import Report, State
+from headrace.spark.pipeline.heartbeat import Reporter
+from headrace.spark.pipeline.pipeline import opened
 from headrace.wire.address import SOCKET_NAME
 
 
@@ -96,11 +96,11 @@ def test_a_pipeline_that_fails_says_why(spark, tmp_path, topic):
 
 
 def test_a_killed_driver_is_silent_after_a_minute(log):
-    topic = reports.make(log)
-    reports.tell(topic, a_report(rows_per_second=7.0))
-    (found,) = reports.newest(log)
+    topic = driver_reports.make(log)
+    driver_reports.tell(topic, a_report(rows_per_second=7.0))
+    (found,) = driver_reports.newest(log)
     assert (found.state, found.rows_per_second) == (State.RUNNING, 7.0)
-    later = found.reported_at + timedelta(seconds=reports.SILENT_SECONDS + 1)
+    later = found.reported_at + timedelta(seconds=driver_reports.SILENT_SECONDS + 1)
     assert (found.at(later).state, found.at(later).rows_per_second) == (State.SILENT, 0.0)
     ended = replace(found, state=State.STOPPED)
     assert ended.at(later).state == State.STOPPED
@@ -114,41 +114,41 @@ def test_a_group_without_a_report_is_a_silent_pipeline(tmp_path, topic):
 
 
 def test_of_two_drivers_the_one_that_runs_counts(log):
-    topic = reports.make(log)
-    reports.tell(topic, a_report(run="1"))
-    reports.tell(topic, a_report(run="2", state=State.FAILED))
-    reports.tell(topic, a_report(run="3", pipeline="other", state=State.STOPPED))
-    found = reports.summed_up(reports.newest(log))
+    topic = driver_reports.make(log)
+    driver_reports.tell(topic, a_report(run="1"))
+    driver_reports.tell(topic, a_report(run="2", state=State.FAILED))
+    driver_reports.tell(topic, a_report(run="3", pipeline="other", state=State.STOPPED))
+    found = driver_reports.summed_up(driver_reports.newest(log))
     assert found["orders", "shop/orders"].run == "1"
     assert found["other", "shop/orders"].state == State.STOPPED
 
 
 def test_a_report_far_back_is_found_for_a_pipeline_that_is_known(log, monkeypatch):
-    monkeypatch.setattr(reports, "WINDOW", 3)
-    topic = reports.make(log)
-    reports.tell(topic, a_report(pipeline="old", run="0", state=State.STOPPED))
+    monkeypatch.setattr(driver_reports, "WINDOW", 3)
+    topic = driver_reports.make(log)
+    driver_reports.tell(topic, a_report(pipeline="old", run="0", state=State.STOPPED))
     for number in range(1, 9):
-        reports.tell(topic, a_report(run=str(number)))
-    assert {one.pipeline for one in reports.newest(log)} == {"orders"}
-    found = reports.newest(log, [("old", "shop/orders")])
+        driver_reports.tell(topic, a_report(run=str(number)))
+    assert {one.pipeline for one in driver_reports.newest(log)} == {"orders"}
+    found = driver_reports.newest(log, [("old", "shop/orders")])
     assert {one.pipeline for one in found} == {"orders", "old"}
 
 
 def test_rows_that_are_no_reports_are_passed_over(log):
-    topic = reports.make(log)
-    row = dict.fromkeys(reports.SCHEMA.names)
+    topic = driver_reports.make(log)
+    row = dict.fromkeys(driver_reports.SCHEMA.names)
     topic.append([row, {**row, "kind": "report", "state": "dancing", "run": "1"}])
-    reports.tell(topic, a_report(note="x" * 5_000))
-    (found,) = reports.newest(log)
-    assert len(found.note) == reports.TEXT_SIZE_MAX
+    driver_reports.tell(topic, a_report(note="x" * 5_000))
+    (found,) = driver_reports.newest(log)
+    assert len(found.note) == driver_reports.TEXT_SIZE_MAX
 
 
 def test_a_foreign_topic_of_that_name_is_told_and_fails_no_pipeline(
     spark, tmp_path, log, topic
 ):
-    log.create_topic(reports.NAME, {"id": "int64"})
+    log.create_topic(driver_reports.NAME, {"id": "int64"})
     with pytest.raises(BadRequest, match="has no column 'kind' as reports do"):
-        reports.newest(log)
+        driver_reports.newest(log)
     topic.append(rows(0, 5))
     with opened(spark, a_definition(tmp_path)) as pipeline:
         assert [each.row_count for each in pipeline.run(once=True)] == [5]
@@ -162,15 +162,15 @@ def test_a_driver_reports_again_when_the_topic_is_deleted_and_hears_what_is_aske
     monkeypatch.setattr(reporter_module, "EVERY_SECONDS", 0.1)
     address = f"unix:{tmp_path / 'data' / SOCKET_NAME}"
     with Reporter(lambda: headrace.connect(address), "orders", "shop/orders", "/t") as one:
-        (before,) = reports.newest(log)
-        log.delete_topic(reports.NAME)
+        (before,) = driver_reports.newest(log)
+        log.delete_topic(driver_reports.NAME)
         deadline = time.monotonic() + 20
-        while not reports.newest(log):
+        while not driver_reports.newest(log):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        reports.ask_to_stop(reports.make(log), replace(before, run="another"))
+        driver_reports.ask_to_stop(driver_reports.make(log), replace(before, run="another"))
         assert not one.asked.wait(0.5)
-        reports.ask_to_stop(reports.make(log), before)
+        driver_reports.ask_to_stop(driver_reports.make(log), before)
         assert one.asked.wait(20)
 
 

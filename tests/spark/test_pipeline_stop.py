@@ -8,9 +8,9 @@ from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, ids
 from tests.spark.test_pipeline_status import a_file, a_report, told
 
-from headrace.cli.pipeline_stop import _asked
-from headrace.spark import reports
-from headrace.spark.pipeline import opened
+from headrace.cli.pipelines.pipeline_stop import _asked
+from headrace.spark.pipeline import driver_reports
+from headrace.spark.pipeline.pipeline import opened
 
 
 @contextmanager
@@ -82,8 +82,8 @@ def test_one_that_has_never_run_is_not_found(tmp_path, topic):
 
 
 def test_a_driver_that_was_killed_is_not_waited_for(log, monkeypatch):
-    reports.tell(reports.make(log), a_report())
-    monkeypatch.setattr(reports, "SILENT_SECONDS", 0.0)
+    driver_reports.tell(driver_reports.make(log), a_report())
+    monkeypatch.setattr(driver_reports, "SILENT_SECONDS", 0.0)
     assert _asked(log, "orders", None) == []
-    monkeypatch.setattr(reports, "SILENT_SECONDS", 60.0)
+    monkeypatch.setattr(driver_reports, "SILENT_SECONDS", 60.0)
     assert [one.run for one in _asked(log, "orders", None)] == ["1"]

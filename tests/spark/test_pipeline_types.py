@@ -11,13 +11,14 @@ from tests.spark.test_pipeline import a_definition, ids, run, table_of
 from tests.spark.test_pipeline_status import a_file, a_report, told
 from tests.spark.test_prove import prove
 
-from headrace.spark import read_table, reports
-from headrace.spark.columns import new_columns
-from headrace.spark.desk import SchemaChanged
-from headrace.spark.failures import RoundFailed
-from headrace.spark.pipeline import opened
-from headrace.spark.record import DataFile, Source, create, data_paths, look
-from headrace.spark.table_errors import FileGone, TableStrange
+from headrace.spark import read_table
+from headrace.spark.friendly_errors import RoundFailed
+from headrace.spark.pipeline import driver_reports
+from headrace.spark.pipeline.pipeline import opened
+from headrace.spark.tables.table_columns import new_columns
+from headrace.spark.tables.table_errors import FileGone, TableStrange
+from headrace.spark.tables.table_record import DataFile, Source, create, data_paths, look
+from headrace.spark.topic_source import SchemaChanged
 from headrace.spark.worker.files import writer
 
 SOURCE = Source("orders", "shop/orders", 1, "5f")
@@ -170,13 +171,13 @@ def test_files_of_a_pipeline_that_runs_are_not_cleaned_up(tmp_path, log, topic):
     table = tmp_path / "table"
     create(str(table), SOURCE, PLAIN)
     (file,) = written(table, PLAIN, [{"id": 1}])
-    reports.tell(reports.make(log), a_report(host="far", pid=7))
+    driver_reports.tell(driver_reports.make(log), a_report(host="far", pid=7))
     said = told("clean", a_file(tmp_path), "--age", "0", code=2)
     assert "orders runs on far, process 7" in said
     would = told("clean", a_file(tmp_path), "--age", "0", "--dry-run")
     assert would["removed"] == [file.path]
     assert (table / file.path).exists()
-    reports.tell(reports.make(log), a_report(state=reports.State.STOPPED))
+    driver_reports.tell(driver_reports.make(log), a_report(state=driver_reports.State.STOPPED))
     assert told("clean", a_file(tmp_path), "--age", "0")["removed"] == [file.path]
     assert not (table / file.path).exists()
 

@@ -12,9 +12,9 @@ from tests.spark.test_pipeline import a_definition, ids
 
 import headrace
 from headrace.errors import BadConfig
-from headrace.spark.desk import Desk
-from headrace.spark.options import parse
-from headrace.spark.pipeline import Pipeline, opened
+from headrace.spark.pipeline.pipeline import Pipeline, opened
+from headrace.spark.source_options import parse
+from headrace.spark.topic_source import Desk
 
 
 @pytest.mark.parametrize("once", [True, False])

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.plan import Backlog, next_ends, next_version, split
+from headrace.spark.batch_ranges import Backlog, next_ends, next_version, split
 
 
 def a_backlog(start, end, versions=((1, 0),), row_size=100.0):

@@ -12,11 +12,11 @@ from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 
 from headrace.errors import CorruptFile
-from headrace.spark.definition import load
-from headrace.spark.pipeline import OFFSET, PARTITION, opened
-from headrace.spark.prove import Grade, Kind
-from headrace.spark.recompute import RecomputeFailed, recompute
-from headrace.spark.record import look
+from headrace.spark.pipeline.definition import load
+from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, opened
+from headrace.spark.prove.prove import Grade, Kind
+from headrace.spark.prove.recompute import RecomputeFailed, recompute
+from headrace.spark.tables.table_record import look
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from tests.cli.commands import headrace_here
 from tests.spark.conftest import rows
 from tests.spark.test_prove import prove
 
-from headrace.spark.prove import OFFSET, PARTITION, files_of
-from headrace.spark.record import DataFile, Source, create, look
+from headrace.spark.prove.prove import OFFSET, PARTITION, files_of
+from headrace.spark.tables.table_record import DataFile, Source, create, look
 from headrace.spark.worker.files import writer
 
 NAN = float("nan")

@@ -5,13 +5,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.spark.test_features import commit_of_others
 
-from headrace.spark import races
-from headrace.spark.compaction import compact
-from headrace.spark.orphans import orphans_of
-from headrace.spark.races import TRIES_MAX, committed
-from headrace.spark.record import DataFile, Place, Record, Source, create, look
-from headrace.spark.restored import refuse_restored
-from headrace.spark.table_errors import TableRestored
+from headrace.spark.tables import commit_races
+from headrace.spark.tables.commit_races import TRIES_MAX, committed
+from headrace.spark.tables.compaction import compact
+from headrace.spark.tables.restore_check import refuse_restored
+from headrace.spark.tables.table_errors import TableRestored
+from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.table_record import DataFile, Place, Record, Source, create, look
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -108,7 +108,7 @@ def test_a_driver_that_only_looks_whether_others_commit_brings_rows_twice(table,
         record.table.update_incremental()
         return True
 
-    monkeypatch.setattr(races, "_is_unmoved", is_unmoved)
+    monkeypatch.setattr(commit_races, "_is_unmoved", is_unmoved)
     assert race(table, lambda: another_driver(table))[1] == 2
     assert ids(table) == [0, 1, 1]
 

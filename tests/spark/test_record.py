@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
-from headrace.spark import features
-from headrace.spark.columns import new_columns
-from headrace.spark.compaction import TableSpoilt, compact
-from headrace.spark.desk import SchemaChanged
-from headrace.spark.orphans import orphans_of
-from headrace.spark.record import DataFile, Place, Source, create, look
-from headrace.spark.table_errors import CommitRefused, TableForeign
+from headrace.spark.tables import table_features
+from headrace.spark.tables.compaction import TableSpoilt, compact
+from headrace.spark.tables.table_columns import new_columns
+from headrace.spark.tables.table_errors import CommitRefused, TableForeign
+from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.table_record import DataFile, Place, Source, create, look
+from headrace.spark.topic_source import SchemaChanged
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -147,7 +147,7 @@ class TestCommit:
         self, tmp_path, monkeypatch, feature
     ):
         """Headrace refuses them before; this is what if it did not."""
-        monkeypatch.setattr(features, "_features", lambda protocol: iter(()))
+        monkeypatch.setattr(table_features, "_features", lambda protocol: iter(()))
         record = create(str(tmp_path), SOURCE, SCHEMA)
         DeltaTable(str(tmp_path)).alter.add_feature(
             getattr(TableFeatures, feature), allow_protocol_versions_increase=True

@@ -14,9 +14,9 @@ from tests.spark.sealing import seal_all
 from tests.spark.test_source import reading
 
 import headrace
-from headrace.spark.desk import Desk
-from headrace.spark.options import parse
-from headrace.spark.source import StreamReader, spark_schema
+from headrace.spark.source.data_source import StreamReader, spark_schema
+from headrace.spark.source_options import parse
+from headrace.spark.topic_source import Desk
 
 COLUMNS = ("_partition", "_offset", "_timestamp", "id", "name")
 

@@ -11,11 +11,11 @@ from deltalake import DeltaTable, write_deltalake
 
 import headrace
 from headrace.errors import CorruptFile, ReadFailed
-from headrace.spark.compaction import compact
-from headrace.spark.record import DataFile, Place, Removed, Source, create, look
-from headrace.spark.reset import carry_out, planned
-from headrace.spark.restored import Watch, refuse_restored, restore_of
-from headrace.spark.table_errors import TableRestored
+from headrace.spark.pipeline.table_reset import carry_out, planned
+from headrace.spark.tables.compaction import compact
+from headrace.spark.tables.restore_check import Watch, refuse_restored, restore_of
+from headrace.spark.tables.table_errors import TableRestored
+from headrace.spark.tables.table_record import DataFile, Place, Removed, Source, create, look
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64())])

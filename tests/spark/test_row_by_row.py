@@ -9,8 +9,8 @@ from tests.spark.test_pipeline import a_definition, run, table_of
 from tests.spark.test_source import reading
 
 from headrace.errors import BadConfig
-from headrace.spark.pipeline import opened
-from headrace.spark.row_by_row import refuse_mixing
+from headrace.spark.pipeline.pipeline import opened
+from headrace.spark.pipeline.row_by_row import refuse_mixing
 
 MIXING = {
     "select name, count(*) as n from source group by name": "Aggregate [name]",

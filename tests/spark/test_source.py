@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import SCHEMA, rows
 
 import headrace
-from headrace.spark.launch import packed
+from headrace.spark.spark_session import packed
 
 
 def reading(spark, tmp_path, name="shop/orders", *, stream=False, **options):
@@ -259,7 +259,7 @@ def test_offsets_are_stored_as_documented(spark, tmp_path, topic):
 
 ENDING = """
 from pyspark.sql.types import StructType
-from headrace.spark.source import StreamReader
+from headrace.spark.source.data_source import StreamReader
 reader = StreamReader({}, StructType([]))
 try:
     raise %s

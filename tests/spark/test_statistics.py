@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.spark.test_pipeline_types import SOURCE, written
 
-from headrace.spark.record import create
+from headrace.spark.tables.table_record import create
 from headrace.spark.worker.statistics import STRING_SIZE, Statistics
 
 UTC_TIME, LOCAL_TIME = pa.timestamp("us", "UTC"), pa.timestamp("us")

@@ -11,10 +11,10 @@ from headrace.errors import BadFrame, HeadraceError
 from headrace.spark.worker import link, sums
 from headrace.spark.worker.read import read
 from headrace.spark.worker.write import Deed, stage_all
-from headrace.wire.frame import Frame, FrameReader, decode_message, encode_frame
+from headrace.wire.frames import Frame, FrameReader, decode_message, encode_frame
 from headrace.wire.greeting import Pong
-from headrace.wire.reading import Fetched, Piece
-from headrace.wire.writing import Stage
+from headrace.wire.read_messages import Fetched, Piece
+from headrace.wire.write_messages import Stage
 
 ONE, TWO = b"a" * 100, b"b" * 64
 SUM_OF_ONE, SUM_OF_TWO = xxh3_128_digest(ONE), xxh3_128_digest(TWO)

@@ -9,7 +9,7 @@ from tests.spark.test_pipeline import a_definition, run
 
 from headrace.errors import BadRequest
 from headrace.spark import read_table
-from headrace.spark.delta import filtering
+from headrace.spark.source.delta_scan import filtering
 
 
 def test_a_pipeline_s_table_is_read_as_it_is_and_as_it_was(spark, tmp_path, topic):

@@ -19,9 +19,10 @@ from tests.spark.windows import NAME, SCHEMA, counted, events, minutes_of, whole
 
 import headrace
 from headrace.errors import BadName, BadRequest
-from headrace.spark import table_batches, table_writer
-from headrace.spark.orphans import orphans_of
-from headrace.spark.table_errors import TableForeign
+from headrace.spark import table_writer
+from headrace.spark.sink import table_sink
+from headrace.spark.tables.table_errors import TableForeign
+from headrace.spark.tables.table_files import orphans_of
 
 ANEW = "begin anew with a new table and a new checkpointLocation"
 
@@ -227,7 +228,7 @@ def test_a_foreign_commit_between_files_and_commit_is_not_lost_and_loses_nothing
 ):
     topic.append(rows(0, 10), partition=0)
     foreign = pa.table({"id": pa.array([-1], pa.int64()), "name": ["foreign"]})
-    real, writes = table_batches.write_files, []
+    real, writes = table_sink.write_files, []
 
     def meddle(*given):
         found = real(*given)
@@ -235,7 +236,7 @@ def test_a_foreign_commit_between_files_and_commit_is_not_lost_and_loses_nothing
         writes.append(found)
         return found
 
-    monkeypatch.setattr(table_batches, "write_files", meddle)
+    monkeypatch.setattr(table_sink, "write_files", meddle)
     copy(spark, tmp_path)
     assert len(writes) == 1  # the files are committed as they are, and not written again
     assert ids(tmp_path) == [-1, *range(10)]
@@ -243,14 +244,14 @@ def test_a_foreign_commit_between_files_and_commit_is_not_lost_and_loses_nothing
 
 def test_two_drivers_of_one_query_add_a_batch_once(spark, tmp_path, topic, monkeypatch):
     topic.append(rows(0, 10), partition=0)
-    real, append = table_batches.write_files, table_writer(tmp_path / "table", name="copy")
+    real, append = table_sink.write_files, table_writer(tmp_path / "table", name="copy")
     frames = []
 
     def race(*given):
         found = real(*given)
         if len(frames) == 1:
             frames.append(None)
-            now = table_batches.moment_of(frames[0], 0)
+            now = table_sink.moment_of(frames[0], 0)
             table_writer(tmp_path / "table", name="copy")._add(frames[0], now)
         return found
 
@@ -258,7 +259,7 @@ def test_two_drivers_of_one_query_add_a_batch_once(spark, tmp_path, topic, monke
         frames.append(found)
         append(found, batch_id)
 
-    monkeypatch.setattr(table_batches, "write_files", race)
+    monkeypatch.setattr(table_sink, "write_files", race)
     copy(spark, tmp_path, each)
     assert len(frames) == 2
     assert ids(tmp_path) == list(range(10))

@@ -5,9 +5,9 @@ import pytest
 from tests.cli.commands import headrace_here
 
 from headrace.errors import CorruptFile
-from headrace.spark.delta import read_table
-from headrace.spark.orphans import orphans_of
-from headrace.spark.record import Source, create, look, pipelines_of
+from headrace.spark.source.delta_scan import read_table
+from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.table_record import Source, create, look, pipelines_of
 
 SOURCE = Source("orders", "shop/orders", 1, "log")
 

@@ -17,7 +17,7 @@ from tests.spark.conftest import SCHEMA, rows
 import headrace
 from headrace.errors import BadRequest, ConnectionLost, Recreated, Unauthorized, Unavailable
 from headrace.model.schema import SYSTEM_FIELDS
-from headrace.spark.launch import packed
+from headrace.spark.spark_session import packed
 from headrace.spark.worker import read as read_module
 from headrace.spark.worker.content import Content, content_of
 from headrace.spark.worker.files import writer
@@ -25,9 +25,8 @@ from headrace.spark.worker.link import Link, LogReplaced
 from headrace.spark.worker.read import ROWS, Span, Where, gathered, read
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.write import Deed, Target, stage_all
-from headrace.wire.reading import Bounds, Fetch, GetBounds
-from headrace.wire.writers import writer_of
-from headrace.wire.writing import Publish, Published
+from headrace.wire.read_messages import Bounds, Fetch, GetBounds
+from headrace.wire.write_messages import Publish, Published, writer_of
 from headrace_lab.spark.proxy import Proxy
 
 
@@ -402,8 +401,9 @@ def test_executors_need_nothing_but_pyarrow(tmp_path):
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Nothing())\n"
         f"sys.path.insert(0, {packed()!r})\n"
-        "import headrace.spark.source, headrace.spark.worker.read, pyspark_headrace\n"
-        "assert '.zip' in headrace.spark.source.__file__, headrace.spark.source.__file__\n"
+        "from headrace.spark.source import data_source\n"
+        "import headrace.spark.worker.read, pyspark_headrace\n"
+        "assert '.zip' in data_source.__file__, data_source.__file__\n"
         "pyspark_headrace.DefaultSource\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=tmp_path)

@@ -13,7 +13,8 @@ from pathlib import Path
 from deltalake import DeltaTable
 from pyspark.sql.functions import col, window
 
-from headrace.spark import session, table_batches, table_writer
+from headrace.spark import session, table_writer
+from headrace.spark.sink import table_sink
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = {"id": "int64", "at": "timestamp"}
@@ -62,7 +63,7 @@ def whole(end):
 
 def main(address, directory, batch, step):
     append = table_writer(Path(directory, "table"), name=NAME)
-    write_files = table_batches.write_files
+    write_files = table_sink.write_files
 
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -74,7 +75,7 @@ def main(address, directory, batch, step):
                 die()
             return found
 
-        table_batches.write_files = written
+        table_sink.write_files = written
         append(rows, batch_id)
         if batch_id == int(batch):
             die()

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from headrace.storage.quarantine import set_aside
+from headrace.storage.atomic import set_aside
 from headrace_lab.disk.faults import CrashAfter, Crashed, Fail
 from headrace_lab.disk.memory import MemoryDisk
 

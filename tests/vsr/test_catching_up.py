@@ -7,10 +7,10 @@ from headrace.journal.entry import Entry
 from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import effects as fx
 from headrace.vsr import join, repair
-from headrace.vsr import messages as vm
-from headrace.vsr.log import Log
+from headrace.vsr import peer_messages as vm
+from headrace.vsr.member_state import State
+from headrace.vsr.op_log import Log
 from headrace.vsr.quorum import quorum_of
-from headrace.vsr.state import State
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.scene import Scene
 

@@ -7,9 +7,9 @@ import pytest
 
 from headrace.journal.entry import Entry, seal
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
-from headrace.vsr import messages as vm
-from headrace.vsr.codec import KINDS, PACKET_SIZE_MAX
-from headrace_lab.cluster.codec import decode_packet, encode_packet
+from headrace.vsr import peer_messages as vm
+from headrace.vsr.peer_codec import KINDS, PACKET_SIZE_MAX
+from headrace_lab.cluster.network import decode_packet, encode_packet
 
 IDENTITY = Identity(b"headrace-cluster", GroupId(0), ReplicaId(0), 3, (16, 24, 24))
 

@@ -3,11 +3,11 @@
 import pytest
 
 from headrace.errors import NotNext
-from headrace.journal.mend import cut
+from headrace.journal.recovery.mend import cut
 from headrace.model.ids import Op, ReplicaId, View
-from headrace.vsr import messages as vm
-from headrace.vsr.log import Log
+from headrace.vsr import peer_messages as vm
 from headrace.vsr.merge import Merged
+from headrace.vsr.op_log import Log
 from headrace.vsr.view_change import _common
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.scene import Scene

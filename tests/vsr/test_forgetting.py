@@ -10,7 +10,7 @@ from tests.vsr.test_divergence import a_group, leader_of, packet_to
 from headrace.journal.superblock import decode, encode
 from headrace.model.ids import STARTS_MAX, Op, ReplicaId, View
 from headrace.storage.atomic import atomic_replace
-from headrace.vsr import messages as vm
+from headrace.vsr import peer_messages as vm
 from headrace.vsr.view_change import _is_past
 from headrace_lab.cluster.scene import Scene
 from headrace_lab.disk.memory import MemoryDisk

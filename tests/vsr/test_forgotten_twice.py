@@ -6,8 +6,8 @@ from tests.vsr.test_divergence import a_group, leader_of, packet_to
 
 from headrace.journal.entry import SEAL
 from headrace.model.ids import OP_MAX, Op
-from headrace.vsr import messages as vm
-from headrace.vsr.messages import Amnesia
+from headrace.vsr import peer_messages as vm
+from headrace.vsr.peer_messages import Amnesia
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.scene import Scene
 

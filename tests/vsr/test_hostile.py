@@ -8,9 +8,9 @@ from tests.vsr.test_codec import IDENTITY, an_entry, envelope, samples
 
 from headrace.journal.entry import seal
 from headrace.model.ids import OP_MAX, STARTS_MAX, GroupId, Op, ReplicaId, View
-from headrace.vsr import messages as vm
+from headrace.vsr import peer_messages as vm
 from headrace.vsr.validate import flaw_of
-from headrace_lab.cluster.codec import decode_packet, encode_packet
+from headrace_lab.cluster.network import decode_packet, encode_packet
 from headrace_lab.cluster.scene import Scene
 
 NUMBERS = (0, 1, 2, 5, 7, 100, 2**31, 2**62, OP_MAX, -1, 2**64)

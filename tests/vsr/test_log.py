@@ -1,8 +1,8 @@
 """What a replica knows of its own log."""
 
 from headrace.model.ids import Op, View
-from headrace.vsr.log import Log
-from headrace.vsr.messages import Header
+from headrace.vsr.op_log import Log
+from headrace.vsr.peer_messages import Header
 
 
 def header(op: int, name: str = "a") -> Header:

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.model.ids import OP_MAX, Op, ReplicaId, View
 from headrace.vsr.merge import Merged, Waiting, merge
-from headrace.vsr.messages import DoViewChange, Header, Vote
+from headrace.vsr.peer_messages import DoViewChange, Header, Vote
 from headrace.vsr.quorum import quorum_of
 
 HELD, NEVER, FAULTY, SUSPECT, PENDING = "held", "never", "faulty", "suspect", "pending"

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import DiskFull, StorageFailed, Unknown
 from headrace.model.ids import Op, View
-from headrace.vsr.messages import Append, Apply, Reply, Request
+from headrace.vsr.peer_messages import Append, Apply, Reply, Request
 from headrace.vsr.replica import Replica
 
 ROOT = b"root"

@@ -4,8 +4,8 @@ from tests.vsr.test_divergence import a_group, leader_of
 
 from headrace.errors import Busy
 from headrace.vsr import effects as fx
-from headrace.vsr import messages as vm
 from headrace.vsr import normal
+from headrace.vsr import peer_messages as vm
 from headrace_lab.cluster.machine import ADD, add
 
 BODY = add("n", 1).ljust(1000, b"x")

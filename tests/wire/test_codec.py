@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from tests.wire.values import MESSAGES, a_fetch, a_fetched, a_piece, an_append, messages
 
 from headrace.errors import BadFrame
-from headrace.wire.catalog import AlterTopic, CreateStream, PartitionInfo
 from headrace.wire.codec import decode, encode
 from headrace.wire.greeting import Failed, Hello, Ping
 from headrace.wire.msgpack import pack, unpack
-from headrace.wire.reading import CursorInfo, GetBounds, Piece
-from headrace.wire.writing import Append, Publish, Receipt, Trimmed
+from headrace.wire.read_messages import CursorInfo, GetBounds, Piece
+from headrace.wire.topic_messages import AlterTopic, CreateStream, PartitionInfo
+from headrace.wire.write_messages import Append, Publish, Receipt, Trimmed
 
 
 def test_each_kind_is_taken_once():

@@ -11,7 +11,7 @@ from tests.wire.values import a_fetch, a_fetched, a_piece, an_append, messages
 
 from headrace.errors import BadFrame, BodyTooLarge
 from headrace.wire.codec import encode
-from headrace.wire.frame import (
+from headrace.wire.frames import (
     BODY_BUFFER_SIZE,
     BODY_SIZE_MAX,
     DEADLINE_MS_MAX,

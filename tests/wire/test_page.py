@@ -11,8 +11,8 @@ from tests.wire.test_refusals import CLASSES
 from tests.wire.values import MESSAGES
 
 from headrace.errors import HeadraceError
-from headrace.server.limits import Limits
-from headrace.wire import frame, msgpack, proof, refusals
+from headrace.server.connections.limits import Limits
+from headrace.wire import error_codes, frames, msgpack, token_proof
 from headrace.wire.messages import Reply, Request
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "protocol.md").read_text()
@@ -115,20 +115,20 @@ def test_the_page_has_the_layout_of_the_header():
     for _, size, _ in found:
         places.append(places[-1] + size)
     assert [place for place, _, _ in found] == places[:-1]
-    assert places[-1] == frame.HEADER_SIZE
-    assert [name for _, _, name in found] == re.findall(r"(\w+):(?:\d|u)", frame.__doc__ or "")
+    assert places[-1] == frames.HEADER_SIZE
+    assert [name for _, _, name in found] == re.findall(r"(\w+):(?:\d|u)", frames.__doc__ or "")
 
 
 def test_the_page_has_the_limits():
     assert {row[0]: int(row[1].replace(",", "")) for row in rows("## Limits")} == {
-        "meta of an answer, bytes": frame.META_SIZE_MAX,
+        "meta of an answer, bytes": frames.META_SIZE_MAX,
         "meta of a request, bytes": Limits().meta_size_max,
-        "body, bytes": frame.BODY_SIZE_MAX,
+        "body, bytes": frames.BODY_SIZE_MAX,
         "arrays within arrays": msgpack.DEPTH_MAX,
-        "nonce, bytes": proof.NONCE_SIZE,
-        "proof, bytes": proof.MAC_SIZE,
-        "message of an error, letters": refusals.MESSAGE_SIZE_MAX,
-        "hint or field of an error, letters": refusals.FIELD_SIZE_MAX,
-        "fields of an error": refusals.FIELD_COUNT_MAX,
-        "retry_after_ms that is heeded": refusals.RETRY_AFTER_MS_MAX,
+        "nonce, bytes": token_proof.NONCE_SIZE,
+        "proof, bytes": token_proof.MAC_SIZE,
+        "message of an error, letters": error_codes.MESSAGE_SIZE_MAX,
+        "hint or field of an error, letters": error_codes.FIELD_SIZE_MAX,
+        "fields of an error": error_codes.FIELD_COUNT_MAX,
+        "retry_after_ms that is heeded": error_codes.RETRY_AFTER_MS_MAX,
     }

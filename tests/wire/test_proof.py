@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from headrace.wire.proof import MAC_SIZE, NONCE_SIZE, client_mac, matches, node_mac
+from headrace.wire.token_proof import MAC_SIZE, NONCE_SIZE, client_mac, matches, node_mac
 
 TOKEN, OURS, THEIRS = b"secret", bytes(NONCE_SIZE), bytes([1]) * NONCE_SIZE
 

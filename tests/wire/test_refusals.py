@@ -31,14 +31,14 @@ from headrace.errors import (
     WriterUnknown,
 )
 from headrace.wire.codec import decode, encode
-from headrace.wire.greeting import Failed
-from headrace.wire.refusals import (
+from headrace.wire.error_codes import (
     FIELD_SIZE_MAX,
     MESSAGE_SIZE_MAX,
     RETRY_AFTER_MS_MAX,
     to_error,
     to_failed,
 )
+from headrace.wire.greeting import Failed
 
 CLASSES = [
     each

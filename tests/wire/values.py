@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.wire.messages import Append, Fetch, Fetched, Message
 from headrace.wire.msgpack import INT_MAX, INT_MIN
-from headrace.wire.reading import Piece
+from headrace.wire.read_messages import Piece
 
 MESSAGES: tuple[type[Message], ...] = get_args(Message)
 

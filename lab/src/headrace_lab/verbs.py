@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
-    from headrace.cli.commands import Command
+    from headrace.cli.verbs import Command
 
-# As in `headrace.cli.commands`, which shows these beside its own.
+# As in `headrace.cli.verbs`, which shows these beside its own.
 LINES: Final = {
     "bench": "Measure a part of Headrace beside the machine's own limit.",
     "chaos": "Kill processes at named moments, and look for rows lost, doubled or invented.",

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from headrace.journal.entry import Flaw
-from headrace.journal.findings import Faulty
-from headrace.journal.report import RecoveryReport
+from headrace.journal.recovery.recovery_report import RecoveryReport
+from headrace.journal.recovery.scan_findings import Faulty
 from headrace.model.ids import Op
 from headrace_lab.counter import testimony
 from headrace_lab.counter.witness import Witness

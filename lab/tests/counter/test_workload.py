@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.journal.entry import SEAL
-from headrace.journal.recovery import Options
+from headrace.journal.recovery.recover import Options
 from headrace.model.ids import Op
 from headrace_lab.counter.counter import ADD
 from headrace_lab.counter.solo import Solo

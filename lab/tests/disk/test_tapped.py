@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from headrace.journal.recovery import Options
+from headrace.journal.recovery.recover import Options
 from headrace.storage.file import FileDirectory
 from headrace_lab.counter.solo import Solo
 from headrace_lab.disk.memory import MemoryDisk

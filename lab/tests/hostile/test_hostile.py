@@ -6,12 +6,12 @@ from typing import get_args
 
 import pytest
 
-from headrace.model.message import INFLATED_SIZE_MAX
-from headrace.wire.catalog import PartitionInfo, SchemaInfo, TopicInfo
-from headrace.wire.frame import encode_frame
+from headrace.model.arrow_message import INFLATED_SIZE_MAX
+from headrace.wire.frames import encode_frame
 from headrace.wire.greeting import Ping
 from headrace.wire.messages import Message, Reply, Request
-from headrace.wire.writing import Receipt
+from headrace.wire.topic_messages import PartitionInfo, SchemaInfo, TopicInfo
+from headrace.wire.write_messages import Receipt
 from headrace_lab.hostile.attack import Plan, besiege, catch, figures_of
 from headrace_lab.hostile.bodies import (
     BOMB_LIMIT,

@@ -5,9 +5,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from headrace.cli.demo_child import living
-from headrace.client.ledger import Line
-from headrace.client.values import Range
+from headrace.cli.demo.child_process import living
+from headrace.client.values.answers import Range
+from headrace.client.write.ledger import Line
 from headrace_lab.node.audit import NodeAudit, Unit, _units
 from headrace_lab.node.kill import Plan, kill_run, planted_run
 from headrace_lab.node.ledger import Account, Notes, place

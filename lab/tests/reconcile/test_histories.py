@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.read import Key
+from headrace.partition.reader import Key
 from headrace_lab.reconcile.histories import NAMES, STUBBORN_MAX, catch, converge, job
 from headrace_lab.reconcile.mutants import MUTANTS
 from headrace_lab.reconcile.world import SHARDS, World

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.model.ids import Op
-from headrace.vsr import messages as vm
+from headrace.vsr import peer_messages as vm
 from headrace_lab.cluster.scene import Scene
 
 HERE = Path(__file__).parent
@@ -264,7 +264,7 @@ def primary_cut_off_in_one_direction() -> Scene:
 def _tear(scene: Scene, number: int) -> None:
     """Leave the header of one more op behind the head, as an interrupted append does."""
     from headrace.journal.frame import Kind, Prefix, encode_prefix
-    from headrace.journal.recovery import recover
+    from headrace.journal.recovery.recover import recover
     from headrace_lab.cluster.boot import sealer
     from headrace_lab.cluster.machine import ADD, SessionMachine, add
 

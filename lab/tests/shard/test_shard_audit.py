@@ -2,17 +2,16 @@
 
 from dataclasses import replace
 
-from headrace.journal.recovery import Options
+from headrace.journal.recovery.recover import Options
 from headrace.model.ids import Offset
-from headrace.partition.runs import SegmentSizes
-from headrace.partition.sealer import InProcess
-from headrace.partition.state import Unplaced
-from headrace.partition.store import StoreOptions
+from headrace.partition.machine.segment_cut import SegmentSizes
+from headrace.partition.machine.state import Unplaced
+from headrace.partition.segments.sealer import InProcess
+from headrace.partition.shard_store import StoreOptions
 from headrace_lab.disk.memory import MemoryDisk
-from headrace_lab.shard.audit import Audit
-from headrace_lab.shard.ledger import Account, Rows
-from headrace_lab.shard.shard import SoloShard, opening, publishing, trimming
-from headrace_lab.shard.workload import (
+from headrace_lab.shard.kills.audit import Audit
+from headrace_lab.shard.kills.ledger import Account, Rows
+from headrace_lab.shard.kills.workload import (
     CREATED,
     SCHEMA,
     TOPIC,
@@ -21,6 +20,7 @@ from headrace_lab.shard.workload import (
     digest_of,
     writer_id,
 )
+from headrace_lab.shard.shard import SoloShard, opening, publishing, trimming
 
 WORKLOAD = ShardWorkload(seed=7)
 FIRST, SECOND, OTHER = Batch(0, 1), Batch(0, 2), Batch(1, 1)  # of partition 0

@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from headrace.cli.demo_child import living
-from headrace_lab.shard.kill import PLANTED_KILL_COUNT, Kills, kill_run
-from headrace_lab.shard.ledger import Account, Ledger, Rows, size_of, void_since
-from headrace_lab.shard.plants import KILL_PLANTS
-from headrace_lab.shard.process import Paths
-from headrace_lab.shard.trial import Trial
-from headrace_lab.shard.workload import Batch, ShardWorkload
+from headrace.cli.demo.child_process import living
+from headrace_lab.shard.kills.kill import PLANTED_KILL_COUNT, Kills, kill_run
+from headrace_lab.shard.kills.ledger import Account, Ledger, Rows, size_of, void_since
+from headrace_lab.shard.kills.plants import KILL_PLANTS
+from headrace_lab.shard.kills.process import Paths
+from headrace_lab.shard.kills.trial import Trial
+from headrace_lab.shard.kills.workload import Batch, ShardWorkload
 
 KILLS = 6
 WORKLOAD = ShardWorkload(seed=7)

@@ -3,8 +3,8 @@
 import pytest
 
 from headrace_lab.disk.loopdisk import CannotCut, loop_disk
-from headrace_lab.shard.plants import POWER_PLANTS
-from headrace_lab.shard.powercut import PLANTED_CUT_COUNT, cuts_on, has_landed
+from headrace_lab.shard.kills.plants import POWER_PLANTS
+from headrace_lab.shard.kills.powercut import PLANTED_CUT_COUNT, cuts_on, has_landed
 
 CUTS = 6
 

@@ -20,13 +20,13 @@ from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, ids, run
 
 import headrace
-from headrace.cli.demo_check import Claim, Told
-from headrace.cli.exits import Exit
+from headrace.cli.demo.checks import Claim, Told
+from headrace.cli.terminal.exits import Exit
 from headrace.errors import Unavailable
-from headrace.spark.plan import Backlog
-from headrace.spark.record import Record
-from headrace.spark.source import StreamReader, spark_schema
-from headrace.wire.catalog import ListTopics
+from headrace.spark.batch_ranges import Backlog
+from headrace.spark.source.data_source import StreamReader, spark_schema
+from headrace.spark.tables.table_record import Record
+from headrace.wire.topic_messages import ListTopics
 from headrace_lab.harness.mutants import Mutant
 from headrace_lab.spark import driver
 from headrace_lab.spark.check import Checked, check, table_rows

@@ -13,9 +13,9 @@ from typing import Annotated, Final
 import typer
 
 from headrace import __version__
-from headrace.cli import commands
-from headrace.cli.exits import Exit, exit_code, from_os
-from headrace.cli.output import STANDARD_OUTPUT, PipeClosed
+from headrace.cli import verbs
+from headrace.cli.terminal.exits import Exit, exit_code, from_os
+from headrace.cli.terminal.output import STANDARD_OUTPUT, PipeClosed
 from headrace.errors import HeadraceError, StorageFailed
 
 # Freed memory is kept for this many milliseconds, of large buffers for ten times as many.
@@ -47,7 +47,7 @@ def run(make: Callable[[str | None], typer.Typer]) -> None:
         sys.exit(exit_code(failure))
     except PipeClosed:
         _forget_output()
-        is_verdict = word in VERDICTS or word in commands.added()
+        is_verdict = word in VERDICTS or word in verbs.added()
         sys.exit(Exit.FAILURE if is_verdict else Exit.OK)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
@@ -84,17 +84,17 @@ def made(word: str | None = None) -> typer.Typer:
     if word == "serve":
         # Arrow's allocator reads it when it is loaded: `server/memory.py` says why.
         os.environ.setdefault(*KEEP_ARROW_MEMORY)
-    if word in commands.LINES:
-        commands.load(word).register(app)
+    if word in verbs.LINES:
+        verbs.load(word).register(app)
     elif word in HELP:
-        commands.list_on(app)
+        verbs.list_on(app)
     elif word is None or word.startswith("-"):
-        for each in commands.all_lines():
-            commands.load(each).register(app)
-    elif word in commands.added():
-        commands.load(word).register(app)
+        for each in verbs.all_lines():
+            verbs.load(each).register(app)
+    elif word in verbs.added():
+        verbs.load(word).register(app)
     else:
-        commands.list_on(app)  # to say that there is no such command
+        verbs.list_on(app)  # to say that there is no such command
     return app
 
 

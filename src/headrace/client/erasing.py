@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from headrace.client.moments import duration
-from headrace.client.patience import Caller, now
-from headrace.client.values import Unerased
+from headrace.client.connect.retry import Caller, now
+from headrace.client.values.answers import Unerased
+from headrace.client.values.parse import duration
 from headrace.errors import NotErased
-from headrace.wire.erasing import EraseDeleted, Erasing
+from headrace.wire.erase_messages import EraseDeleted, Erasing
 
 ERASE_TIMEOUT: Final = "10m"  # the longest that a lease lasts if nobody renews it
 _DELAY_MIN: Final = 0.05  # two checkpoints of a log that is small or idle take about this

@@ -11,23 +11,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.client.channel import Channel
+from headrace.client.connect.channel import Channel
+from headrace.client.connect.retry import Caller
 from headrace.client.erasing import ERASE_TIMEOUT, Told, wait_for_erasure
-from headrace.client.ledger import Ledger
-from headrace.client.moments import duration, path_of, size, whole, word
-from headrace.client.patience import Caller
-from headrace.client.producer import BATCH_ROWS, AsyncProducer
-from headrace.client.schemas import SchemaLike, schema_of
-from headrace.client.spans import Spans
+from headrace.client.read.spans import Spans
 from headrace.client.topic import AsyncTopic, age_of, size_of
-from headrace.client.transaction import AsyncTransaction
-from headrace.client.values import AdoptedOrphans, TopicSummary, namespace_of
-from headrace.client.view import KEY_OPTION, View
+from headrace.client.values.answers import AdoptedOrphans, TopicSummary, namespace_of
+from headrace.client.values.parse import duration, path_of, size, whole, word
+from headrace.client.values.topic_view import KEY_OPTION, View
+from headrace.client.write.ledger import Ledger
+from headrace.client.write.producer import BATCH_ROWS, AsyncProducer
+from headrace.client.write.schemas import SchemaLike, schema_of
+from headrace.client.write.transaction import AsyncTransaction
 from headrace.errors import BadFrame, BadRequest, TopicExists, TopicUnknown
-from headrace.model.keys import check_key
 from headrace.model.names import check_name, parse_topic
+from headrace.model.partition_keys import check_key
 from headrace.model.schema import encode_schema
-from headrace.wire.catalog import (
+from headrace.wire.greeting import GetStatus, Status
+from headrace.wire.topic_messages import (
     Adoption,
     AdoptOrphans,
     Changed,
@@ -40,7 +41,6 @@ from headrace.wire.catalog import (
     TopicInfo,
     Topics,
 )
-from headrace.wire.greeting import GetStatus, Status
 
 
 class AsyncLog:

@@ -10,19 +10,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from headrace.client.consumer import AsyncConsumer
+from headrace.client.connect.loop_thread import Runner
+from headrace.client.connect.remote import RemoteChannel
+from headrace.client.connect.retry import now
 from headrace.client.log import AsyncLog
-from headrace.client.moments import duration, path_of, word
-from headrace.client.patience import now
-from headrace.client.producer import AsyncProducer
-from headrace.client.remote import RemoteChannel
-from headrace.client.rows import AsyncRows
-from headrace.client.runner import Runner
+from headrace.client.read.consumer import AsyncConsumer
+from headrace.client.read.rows import AsyncRows
 from headrace.client.sync import Log, Topic
 from headrace.client.sync_streams import Consumer, Producer, Rows, Transaction
 from headrace.client.topic import AsyncTopic
-from headrace.client.transaction import AsyncTransaction
-from headrace.client.values import (
+from headrace.client.values.answers import (
     Appended,
     Bounds,
     Cursor,
@@ -33,6 +30,9 @@ from headrace.client.values import (
     Trimmed,
     Unerased,
 )
+from headrace.client.values.parse import duration, path_of, word
+from headrace.client.write.producer import AsyncProducer
+from headrace.client.write.transaction import AsyncTransaction
 from headrace.errors import (
     BadConfig,
     BadRequest,
@@ -87,7 +87,7 @@ def open(  # noqa: A001
     written `commit__group_size="16MiB"` for `commit.group_size`.
     """
     # A program that only connects does not need a node.
-    from headrace.client.home import Guest, enter
+    from headrace.client.connect.embedded_nodes import Guest, enter
 
     seconds, place = _seconds(timeout), path_of(path, "path")
     end = time.monotonic() + seconds
@@ -108,7 +108,7 @@ async def open_async(
     **settings: object,
 ) -> AsyncLog:
     """Open the log in directory `path`, for asyncio. See `open`."""
-    from headrace.client.home import Guest, enter
+    from headrace.client.connect.embedded_nodes import Guest, enter
 
     seconds, place = _seconds(timeout), path_of(path, "path")
     end = time.monotonic() + seconds

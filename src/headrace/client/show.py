@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from headrace.client.values import Bounds, Retention, TopicSummary, shown_size
+from headrace.client.values.answers import Bounds, Retention, TopicSummary, shown_size
 
 SHOWN_MAX = 20  # topics or partitions in a table; the rest is counted
 

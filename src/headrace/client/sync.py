@@ -13,12 +13,10 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
+from headrace.client.connect.loop_thread import Runner
 from headrace.client.erasing import ERASE_TIMEOUT, Told
-from headrace.client.intake import Data
 from headrace.client.log import AsyncLog
-from headrace.client.producer import BATCH_ROWS
-from headrace.client.runner import Runner
-from headrace.client.schemas import SchemaLike
+from headrace.client.read.spans import LATEST, Where
 from headrace.client.show import (
     SHOWN_MAX,
     as_html,
@@ -27,11 +25,10 @@ from headrace.client.show import (
     topic_lines,
     topic_title,
 )
-from headrace.client.spans import LATEST, Where
 from headrace.client.sync_lease import Lease
 from headrace.client.sync_streams import Consumer, Producer, Rows, Taking, Transaction
 from headrace.client.topic import AS_IT_IS, AsyncTopic
-from headrace.client.values import (
+from headrace.client.values.answers import (
     AdoptedOrphans,
     Appended,
     Bounds,
@@ -40,6 +37,9 @@ from headrace.client.values import (
     TopicSummary,
     Trimmed,
 )
+from headrace.client.write.convert import Data
+from headrace.client.write.producer import BATCH_ROWS
+from headrace.client.write.schemas import SchemaLike
 from headrace.errors import HeadraceError
 
 SHOW_TIMEOUT: Final = 2.0  # seconds that a table for a terminal may take

@@ -2,9 +2,9 @@
 
 from types import TracebackType
 
-from headrace.client.lease import AsyncLease, LeasedPartition
-from headrace.client.runner import Runner
-from headrace.client.view import View
+from headrace.client.connect.loop_thread import Runner
+from headrace.client.read.lease import AsyncLease, LeasedPartition
+from headrace.client.values.topic_view import View
 from headrace.errors import HeadraceError
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.client.basket import Signal
-from headrace.client.consumer import AsyncConsumer
-from headrace.client.intake import Data
-from headrace.client.producer import AsyncProducer
-from headrace.client.rows import AsyncRows
-from headrace.client.runner import Runner
-from headrace.client.spans import Where
-from headrace.client.transaction import AsyncTransaction
-from headrace.client.values import Appended, Published, Range
+from headrace.client.connect.loop_thread import Runner
+from headrace.client.read.consumer import AsyncConsumer
+from headrace.client.read.rows import AsyncRows
+from headrace.client.read.spans import Where
+from headrace.client.values.answers import Appended, Published, Range
+from headrace.client.write.accumulator import Signal
+from headrace.client.write.convert import Data
+from headrace.client.write.producer import AsyncProducer
+from headrace.client.write.transaction import AsyncTransaction
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,29 +9,29 @@ from datetime import datetime, timedelta
 
 import pyarrow as pa
 
-from headrace.client.appending import Appending, parcels
-from headrace.client.consumer import AsyncConsumer
+from headrace.client.connect.retry import Caller
 from headrace.client.erasing import ERASE_TIMEOUT, Told, wait_for_erasure
-from headrace.client.feed import Feed
-from headrace.client.intake import Data, batches_of
-from headrace.client.lease import AsyncLease, take_lease
-from headrace.client.moments import duration, microseconds, size, whole, word
-from headrace.client.patience import Caller
-from headrace.client.rows import AsyncRows, endless
-from headrace.client.schemas import SchemaLike, schema_of
-from headrace.client.spans import LATEST, Spans, Where
-from headrace.client.values import Appended, Bounds, Cursor, Range, Retention, Trimmed
-from headrace.client.view import View
+from headrace.client.read.consumer import AsyncConsumer
+from headrace.client.read.feed import Feed
+from headrace.client.read.lease import AsyncLease, take_lease
+from headrace.client.read.rows import AsyncRows, endless
+from headrace.client.read.spans import LATEST, Spans, Where
+from headrace.client.values.answers import Appended, Bounds, Cursor, Range, Retention, Trimmed
+from headrace.client.values.parse import duration, microseconds, size, whole, word
+from headrace.client.values.topic_view import View
 from headrace.client.where.grammar import parse_where
-from headrace.client.writer import Writer
+from headrace.client.write.appending import Appending, parcels
+from headrace.client.write.convert import Data, batches_of
+from headrace.client.write.schemas import SchemaLike, schema_of
+from headrace.client.write.sender import Writer
 from headrace.errors import BadRequest, HeadraceError, Recreated, Rejected
 from headrace.model.names import check_name
-from headrace.model.place import Shape
+from headrace.model.projection import Shape
 from headrace.model.revisions import is_past
 from headrace.model.schema import SYSTEM_FIELDS, check_evolution, encode_schema
 from headrace.model.split import Parcel
-from headrace.wire import reading, writing
-from headrace.wire.catalog import (
+from headrace.wire import read_messages, write_messages
+from headrace.wire.topic_messages import (
     AddPartitions,
     AddSchema,
     AlterTopic,
@@ -259,8 +259,8 @@ class AsyncTopic:
         found = []
         for number, each in bounds.items():
             info = view.partition(number)
-            request = reading.GetCursors(info.namespace, info.created)
-            answer = await self.caller.get(request, reading.Cursors)
+            request = read_messages.GetCursors(info.namespace, info.created)
+            answer = await self.caller.get(request, read_messages.Cursors)
             found += [
                 Cursor(
                     number, one.group, one.next, each.end - one.next, one.hold, one.generation
@@ -287,7 +287,7 @@ class AsyncTopic:
         known = {each.partition: each for each in await self.cursors(group)}
         for number, place in places.items():
             info, cursor = self.view.partition(number), known.get(number)
-            request = reading.StoreCursor(
+            request = read_messages.StoreCursor(
                 namespace=info.namespace,
                 created=info.created,
                 group=group,
@@ -295,16 +295,16 @@ class AsyncTopic:
                 generation=1 if cursor is None else cursor.generation + 1,
                 hold=cursor is not None and cursor.hold if hold is None else hold,
             )
-            await self.caller.get(request, reading.CursorStored)
+            await self.caller.get(request, read_messages.CursorStored)
 
     async def delete_cursors(self, group: str) -> None:
         """Forget a consumer group: it begins anew, and holds nothing any more."""
         for cursor in await self.cursors(group):
             info = self.view.partition(cursor.partition)
-            request = reading.DeleteCursor(
+            request = read_messages.DeleteCursor(
                 info.namespace, info.created, group, cursor.generation
             )
-            await self.caller.get(request, reading.CursorDeleted)
+            await self.caller.get(request, read_messages.CursorDeleted)
 
     async def evolve(self, schema: SchemaLike) -> None:
         """Give the topic a newer schema: more nullable columns at its end, wider numbers."""
@@ -353,8 +353,8 @@ class AsyncTopic:
         found = []
         for number, first in places.items():
             info = view.partition(number)
-            request = writing.Trim(info.namespace, info.created, first, past_hold)
-            answer = await self.caller.get(request, writing.Trimmed)
+            request = write_messages.Trim(info.namespace, info.created, first, past_hold)
+            answer = await self.caller.get(request, write_messages.Trimmed)
             found.append(Trimmed(number, answer.first, answer.holds))
         return found
 
@@ -364,8 +364,8 @@ class AsyncTopic:
         found = []
         for number in view.numbers(partition):
             info = view.partition(number)
-            request = writing.Purge(info.namespace, info.created)
-            answer = await self.caller.get(request, writing.Trimmed)
+            request = write_messages.Purge(info.namespace, info.created)
+            answer = await self.caller.get(request, write_messages.Trimmed)
             found.append(Trimmed(number, answer.first, answer.holds))
         return found
 

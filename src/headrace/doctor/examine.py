@@ -14,35 +14,35 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from headrace.doctor.copy_words import judged
-from headrace.doctor.deep import CarryTask, State, Task, check_all, size_of
-from headrace.doctor.entries import Entries
-from headrace.doctor.finding import Finding, Severity
-from headrace.doctor.group import GroupSight, look_at_group
-from headrace.doctor.log_words import (
+from headrace.doctor.findings.copy_findings import judged
+from headrace.doctor.findings.finding import Finding, Severity
+from headrace.doctor.findings.layout import strangers
+from headrace.doctor.findings.log_findings import (
     LogSight,
     doubt_of,
     is_refused,
     log_findings,
     newest_snapshot,
 )
-from headrace.doctor.names import Names
-from headrace.doctor.replay import MetadataReplayed, replay_metadata
-from headrace.doctor.rooms import strangers
-from headrace.doctor.segments import SegmentTask
-from headrace.doctor.shard import ShardSight, look_at_shard, placed
-from headrace.doctor.sight import Sight
-from headrace.doctor.who import Who, who_is
+from headrace.doctor.findings.names import Names
+from headrace.doctor.findings.ownership import Who, who_is
+from headrace.doctor.look.deep_check import CarryTask, State, Task, check_all, size_of
+from headrace.doctor.look.entries import Entries
+from headrace.doctor.look.group_look import GroupSight, look_at_group
+from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.replay import MetadataReplayed, replay_metadata
+from headrace.doctor.look.segments import SegmentTask
+from headrace.doctor.look.shard_look import ShardSight, look_at_shard, placed
 from headrace.errors import HeadraceError, MissingFile
 from headrace.journal.entry import root as root_of
 from headrace.journal.snapshot import Snapshot
 from headrace.metadata.machine import MetadataMachine
 from headrace.model.ids import GroupId, Op
 from headrace.model.namespace import NamespaceLayout
-from headrace.node.held import is_holdable
+from headrace.node.doubt.metadata_start import is_holdable
 from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name
-from headrace.partition.keeper import info_of
-from headrace.partition.segment import Digests
+from headrace.partition.checkpoint_files import info_of
+from headrace.partition.segments.segment import Digests
 
 LOOK_COUNT_MAX = 3  # at a directory that is held; what is found each time is no mere movement
 _PAUSE_S = 0.3  # between two looks: longer than a file is under two names

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from headrace.errors import StorageFailed
 from headrace.journal.journal import Journal
-from headrace.journal.machine import State
+from headrace.journal.machine_seam import State
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op

@@ -8,7 +8,7 @@ from headrace.errors import ApplyFailed, CheckpointPending, RingFull
 from headrace.journal.checkpoint import Captured, Checkpoints
 from headrace.journal.entry import SEAL, Entry
 from headrace.journal.journal import Journal
-from headrace.journal.machine import Machine
+from headrace.journal.machine_seam import Machine
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
 from headrace.storage.stuck import StuckFiles

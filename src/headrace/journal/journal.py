@@ -40,7 +40,6 @@ from headrace.journal.entry import (
     decode,
     decode_header,
 )
-from headrace.journal.file import JournalFile, size_for
 from headrace.journal.frame import (
     PREFIX_SIZE,
     Kind,
@@ -51,11 +50,11 @@ from headrace.journal.frame import (
     entry_frame_size,
     padding,
 )
+from headrace.journal.journal_file import JournalFile, size_for
 from headrace.journal.ring import Ring, Slot
 from headrace.journal.spare import Spares
 from headrace.model.ids import Identity, Op
-from headrace.storage.full import is_full
-from headrace.storage.seam import Buffer, Directory
+from headrace.storage.seam import Buffer, Directory, is_full
 
 _ZEROS = bytes(1024 * 1024)
 

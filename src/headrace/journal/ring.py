@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headrace.journal.file import JournalFile
+from headrace.journal.journal_file import JournalFile
 from headrace.model.ids import Op
 
 

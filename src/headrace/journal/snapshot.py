@@ -26,12 +26,10 @@ from headrace.errors import (
     UnsupportedFormat,
 )
 from headrace.journal.entry import Flaw
-from headrace.journal.machine import State
+from headrace.journal.machine_seam import State
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import atomic_replace, is_barred
-from headrace.storage.full import is_full
-from headrace.storage.names import joined
-from headrace.storage.seam import Directory
+from headrace.storage.seam import Directory, is_full, joined
 from headrace.storage.stuck import StuckFiles
 
 MAGIC: Final = b"HRsnapsh"

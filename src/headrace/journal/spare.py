@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import DiskFull, StorageFailed, UnsupportedFormat
 from headrace.journal.entry import Flaw
-from headrace.journal.file import (
+from headrace.journal.journal_file import (
     BLOCK_SIZE,
     FORMAT,
     FileHeader,
@@ -32,9 +32,7 @@ from headrace.journal.file import (
 )
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import LEFTOVER_SUFFIX, is_leftover
-from headrace.storage.full import is_full
-from headrace.storage.names import joined
-from headrace.storage.seam import Directory, Storage
+from headrace.storage.seam import Directory, Storage, is_full, joined
 from headrace.storage.stuck import StuckFiles
 
 

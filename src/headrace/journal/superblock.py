@@ -25,8 +25,7 @@ from headrace.errors import (
 from headrace.journal.entry import Flaw
 from headrace.model.ids import CLUSTER_ID_SIZE, OP_MAX, GroupId, Identity, Op, ReplicaId, View
 from headrace.storage.atomic import atomic_replace
-from headrace.storage.full import is_full
-from headrace.storage.seam import Directory
+from headrace.storage.seam import Directory, is_full
 
 MAGIC: Final = b"HRsuperb"
 FORMAT: Final = 1

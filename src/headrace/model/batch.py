@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyarrow import types
 
 from headrace.errors import BadBatch
-from headrace.model.message import HINT, INFLATED_SIZE_MAX, parse
-from headrace.model.values import Required, check_required, required_of
+from headrace.model.arrow_message import HINT, INFLATED_SIZE_MAX, parse
+from headrace.model.column_values import Required, check_required, required_of
 
 # A body of nothing but one int64 column has as many rows as this. More are possible only with
 # narrow columns, and would grow far beyond their body: every row gets an offset, a timestamp

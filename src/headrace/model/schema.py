@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import BadBatch, BadSchema
-from headrace.model.types import TIMESTAMP, Walk, said
-from headrace.model.values import (
+from headrace.model.column_types import TIMESTAMP, Walk, said
+from headrace.model.column_values import (
     Required,
     cast,
     check_names,

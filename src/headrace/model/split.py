@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import BodyTooLarge
 from headrace.model import batch as bodies
-from headrace.model.keys import partitions_of
+from headrace.model.partition_keys import partitions_of
 
 # Below, a batch may be weighed with what is around its rows: it takes 32 of them to fill a
 # body. Columns may share a buffer, so that the weight of many columns says little.

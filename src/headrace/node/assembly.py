@@ -6,16 +6,16 @@ from concurrent.futures import Executor
 from headrace.journal.group import Group
 from headrace.metadata.machine import MetadataMachine
 from headrace.model.ids import GroupId, Op
-from headrace.node.admission import Admission
-from headrace.node.catalog import Catalog
-from headrace.node.driver import Driver
+from headrace.node.config.settings import Config
+from headrace.node.group.driver import Driver
+from headrace.node.group.pump import Pump, PumpLimits
+from headrace.node.group.seal_pace import Pace
 from headrace.node.node import Node, Running
-from headrace.node.pump import Pump, PumpLimits
-from headrace.node.reconcile import Reconciler
-from headrace.node.settings import Config
-from headrace.node.shard import Shard
-from headrace.partition.pace import Pace
-from headrace.partition.store import Store
+from headrace.node.requests.admission import Admission
+from headrace.node.requests.catalog import Catalog
+from headrace.node.shard.reconciler import Reconciler
+from headrace.node.shard.shard import Shard
+from headrace.partition.shard_store import Store
 
 
 def a_catalog(

@@ -32,21 +32,21 @@ from typing import Final, TypeVar
 
 from headrace.errors import DiskFull, HeadraceError, StorageFailed
 from headrace.journal.group import Group
-from headrace.journal.recovery import Options
-from headrace.journal.report import RecoveryReport
+from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.superblock import FORMAT
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import LEVEL
 from headrace.model.ids import GroupId, Identity, ReplicaId
 from headrace.model.namespace import NamespaceLayout
 from headrace.node.assembly import a_catalog, a_running_shard
-from headrace.node.config import effective
-from headrace.node.doubt import Doubt, judge
-from headrace.node.driver import now_us
+from headrace.node.config.config import effective
+from headrace.node.config.settings import Config
+from headrace.node.doubt.doubt import Doubt, judge
+from headrace.node.doubt.heads_writer import HeadsWriter
+from headrace.node.doubt.metadata_start import MetadataStart, followed, hold
 from headrace.node.events import event
-from headrace.node.figures import diverged
-from headrace.node.heads_writer import HeadsWriter
-from headrace.node.held import hold
+from headrace.node.group.driver import now_us
 from headrace.node.identity import (
     METADATA,
     ClusterIdentity,
@@ -55,13 +55,12 @@ from headrace.node.identity import (
     read_or_make,
     refuse_if_gone,
 )
-from headrace.node.metadata_start import MetadataStart, followed
 from headrace.node.node import Node
+from headrace.node.node_status import diverged
 from headrace.node.ready_state import GroupState, ready_state
-from headrace.node.router import Router
-from headrace.node.settings import Config
-from headrace.partition.sealer import Children
-from headrace.partition.store import Store, StoreOptions, open_store
+from headrace.node.shard.router import Router
+from headrace.partition.segments.sealer import Children
+from headrace.partition.shard_store import Store, StoreOptions, open_store
 from headrace.storage.atomic import atomic_replace
 from headrace.storage.file import FileDirectory
 from headrace.storage.lock import DirectoryLock

@@ -15,8 +15,7 @@ from headrace.journal.entry import Flaw
 from headrace.journal.superblock import NAMES, Superblock, decode
 from headrace.model.ids import CLUSTER_ID_SIZE, GroupId, Identity, Op, ReplicaId
 from headrace.storage.atomic import atomic_replace
-from headrace.storage.names import joined
-from headrace.storage.seam import Directory
+from headrace.storage.seam import Directory, joined
 
 NAME = "cluster.toml"
 GROUPS = "groups"

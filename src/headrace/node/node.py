@@ -21,35 +21,35 @@ from headrace.journal.heads import Head
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.namespace import Namespace
-from headrace.node.admission import Admission, Kind, judge_append, judge_stage
-from headrace.node.catalog import Catalog
-from headrace.node.doubt import Doubt, judge
-from headrace.node.driver import Driver, now_us
-from headrace.node.erasure import Erasure
+from headrace.node.config.settings import Config
+from headrace.node.doubt.adopt import WayOut
+from headrace.node.doubt.doubt import Doubt, judge
+from headrace.node.doubt.heads_writer import HeadsWriter
 from headrace.node.events import event
-from headrace.node.figures import Work
-from headrace.node.heads_writer import HeadsWriter
+from headrace.node.group.driver import Driver, now_us
 from headrace.node.identity import METADATA
-from headrace.node.lessor import Lessor
-from headrace.node.outcomes import defect, late, schema_unknown
-from headrace.node.reads import bounds_of, cursors_of, fetched
-from headrace.node.requests import to_log, to_reply
-from headrace.node.router import Awaited, Router
-from headrace.node.settings import Config
-from headrace.node.shard import Here, Parked, Shard
-from headrace.node.views import TargetView
-from headrace.node.way_out import WayOut
+from headrace.node.leases import Lessor
+from headrace.node.node_status import Work
+from headrace.node.requests.admission import Admission, Kind, judge_append, judge_stage
+from headrace.node.requests.catalog import Catalog
+from headrace.node.requests.outcomes import defect, late, schema_unknown
+from headrace.node.requests.proposals import to_log, to_reply
+from headrace.node.requests.reads import bounds_of, cursors_of, fetched
+from headrace.node.shard.erasure import Erasure
+from headrace.node.shard.router import Awaited, Router
+from headrace.node.shard.shard import Here, Parked, Shard
+from headrace.node.shard.views import TargetView
 from headrace.partition.fetch import Wanted, fetch
-from headrace.partition.files import Finding
-from headrace.partition.read import Key
+from headrace.partition.files.file_set import Finding
+from headrace.partition.reader import Key
 from headrace.storage.seam import Buffer
-from headrace.vsr import messages as log
-from headrace.wire import reading, writing
-from headrace.wire.catalog import AdoptOrphans, ForgetOrphan
-from headrace.wire.erasing import EraseDeleted
+from headrace.vsr import peer_messages as log
+from headrace.wire import read_messages, write_messages
+from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.greeting import GetStatus, Ping, Pong, Status
-from headrace.wire.leasing import LeaseFiles, ReleaseLease, RenewLease
+from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request
+from headrace.wire.topic_messages import AdoptOrphans, ForgetOrphan
 
 Answer = Callable[[Reply | HeadraceError, Sequence[Buffer]], None]
 TICK_S = 0.1  # how late a deadline may be noticed
@@ -223,7 +223,7 @@ class Node:
             states = {number: one.shard.state for number, one in self.shards.items()}
             way_out = WayOut(self.path, self.require_catalog(), self.doubt, states)
             way_out.handle(request, deadline, answer)
-        elif isinstance(request, reading.GetBounds | LeaseFiles):
+        elif isinstance(request, read_messages.GetBounds | LeaseFiles):
             self._on_partitions(request, deadline, answer)
         elif isinstance(request, RenewLease | ReleaseLease):
             self._on_lease(request, answer)
@@ -233,7 +233,7 @@ class Node:
             self._on_partition(request, body, deadline, answer)
 
     def _on_partitions(
-        self, request: reading.GetBounds | LeaseFiles, deadline: float, answer: Answer
+        self, request: read_messages.GetBounds | LeaseFiles, deadline: float, answer: Answer
     ) -> None:
         """Answer about several partitions, as they are in one moment."""
         found = [self._find(one.namespace, one.created) for one in request.partitions]
@@ -249,7 +249,7 @@ class Node:
             answer(leased, ())
             return
         bounds = [bounds_of(shard.store.reader.partition(key)) for shard, key in shards]
-        answer(reading.Bounds(tuple(bounds)), ())
+        answer(read_messages.Bounds(tuple(bounds)), ())
 
     def _on_lease(self, request: RenewLease | ReleaseLease, answer: Answer) -> None:
         if isinstance(request, RenewLease):
@@ -335,18 +335,18 @@ class Node:
         key = Key(Namespace(request.namespace), Revision(request.created))
         reader = running.shard.store.reader
         match request:
-            case writing.Append() | writing.Stage():
+            case write_messages.Append() | write_messages.Stage():
                 self._admit(running, key, request, body, deadline, answer)
-            case reading.Fetch():
+            case read_messages.Fetch():
                 self._fetch(running, key, request, deadline, answer)
-            case reading.GetOffset():
+            case read_messages.GetOffset():
                 timestamp = request.timestamp
                 self._read(
-                    lambda: (reading.FoundOffset(reader.offset_at(key, timestamp)), ()),
+                    lambda: (read_messages.FoundOffset(reader.offset_at(key, timestamp)), ()),
                     deadline,
                     answer,
                 )
-            case reading.GetCursors():
+            case read_messages.GetCursors():
                 answer(cursors_of(reader.partition(key)), ())
             case _:
                 self._propose(running, to_log(request), deadline, answer)
@@ -355,7 +355,7 @@ class Node:
         self,
         running: Running,
         key: Key,
-        request: writing.Append | writing.Stage,
+        request: write_messages.Append | write_messages.Stage,
         body: Buffer,
         deadline: float,
         answer: Answer,
@@ -379,7 +379,7 @@ class Node:
                 answer(error, ())
 
         def judge(inflated_max: int) -> log.Request:
-            if isinstance(request, writing.Append):
+            if isinstance(request, write_messages.Append):
                 return judge_append(request, body, kind, inflated_max)
             return judge_stage(request, body, kind, inflated_max)
 
@@ -401,7 +401,7 @@ class Node:
         self,
         running: Running,
         key: Key,
-        request: reading.Fetch,
+        request: read_messages.Fetch,
         deadline: float,
         answer: Answer,
     ) -> None:
@@ -434,7 +434,9 @@ class Node:
 
         self._read(read, deadline, answer)
 
-    def _fetch_again(self, request: reading.Fetch, deadline: float, answer: Answer) -> None:
+    def _fetch_again(
+        self, request: read_messages.Fetch, deadline: float, answer: Answer
+    ) -> None:
         """Read what has come, or nothing if the wait was in vain."""
         self._try(replace(request, wait_ms=0), b"", deadline, answer)
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
 from headrace.journal.heads import Head
-from headrace.journal.report import RecoveryReport
+from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import GroupId
-from headrace.node.doubt import Doubt, Orphan
-from headrace.node.figures import (
+from headrace.node.doubt.doubt import Doubt, Orphan
+from headrace.node.group.pump import Pump
+from headrace.node.identity import METADATA
+from headrace.node.node_status import (
     disk_figures,
     group_figures,
     iso,
@@ -17,8 +19,6 @@ from headrace.node.figures import (
     schema_lines,
     store_figures,
 )
-from headrace.node.identity import METADATA
-from headrace.node.pump import Pump
 
 if TYPE_CHECKING:
     from headrace.node.bootstrap import Boot

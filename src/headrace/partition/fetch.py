@@ -15,9 +15,9 @@ from xxhash import xxh3_128_digest
 from headrace.errors import BadRequest, Behind, Corrupt, Expired
 from headrace.model import batch
 from headrace.model.ids import Offset
-from headrace.partition.operations import STAGE, STAGE_HEADER_SIZE
-from headrace.partition.read import Key, Reader
-from headrace.partition.state import Piece
+from headrace.partition.machine.operations import STAGE, STAGE_HEADER_SIZE
+from headrace.partition.machine.state import Piece
+from headrace.partition.reader import Key, Reader
 from headrace.storage.seam import Buffer
 
 # Of rows that are encoded anew: several fit into an answer, and each is worth its header.

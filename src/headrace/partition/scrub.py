@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from headrace.errors import Corrupt, ReadFailed
-from headrace.partition.carry import CarryFile
-from headrace.partition.files import Finding
-from headrace.partition.keeper import ShardKeeper
-from headrace.partition.state import Placed, Segment
-from headrace.storage.names import joined
+from headrace.partition.checkpoint_files import ShardKeeper
+from headrace.partition.files.carry import CarryFile
+from headrace.partition.files.file_set import Finding
+from headrace.partition.machine.state import Placed, Segment
+from headrace.storage.seam import joined
 
 
 def scrub(keeper: ShardKeeper) -> Iterator[Finding | None]:

@@ -21,7 +21,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.server.traffic import Traffic
+from headrace.server.connections.traffic import Traffic
 
 # mallopt(3). How many heaps; their largest buffer; what one may keep at its top.
 _M_ARENA_MAX: Final = -8

@@ -6,6 +6,7 @@ It goes to the socket that NOTIFY_SOCKET names: a path, or `@` and a name withou
 nobody set it, nobody listens, and nothing is sent.
 """
 
+import asyncio
 import logging
 import os
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace.node.events import event
+from headrace.server.connections.traffic import Traffic
 
 VARIABLE: Final = "NOTIFY_SOCKET"
 READY: Final = "READY=1"
@@ -39,3 +41,18 @@ def notify(*lines: str, environ: Mapping[str, str] = os.environ) -> bool:
         event("server.notify.failed", level=logging.WARNING, socket=name, error=str(error))
         return False
     return True
+
+
+_LOOKS = 20  # in the time that is waited: so exact is its end
+
+
+async def until_idle(traffic: Traffic, seconds: float) -> None:
+    """Wait until nobody has been connected for so long."""
+    clock = asyncio.get_running_loop().time
+    came, since = traffic.connections_total, clock()
+    while True:
+        await asyncio.sleep(seconds / _LOOKS)
+        if traffic.connections_open or traffic.connections_total != came:
+            came, since = traffic.connections_total, clock()
+        elif clock() - since >= seconds:
+            return

@@ -6,16 +6,16 @@ from functools import partial
 from pathlib import Path
 
 from headrace.node.bootstrap import Boot, begin
+from headrace.node.config.settings import Config
 from headrace.node.events import event
-from headrace.node.settings import Config
+from headrace.server.connections.limits import Limits
+from headrace.server.connections.listener import Listener
+from headrace.server.connections.tcp import TcpPort, bind_tcp, listen_tcp
+from headrace.server.connections.traffic import Traffic
+from headrace.server.connections.unix import listen_unix, refuse_if_blocked
 from headrace.server.http import Health, HttpServer, node_pages, serve_http
-from headrace.server.limits import Limits
-from headrace.server.listener import Listener
-from headrace.server.metered import Metered, readings
 from headrace.server.metrics import Histogram, Metrics
-from headrace.server.tcp import TcpPort, bind_tcp, listen_tcp
-from headrace.server.traffic import Traffic
-from headrace.server.unix import listen_unix, refuse_if_blocked
+from headrace.server.readings import Metered, readings
 from headrace.wire.address import SOCKET_NAME
 
 

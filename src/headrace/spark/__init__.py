@@ -7,11 +7,11 @@ than pyarrow.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.spark.delta import read_table
-    from headrace.spark.each_batch import writer
-    from headrace.spark.history import release, table
-    from headrace.spark.launch import session
-    from headrace.spark.table_batches import table_writer
+    from headrace.spark.sink.foreach_batch import writer
+    from headrace.spark.sink.table_sink import table_writer
+    from headrace.spark.source.delta_scan import read_table
+    from headrace.spark.source.topic_table import release, table
+    from headrace.spark.spark_session import session
 
 __all__ = ["read_table", "release", "session", "table", "table_writer", "writer"]
 
@@ -19,27 +19,27 @@ __all__ = ["read_table", "release", "session", "table", "table_writer", "writer"
 def __getattr__(name: str) -> object:
     match name:
         case "read_table":
-            from headrace.spark.delta import read_table
+            from headrace.spark.source.delta_scan import read_table
 
             return read_table
         case "release":
-            from headrace.spark.history import release
+            from headrace.spark.source.topic_table import release
 
             return release
         case "session":
-            from headrace.spark.launch import session
+            from headrace.spark.spark_session import session
 
             return session
         case "table":
-            from headrace.spark.history import table
+            from headrace.spark.source.topic_table import table
 
             return table
         case "table_writer":
-            from headrace.spark.table_batches import table_writer
+            from headrace.spark.sink.table_sink import table_writer
 
             return table_writer
         case "writer":
-            from headrace.spark.each_batch import writer
+            from headrace.spark.sink.foreach_batch import writer
 
             return writer
         case _:

@@ -18,9 +18,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from headrace.storage.freeing import FREEING, NONE, hold_if_large
-from headrace.storage.full import is_full
-from headrace.storage.names import check_name, joined
-from headrace.storage.seam import Buffer, Directory
+from headrace.storage.seam import Buffer, Directory, check_name, is_full, joined
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700

@@ -8,7 +8,7 @@ from typing import Self
 from weakref import WeakSet
 
 from headrace.errors import DirectoryHeld, StorageFailed
-from headrace.storage.names import joined
+from headrace.storage.seam import joined
 
 LOCK_NAME = "LOCK"
 _CONTENT_SIZE_MAX = 4096  # a pid and the path of a socket

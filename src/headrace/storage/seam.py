@@ -5,8 +5,31 @@
 what is on disk.
 """
 
+import errno
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
+
+
+def check_name(name: str) -> str:
+    """Return `name`; ValueError unless it is one component that stays in its directory."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"not a single path component: {name!r}")
+    return name
+
+
+def joined(directory: str, name: str) -> str:
+    """Return the path of `name` in `directory`; the root of a memory disk is '.'."""
+    return name if directory == "." else f"{directory.rstrip('/')}/{name}"
+
+
+# EFBIG comes from a limit on file sizes, EDQUOT from a quota: to a caller all are a full disk.
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether `error` says that the disk, the quota or the limit is used up."""
+    return error.errno in _NO_ROOM
+
 
 Buffer = bytes | bytearray | memoryview
 

@@ -8,9 +8,8 @@ import errno
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headrace.storage.names import joined
-from headrace.storage.quarantine import set_aside
-from headrace.storage.seam import Directory
+from headrace.storage.atomic import set_aside
+from headrace.storage.seam import Directory, joined
 
 
 @dataclass(slots=True)

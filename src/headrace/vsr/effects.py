@@ -9,7 +9,7 @@ from typing import Generic
 
 from headrace.errors import HeadraceError
 from headrace.model.ids import Op, ReplicaId, View
-from headrace.vsr.messages import E, Message, Name, Peer, Start
+from headrace.vsr.peer_messages import E, Message, Name, Peer, Start
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ named for this life.
 """
 
 from headrace.model.ids import Op, ReplicaId, View
-from headrace.vsr import normal, repair, transfer, view_change
+from headrace.vsr import normal, repair, snapshot_transfer, view_change
 from headrace.vsr.effects import Cut
-from headrace.vsr.messages import (
+from headrace.vsr.member_state import State, Status
+from headrace.vsr.peer_messages import (
     HEADERS_MAX,
     LIFE_STEP,
     Amnesia,
@@ -20,7 +21,6 @@ from headrace.vsr.messages import (
     Start,
     StartView,
 )
-from headrace.vsr.state import State, Status
 
 
 def begin(state: State[E]) -> None:
@@ -54,7 +54,7 @@ def on_tick(state: State[E]) -> None:
     if state.status is Status.PROBING:
         state.unanswered += 1
         if state.unanswered > state.times.probes + state.me:
-            transfer.abandon(state)
+            snapshot_transfer.abandon(state)
             if state.may_vote:
                 view_change.start(state, View(state.view + 1))
                 return
@@ -188,7 +188,7 @@ def _verify(state: State[E], message: StartView) -> None:
     if state.halted is not None:
         return
     if common is None and message.boot == state.boot and message.first > state.sure + 1:
-        transfer.begin(state)  # even the headers that would tell are gone there
+        snapshot_transfer.begin(state)  # even the headers that would tell are gone there
         return
     if common is None or (common < log.head and not _covers(message, Op(common + 1))):
         ask_for_view(state, state.primary)

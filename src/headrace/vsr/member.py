@@ -17,9 +17,10 @@ from typing import Any, Generic
 
 from headrace.errors import ChainBroken
 from headrace.model.ids import Op, View
-from headrace.vsr import join, normal, repair, transfer, view_change
+from headrace.vsr import join, normal, repair, snapshot_transfer, view_change
 from headrace.vsr.effects import Effect
-from headrace.vsr.messages import (
+from headrace.vsr.member_state import State, Status
+from headrace.vsr.peer_messages import (
     Amnesia,
     Chunk,
     DoViewChange,
@@ -45,7 +46,6 @@ from headrace.vsr.messages import (
     StartView,
     StartViewChange,
 )
-from headrace.vsr.state import State, Status
 from headrace.vsr.validate import flaw_of
 
 
@@ -198,7 +198,7 @@ class Member(Generic[E]):
             join.on_tick(state)
             view_change.on_tick(state)
             repair.on_tick(state)
-            transfer.on_tick(state)
+            snapshot_transfer.on_tick(state)
         return self._effects()
 
     def on_requests(self, requests: Sequence[tuple[Request, object]]) -> list[Effect[E]]:
@@ -249,11 +249,11 @@ class Member(Generic[E]):
     ) -> list[Effect[E]]:
         """The snapshot is in place; `suspect` is what was cut for it, or before."""
         self.state.sequence, self.state.suspect = sequence, suspect
-        transfer.on_installed(self.state, ticket, kept=kept)
+        snapshot_transfer.on_installed(self.state, ticket, kept=kept)
         return self._effects()
 
     def on_spoiled(self, ticket: int) -> list[Effect[E]]:
-        transfer.on_spoiled(self.state, ticket)
+        snapshot_transfer.on_spoiled(self.state, ticket)
         return self._effects()
 
     def on_give_up(self, op: Op) -> list[Effect[E]]:
@@ -290,8 +290,8 @@ HANDLERS: dict[type, Any] = {
     GetExact: repair.on_get_exact,
     Exact: repair.on_exact,
     Evicted: repair.on_evicted,
-    GetOffer: transfer.on_get_offer,
-    Offer: transfer.on_offer,
-    GetChunk: transfer.on_get_chunk,
-    Chunk: transfer.on_chunk,
+    GetOffer: snapshot_transfer.on_get_offer,
+    Offer: snapshot_transfer.on_offer,
+    GetChunk: snapshot_transfer.on_get_chunk,
+    Chunk: snapshot_transfer.on_chunk,
 }

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.model.ids import OP_MAX, Op, ReplicaId, View
-from headrace.vsr.messages import DoViewChange, Header
+from headrace.vsr.peer_messages import DoViewChange, Header
 from headrace.vsr.quorum import Quorum
 
 

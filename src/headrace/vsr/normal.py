@@ -13,7 +13,8 @@ from headrace.errors import Busy, HeadraceError, NotReady
 from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import join, repair
 from headrace.vsr.effects import Append, Apply, Reply
-from headrace.vsr.messages import (
+from headrace.vsr.member_state import PIPELINE_MAX, SEAL_SLOTS, State, Status
+from headrace.vsr.peer_messages import (
     GROUP_SIZE_MAX,
     E,
     Heartbeat,
@@ -22,7 +23,6 @@ from headrace.vsr.messages import (
     Request,
     header_of,
 )
-from headrace.vsr.state import PIPELINE_MAX, SEAL_SLOTS, State, Status
 
 
 def on_requests(state: State[E], requests: Sequence[tuple[Request, object]]) -> None:

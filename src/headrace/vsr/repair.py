@@ -7,9 +7,10 @@ matters; nothing is ever asked for in an unbounded amount.
 from collections.abc import Iterator
 
 from headrace.model.ids import Op, ReplicaId
-from headrace.vsr import join, normal, transfer, view_change
+from headrace.vsr import join, normal, snapshot_transfer, view_change
 from headrace.vsr.effects import DropPrevious, Mend, Serve
-from headrace.vsr.messages import (
+from headrace.vsr.member_state import State, Status
+from headrace.vsr.peer_messages import (
     RANGE_MAX,
     E,
     Evicted,
@@ -19,7 +20,6 @@ from headrace.vsr.messages import (
     Name,
     header_of,
 )
-from headrace.vsr.state import State, Status
 
 
 def on_tick(state: State[E]) -> None:
@@ -169,4 +169,4 @@ def on_evicted(state: State[E], sender: ReplicaId, message: Evicted) -> None:
         return
     # One below what was applied counts, too: it says where the next is, or where a cut begins.
     if min([*state.log.faulty, *missing], default=message.first) < message.first:
-        transfer.begin(state)
+        snapshot_transfer.begin(state)

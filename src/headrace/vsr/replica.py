@@ -18,7 +18,7 @@ from typing import Generic
 
 from headrace.errors import HeadraceError, Unknown
 from headrace.model.ids import Op, View
-from headrace.vsr.messages import Append, Apply, Effect, P, Reply, Request
+from headrace.vsr.peer_messages import Append, Apply, Effect, P, Reply, Request
 
 Seal = Callable[[Op, bytes, View, int, Request], P]
 

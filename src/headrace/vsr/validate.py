@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from headrace.model.ids import OP_MAX, STARTS_MAX, Op, View
-from headrace.vsr.messages import (
+from headrace.vsr.peer_messages import (
     CHECKSUM_SIZE,
     HEADERS_MAX,
     Amnesia,

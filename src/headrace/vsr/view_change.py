@@ -9,9 +9,10 @@ all of it durable  log_view is durable              → StartView to all
 from headrace.model.ids import Op, ReplicaId, View
 from headrace.vsr import join, normal, repair
 from headrace.vsr.effects import DropPrevious
-from headrace.vsr.log import Condition
+from headrace.vsr.member_state import Election, State, Status
 from headrace.vsr.merge import Conflict, Merged, Waiting, merge
-from headrace.vsr.messages import (
+from headrace.vsr.op_log import Condition
+from headrace.vsr.peer_messages import (
     HEADERS_MAX,
     DoViewChange,
     E,
@@ -21,7 +22,6 @@ from headrace.vsr.messages import (
     Vote,
     header_of,
 )
-from headrace.vsr.state import Election, State, Status
 
 
 def start(state: State[E], view: View) -> None:

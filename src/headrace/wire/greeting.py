@@ -56,7 +56,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The answer to any request that was not done. See wire/refusals.py."""
+    """The answer to any request that was not done. See wire/error_codes.py."""
 
     kind: ClassVar[int] = 5
     code: str  # the name of an error in errors.py

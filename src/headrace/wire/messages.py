@@ -10,7 +10,41 @@ for an earlier life of a topic is refused, whatever its name. Requests about a w
 the namespace of its partition 0 and the topic's own `created`.
 """
 
-from headrace.wire.catalog import (
+from headrace.wire.erase_messages import EraseDeleted, Erasing
+from headrace.wire.greeting import (
+    Accepted,
+    Failed,
+    GetStatus,
+    Hello,
+    Ping,
+    Pong,
+    Proof,
+    Status,
+    Welcome,
+)
+from headrace.wire.lease_messages import (
+    Leased,
+    LeaseFiles,
+    LeaseReleased,
+    LeaseRenewed,
+    ReleaseLease,
+    RenewLease,
+)
+from headrace.wire.read_messages import (
+    Bounds,
+    CursorDeleted,
+    Cursors,
+    CursorStored,
+    DeleteCursor,
+    Fetch,
+    Fetched,
+    FoundOffset,
+    GetBounds,
+    GetCursors,
+    GetOffset,
+    StoreCursor,
+)
+from headrace.wire.topic_messages import (
     AddPartitions,
     AddSchema,
     Adoption,
@@ -27,41 +61,7 @@ from headrace.wire.catalog import (
     TopicInfo,
     Topics,
 )
-from headrace.wire.erasing import EraseDeleted, Erasing
-from headrace.wire.greeting import (
-    Accepted,
-    Failed,
-    GetStatus,
-    Hello,
-    Ping,
-    Pong,
-    Proof,
-    Status,
-    Welcome,
-)
-from headrace.wire.leasing import (
-    Leased,
-    LeaseFiles,
-    LeaseReleased,
-    LeaseRenewed,
-    ReleaseLease,
-    RenewLease,
-)
-from headrace.wire.reading import (
-    Bounds,
-    CursorDeleted,
-    Cursors,
-    CursorStored,
-    DeleteCursor,
-    Fetch,
-    Fetched,
-    FoundOffset,
-    GetBounds,
-    GetCursors,
-    GetOffset,
-    StoreCursor,
-)
-from headrace.wire.writing import (
+from headrace.wire.write_messages import (
     Append,
     Appended,
     Discard,

@@ -13,8 +13,8 @@ import time
 import pyarrow as pa
 import uvloop
 
+from headrace.client.connect.remote import RemoteChannel
 from headrace.client.log import AsyncLog
-from headrace.client.remote import RemoteChannel
 from headrace.client.topic import AsyncTopic
 from headrace_lab.bench.rows import SCHEMA, Rows
 from headrace_lab.bench.serving import Load

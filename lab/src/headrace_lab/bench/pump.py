@@ -12,10 +12,10 @@ from headrace.errors import CheckpointPending, RingFull, SealFailed
 from headrace.journal.entry import SEAL
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
-from headrace.partition.operations import ClosePartition, Purge
-from headrace.partition.pace import Pace
-from headrace.partition.results import Result
-from headrace.partition.state import Placed
+from headrace.node.group.seal_pace import Pace
+from headrace.partition.machine.operations import ClosePartition, Purge
+from headrace.partition.machine.results import Result
+from headrace.partition.machine.state import Placed
 from headrace_lab.shard.shard import Proposal, SoloShard
 
 _FREEING = frozenset({ClosePartition.operation, Purge.operation})

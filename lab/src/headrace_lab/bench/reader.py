@@ -9,8 +9,8 @@ import time
 
 import uvloop
 
+from headrace.client.connect.remote import RemoteChannel
 from headrace.client.log import AsyncLog
-from headrace.client.remote import RemoteChannel
 
 TIMEOUT = 300.0
 

@@ -12,16 +12,15 @@ from headrace.journal.entry import (
     seal,
 )
 from headrace.journal.group import Group
-from headrace.journal.report import RecoveryReport
+from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.superblock import Superblock
 from headrace.model.ids import Identity, Op, View
-from headrace.vsr import messages as vm
+from headrace.vsr import peer_messages as vm
 from headrace.vsr.clock import Clock
-from headrace.vsr.log import Log
 from headrace.vsr.member import Member, Recovered
+from headrace.vsr.member_state import Seal, State, Timeouts
+from headrace.vsr.op_log import Log
 from headrace.vsr.quorum import quorum_of
-from headrace.vsr.state import Seal, State
-from headrace.vsr.timeouts import Timeouts
 
 # Shorter than in a node: what is simulated is not slower for waiting less.
 TIMES = Timeouts(

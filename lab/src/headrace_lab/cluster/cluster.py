@@ -17,7 +17,7 @@ from xxhash import xxh3_64
 
 from headrace.journal.entry import Entry
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId
-from headrace.vsr import messages as vm
+from headrace.vsr import peer_messages as vm
 from headrace.vsr.quorum import quorum_of
 from headrace_lab.cluster.faults import Faults, is_whole
 from headrace_lab.cluster.host import Host

@@ -11,11 +11,12 @@ from random import Random
 from typing import Any
 
 from headrace.errors import HeadraceError
+from headrace.journal.recovery.recover import recover
 from headrace.journal.superblock import NAMES, Superblock, decode
+from headrace.vsr.member_state import Status
 from headrace.vsr.quorum import quorum_of
-from headrace.vsr.state import Status
 from headrace_lab.cluster.host import Host
-from headrace_lab.cluster.look import finds_nothing
+from headrace_lab.cluster.machine import SessionMachine
 from headrace_lab.cluster.network import Network
 from headrace_lab.cluster.oracles import Oracles
 from headrace_lab.cluster.swarm import Swarm, Tally
@@ -31,6 +32,18 @@ from headrace_lab.disk.faults import (
     sectors,
 )
 from headrace_lab.disk.memory import MemoryDisk
+
+
+def finds_nothing(host: Host) -> bool:
+    """Recover a copy of the disk; tell whether nothing is wrong with it."""
+    copy = host.disk.clone()
+    try:
+        _, report = recover(copy.root, host.identity, SessionMachine(), host.options())
+    except HeadraceError:
+        return False
+    bad = report.faulty or report.problem or report.fell_back or report.quarantined
+    return not bad and not report.superblock_rebuilt and report.cut is None
+
 
 DOWN_MS = (20, 400)  # how long a machine stays down
 FULL_MS = (50, 300)

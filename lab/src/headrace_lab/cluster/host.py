@@ -6,7 +6,7 @@ takes its time; a death loses what was on its way.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
@@ -19,24 +19,40 @@ from headrace.errors import (
     StorageFailed,
     Unavailable,
 )
-from headrace.journal import mend
-from headrace.journal.entry import SEAL, Entry, Flaw
-from headrace.journal.findings import Faulty
+from headrace.journal.entry import SEAL, Entry, Flaw, Header, decode_header
+from headrace.journal.frame import aligned, entry_frame_size
 from headrace.journal.group import Group
-from headrace.journal.install import install
-from headrace.journal.recovery import Options, recover
-from headrace.journal.report import RecoveryReport
+from headrace.journal.journal import Journal
+from headrace.journal.recovery import mend
+from headrace.journal.recovery.install import install
+from headrace.journal.recovery.recover import Options, recover
+from headrace.journal.recovery.recovery_report import RecoveryReport
+from headrace.journal.recovery.scan_findings import Faulty
 from headrace.model.ids import Identity, Op, ReplicaId, View
 from headrace.vsr import effects as fx
-from headrace.vsr import messages as vm
+from headrace.vsr import peer_messages as vm
 from headrace.vsr.member import Member
-from headrace.vsr.state import SEAL_SLOTS, State
+from headrace.vsr.member_state import SEAL_SLOTS, State
 from headrace_lab.cluster.boot import member_of
 from headrace_lab.cluster.machine import SessionMachine
-from headrace_lab.cluster.place import place_of
 from headrace_lab.cluster.swarm import Swarm
 from headrace_lab.disk.faults import Crashed
 from headrace_lab.disk.memory import MemoryDisk
+
+
+def place_of(journal: Journal, faulty: Faulty, others: Container[Op]) -> Faulty | None:
+    """Return it with its place: known, or right behind the whole one before it."""
+    if faulty.position is not None:
+        return faulty
+    below = Op(faulty.op - 1)
+    before = journal.slot(below)
+    if before is None or below in others or before.file.path != faulty.path:
+        return None
+    header = decode_header(before.sealed)
+    assert isinstance(header, Header)
+    position = before.position + aligned(entry_frame_size(header.body_size))
+    return replace(faulty, position=position)
+
 
 TICK_MS = 10
 FILE_SIZE = 16 * 1024

@@ -7,7 +7,7 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import OPERATION_FIRST, REGISTER, SEAL, Entry
-from headrace.journal.machine import State
+from headrace.journal.machine_seam import State
 from headrace_lab.cluster.sessions import Refusal, Sessions
 
 ADD = OPERATION_FIRST  # body: amount:i64, name; `created` is the session, `version` the request

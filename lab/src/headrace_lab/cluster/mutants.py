@@ -10,17 +10,18 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.journal import judge, mend, snapshot
+from headrace.journal import snapshot
 from headrace.journal.checkpoint import Checkpoints
 from headrace.journal.journal import Journal
-from headrace.journal.recovery import Options
+from headrace.journal.recovery import judge, mend
+from headrace.journal.recovery.recover import Options
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
-from headrace.vsr import join, messages, normal, transfer, view_change
-from headrace.vsr.log import Condition, Log
+from headrace.vsr import join, normal, peer_messages, snapshot_transfer, view_change
 from headrace.vsr.member import HANDLERS, Member
+from headrace.vsr.member_state import State, Status
+from headrace.vsr.op_log import Condition, Log
 from headrace.vsr.quorum import quorum_of
-from headrace.vsr.state import State, Status
 from headrace_lab.cluster import boot
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.sessions import Refusal, Session, Sessions
@@ -63,7 +64,7 @@ def _ack_before_sync(state: Any) -> None:
     if state.follows and state.may_vote and state.log_view_durable == state.view:
         op = state.log.head
         checksum = state.log.checksum(op)
-        state.send(state.primary, messages.PrepareOk(state.view, op, checksum, op))
+        state.send(state.primary, peer_messages.PrepareOk(state.view, op, checksum, op))
 
 
 def _on_prepares_acked_at_once(state: Any, sender: Any, message: Any) -> None:
@@ -105,7 +106,7 @@ def _fits_without_parent(state: Any, entry: Any) -> bool:
 
 def _beat_with_head(state: Any) -> None:
     state.beat += 1
-    beat = messages.Heartbeat(state.view, state.log.head, state.log.head, state.beat)
+    beat = peer_messages.Heartbeat(state.view, state.log.head, state.log.head, state.beat)
     state.broadcast(beat)
     state.arm("heartbeat", state.times.heartbeat)
 
@@ -193,7 +194,7 @@ def _remember_at_once(self: Any, envelope: Any) -> None:
 
 def _descends_always(self: Any, envelope: Any) -> Any:
     state, sender = self.state, envelope.sender
-    known = messages.Start(state.lives[sender], state.boots[sender])
+    known = peer_messages.Start(state.lives[sender], state.boots[sender])
     return _on_message(self, replace(envelope, past=(*envelope.past, known)))
 
 
@@ -309,7 +310,7 @@ _own_vote = view_change.own_vote
 _cut = join.cut
 _enter = join._enter
 _options = Host.options
-_on_installed = transfer.on_installed
+_on_installed = snapshot_transfer.on_installed
 _unfold = Sessions.unfold
 _judge_session = Sessions.judge
 _drain = Journal.drain
@@ -322,7 +323,9 @@ _on_message = Member.on_message
 
 
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant("ack before the sync", ((HANDLERS, messages.Prepares, _on_prepares_acked_at_once),)),
+    Mutant(
+        "ack before the sync", ((HANDLERS, peer_messages.Prepares, _on_prepares_acked_at_once),)
+    ),
     Mutant("commit by any ack", ((normal, "count", _commit_by_any),)),
     Mutant("commit by the own disk", ((normal, "count", _commit_by_own_disk),)),
     Mutant(
@@ -358,14 +361,18 @@ MUTANTS: tuple[Mutant, ...] = (
         ((Host, "options", _options_of_a_voter), (Member, "_is_known", _known_always)),
     ),
     Mutant("recovering ends with a start-view", ((join, "_enter", _enter_and_vote),)),
-    Mutant("amnesia is not heard", ((HANDLERS, messages.Amnesia, _deaf),)),
+    Mutant("amnesia is not heard", ((HANDLERS, peer_messages.Amnesia, _deaf),)),
     Mutant("no start-view for a late one", ((join, "send_start_view", lambda *_: None),)),
     Mutant(
         "evicted is not heard",
-        ((HANDLERS, messages.Evicted, _deaf), (transfer, "begin", lambda state: None)),
+        (
+            (HANDLERS, peer_messages.Evicted, _deaf),
+            (snapshot_transfer, "begin", lambda state: None),
+        ),
     ),
     Mutant(
-        "an op is skipped after a transfer", ((transfer, "on_installed", _installed_halfway),)
+        "an op is skipped after a transfer",
+        ((snapshot_transfer, "on_installed", _installed_halfway),),
     ),
     Mutant("results lost with a snapshot", ((Sessions, "unfold", _unfold_nothing),)),
     Mutant("eviction by dict order", ((Sessions, "register", _register_by_dict_order),)),

@@ -4,11 +4,30 @@ from collections import deque
 from dataclasses import dataclass, field
 from random import Random
 
-from headrace.journal.entry import Entry
+from headrace.journal.entry import Entry, decode
 from headrace.model.ids import ReplicaId
-from headrace.vsr.messages import Envelope
-from headrace_lab.cluster.codec import decode_packet, encode_packet
+from headrace.vsr import peer_codec
+from headrace.vsr.peer_messages import Envelope
 from headrace_lab.cluster.swarm import Swarm, Tally
+
+
+def encode_packet(envelope: Envelope[Entry]) -> bytes:
+    return peer_codec.encode(envelope, bytes_of)
+
+
+def decode_packet(data: bytes) -> Envelope[Entry] | str:
+    """Read a packet, or say why it is none; every entry in it is checked."""
+    return peer_codec.decode(data, entry_of)
+
+
+def bytes_of(entry: Entry) -> bytes:
+    return entry.sealed + bytes(entry.body)
+
+
+def entry_of(data: bytes) -> Entry | None:
+    found = decode(data)
+    return found if isinstance(found, Entry) else None
+
 
 Packet = Envelope[Entry]
 Link = tuple[int, int]

@@ -6,8 +6,8 @@ from typing import Any
 from headrace.journal.entry import REGISTER, SEAL, Entry
 from headrace.journal.superblock import Superblock
 from headrace.model.ids import Op, ReplicaId
-from headrace.vsr import messages as vm
-from headrace.vsr.state import Status
+from headrace.vsr import peer_messages as vm
+from headrace.vsr.member_state import Status
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.machine import ADD, SESSIONS_SIZE
 from headrace_lab.cluster.sessions import WINDOW

@@ -11,8 +11,8 @@ from typing import Any
 
 from headrace.journal.entry import REGISTER, SEAL, Entry
 from headrace.model.ids import Op, ReplicaId
-from headrace.vsr import messages as vm
-from headrace.vsr.state import Status
+from headrace.vsr import peer_messages as vm
+from headrace.vsr.member_state import Status
 from headrace_lab.cluster.cluster import World
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.machine import ADD, add

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from headrace.cli.exits import Exit
+from headrace.cli.terminal.exits import Exit
 from headrace.errors import Rejected, StorageFailed
 from headrace_lab.bench import report
 from headrace_lab.bench.cache import full_cache

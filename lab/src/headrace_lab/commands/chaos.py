@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.empty_place import empty_place
-from headrace.cli.exits import Exit
-from headrace.cli.output import Json, Shape, print_json, print_table, say, words
+from headrace.cli.terminal.exits import Exit
+from headrace.cli.terminal.location import empty_place
+from headrace.cli.terminal.output import Json, Shape, print_json, print_table, say, words
 from headrace.errors import BadRequest, Unavailable
 from headrace_lab.spark.names import OF_EXECUTORS, Point, plan, point_named
 

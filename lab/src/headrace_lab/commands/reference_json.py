@@ -11,27 +11,27 @@ from typing import Final
 
 import msgspec.inspect as kinds
 
-from headrace.cli.config import ShownConfig, Validated
-from headrace.cli.doctor_shape import DoctorShape, SalvageShape
-from headrace.cli.group import GroupDeleted, GroupList, GroupReset
-from headrace.cli.inspect import FileShape
-from headrace.cli.metadata import Adopted, Forgotten
-from headrace.cli.output import Shape
-from headrace.cli.pipeline import (
+from headrace.cli.commands.config import ShownConfig, Validated
+from headrace.cli.commands.doctor import DoctorShape, SalvageShape
+from headrace.cli.commands.group import GroupDeleted, GroupList, GroupReset
+from headrace.cli.commands.inspect import FileShape
+from headrace.cli.commands.metadata import Adopted, Forgotten
+from headrace.cli.commands.pipeline import (
     PipelineChecked,
     PipelineCleaned,
     PipelineRan,
 )
-from headrace.cli.pipeline_reset import PipelineReset
-from headrace.cli.pipeline_status import PipelineList, PipelineStatus
-from headrace.cli.pipeline_stop import PipelineStopped
-from headrace.cli.produce import Produced
-from headrace.cli.prove import ProofAnswer
-from headrace.cli.spark import SparkChecked
-from headrace.cli.status_shape import Picture
-from headrace.cli.tale import Demo
-from headrace.cli.topic import TopicCreated, TopicDeleted
-from headrace.cli.topic_show import TopicDescribed, TopicList
+from headrace.cli.commands.produce import Produced
+from headrace.cli.commands.prove import ProofAnswer
+from headrace.cli.commands.spark import SparkChecked
+from headrace.cli.commands.topic import TopicCreated, TopicDeleted
+from headrace.cli.demo.transcript import Demo
+from headrace.cli.pipelines.pipeline_reset import PipelineReset
+from headrace.cli.pipelines.pipeline_status import PipelineList, PipelineStatus
+from headrace.cli.pipelines.pipeline_stop import PipelineStopped
+from headrace.cli.status.status_figures import Picture
+from headrace.cli.terminal.output import Shape
+from headrace.cli.topics.topic_lines import TopicDescribed, TopicList
 from headrace_lab.commands.chaos import ChaosMutants, ChaosShape
 from headrace_lab.commands.sim import MutantShape, SimShape
 

@@ -11,8 +11,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from headrace.cli.exits import Exit
-from headrace.cli.output import Json, Shape, console, print_json, print_table, say, words
+from headrace.cli.terminal.exits import Exit
+from headrace.cli.terminal.output import (
+    Json,
+    Shape,
+    console,
+    print_json,
+    print_table,
+    say,
+    words,
+)
 from headrace_lab.cluster.cluster import Outcome
 from headrace_lab.cluster.hunt import Catch, hunt
 from headrace_lab.cluster.mutants import MUTANTS

@@ -7,7 +7,7 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import OPERATION_FIRST, SEAL, Entry
-from headrace.journal.machine import State
+from headrace.journal.machine_seam import State
 
 ADD = OPERATION_FIRST  # body: amount:i64, name
 _AMOUNT = struct.Struct("<q")

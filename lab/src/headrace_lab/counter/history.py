@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from headrace.journal.entry import Entry
 from headrace.journal.group import Group
-from headrace.journal.machine import Machine
+from headrace.journal.machine_seam import Machine
 from headrace.model.ids import Op
 from headrace_lab.counter.counter import CounterMachine
 

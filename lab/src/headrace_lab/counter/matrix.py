@@ -13,7 +13,7 @@ from functools import cache
 from itertools import islice
 
 from headrace.errors import HeadraceError
-from headrace.journal.report import RecoveryReport
+from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace_lab.counter.counter import CounterMachine
 from headrace_lab.counter.damage import (
     Damage,

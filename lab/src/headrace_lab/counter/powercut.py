@@ -1,34 +1,28 @@
 """Cut the power of a real file system under a writer, again and again, also while it recovers.
 
-`python -m headrace_lab.counter.powercut [--shard] [--cuts 30] [--seed N] [--json]`. Each
-session is a cut under load, then none to two cuts in the middle of the recovery from it, then a
-recovery that is left in peace and compared with everything acknowledged. A cut counts only
-where it landed. Planted writers that acknowledge what is not durable run first and have to be
-caught. With `--shard` the group is a shard with segments: see `shard_powercut.py`.
+`python -m headrace_lab.commands.powercut` runs this. Each session is a cut under load, then
+none to two cuts in the middle of the recovery from it, then a recovery that is left in peace
+and compared with everything acknowledged. A cut counts only where it landed. Planted writers
+that acknowledge what is not durable run first and have to be caught.
 """
 
-import argparse
-import json
 import shutil
-import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final, Literal, NoReturn
+from typing import Final, Literal
 
 import msgspec
 from rich.console import Console
 
-from headrace.cli.demo_child import SECONDS_MAX
+from headrace.cli.demo.child_process import SECONDS_MAX
 from headrace_lab.counter.testimony import Testimony, Writer
 from headrace_lab.counter.witness import Witness
 from headrace_lab.counter.workload import Replay, Workload
 from headrace_lab.counter.writer import Job, Plant
-from headrace_lab.disk.loopdisk import CannotCut, LoopDisk, Switch, loop_disk
-from headrace_lab.shard import powercut
+from headrace_lab.disk.loopdisk import LoopDisk, Switch, loop_disk
 
 FILE_SIZE = 1024 * 1024  # small: rolls, recycling and checkpoints come often
 GROUP_COUNT_MAX = 12
@@ -40,8 +34,6 @@ JITTER_SECONDS = 0.002  # an effect takes about so long: a cut lands before, in 
 PLANTED_CUT_COUNT = 12  # a bug that loses what was acknowledged is seen at the first cuts
 PLANTS: Final[tuple[Plant, ...]] = ("ack-before-sync", "ack-after-failed-sync")
 SESSION_COUNT_FACTOR = 4  # sessions tried for each cut wanted, before giving up
-
-HELD, FAILED, SKIPPED, INTERRUPTED = 0, 1, 7, 130  # how the command ends
 
 _NOUNS = (
     ("superblock", "superblock"),
@@ -332,51 +324,3 @@ def _caught(planted: Tally) -> str:
     if not planted.problems:
         return "MISSED"
     return f"caught at cut {planted.cut_count}: {planted.problems[0]}"
-
-
-def main() -> None:
-    """Run the command. Exits with 0 if all held, 1 if not, 7 if it was skipped."""
-    parser = argparse.ArgumentParser(prog="python -m headrace_lab.counter.powercut")
-    parser.add_argument("--cuts", type=int, default=30, help="cuts that must land")
-    parser.add_argument("--seed", type=int, default=1, help="of the log and of the moments")
-    parser.add_argument("--shard", action="store_true", help="a shard, not a bare group")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, _interrupt)  # so that the disk is unmounted and detached
-    console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
-    try:
-        with Console(stderr=True).status("cutting") as status:
-            outcome = _cut_either(arguments, status.update)
-    except CannotCut as reason:
-        console.print(
-            json.dumps({"powercut": "skipped", "reason": str(reason)}, indent=2)
-            if arguments.json
-            else f"skipped: {reason}"
-        )
-        sys.exit(SKIPPED)
-    except KeyboardInterrupt:  # the disk is gone by now: each context has ended
-        sys.exit(INTERRUPTED)
-    if arguments.json:
-        console.print(json.dumps(outcome.as_json(), indent=2))
-    elif isinstance(outcome, powercut.Outcome):
-        powercut.show(console, outcome)
-    else:
-        show(console, outcome)
-    sys.exit(HELD if outcome.holds else FAILED)
-
-
-def _cut_either(
-    arguments: argparse.Namespace, say: Callable[[str], None]
-) -> Outcome | powercut.Outcome:
-    cuts, seed = arguments.cuts, arguments.seed
-    if arguments.shard:
-        return powercut.cut_all(cuts, seed, lambda tally: say(f"{tally.count} of {cuts} cuts"))
-    return cut_all(cuts, seed, lambda tally: say(f"{tally.cut_count} of {cuts} cuts"))
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-if __name__ == "__main__":
-    main()

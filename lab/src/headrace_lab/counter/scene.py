@@ -4,14 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from headrace.journal.entry import Flaw
-from headrace.journal.file import BLOCK_COUNT, BLOCK_SIZE, FIRST_POSITION, decode_block
 from headrace.journal.frame import Kind, Prefix, aligned
 from headrace.journal.heads import NAME as HEADS
 from headrace.journal.heads import Head, HeadsFile, read_heads
-from headrace.journal.recovery import Options
+from headrace.journal.journal_file import BLOCK_COUNT, BLOCK_SIZE, FIRST_POSITION, decode_block
+from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.walk import FileReader
 from headrace.journal.superblock import Superblock
 from headrace.journal.superblock import decode as decode_superblock
-from headrace.journal.walk import FileReader
 from headrace.model.ids import Op
 from headrace_lab.counter.history import Broken, History
 from headrace_lab.counter.script import Actor, options

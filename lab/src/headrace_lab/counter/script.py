@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from headrace.errors import Unavailable
-from headrace.journal import mend
 from headrace.journal.entry import SEAL, Entry
-from headrace.journal.recovery import Options
+from headrace.journal.recovery import mend
+from headrace.journal.recovery.recover import Options
 from headrace.model.ids import Op
 from headrace_lab.counter.counter import ADD, add
 from headrace_lab.counter.history import History

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from headrace.journal.entry import SEAL, Entry, seal
 from headrace.journal.group import Group
-from headrace.journal.recovery import Options, recover
-from headrace.journal.report import RecoveryReport
+from headrace.journal.recovery.recover import Options, recover
+from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
 from headrace.storage.seam import Directory
 from headrace_lab.counter.counter import ADD, CounterMachine

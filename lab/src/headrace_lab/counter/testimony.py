@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headrace.cli.demo_child import ChildProcess, Silent
-from headrace.journal.file import first_op_of
+from headrace.cli.demo.child_process import ChildProcess, Silent
+from headrace.journal.journal_file import first_op_of
 from headrace.model.ids import Op
 from headrace_lab.counter.writer import Findings, Job
 from headrace_lab.disk.tapped import FAILED_SYNC

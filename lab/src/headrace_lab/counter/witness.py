@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.journal.report import RecoveryReport
+from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import Op
 from headrace_lab.counter.testimony import Testimony, Writer
 from headrace_lab.counter.workload import Replay

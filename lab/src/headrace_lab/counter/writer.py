@@ -24,8 +24,8 @@ import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.journal.entry import SEAL
-from headrace.journal.recovery import Options
-from headrace.journal.report import RecoveryReport
+from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import Op
 from headrace.storage.file import FileDirectory
 from headrace.storage.lock import DirectoryLock

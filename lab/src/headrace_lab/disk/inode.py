@@ -7,7 +7,7 @@ Only bytes are ever shared, so `cached` and `durable` are never the same bytearr
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headrace.storage.names import joined
+from headrace.storage.seam import joined
 from headrace_lab.disk.faults import Pending, PendingKind, Ranges, sectors
 
 Content = bytes | bytearray

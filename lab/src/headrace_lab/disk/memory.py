@@ -13,8 +13,7 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
-from headrace.storage.names import check_name, joined
-from headrace.storage.seam import Buffer, Directory
+from headrace.storage.seam import Buffer, Directory, check_name, joined
 from headrace_lab.disk.faults import (
     Crash,
     CrashAfter,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from random import Random
 
-from headrace.journal.file import first_op_of
+from headrace.journal.journal_file import first_op_of
 from headrace.storage.seam import Buffer, Directory, Storage
 
 PAGE_SIZE = 4096

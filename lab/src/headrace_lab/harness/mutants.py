@@ -10,24 +10,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import DiskFull, WriteFailed
-from headrace.journal import heads, judge, mend, recovery, snapshot, spare, superblock, survey
+from headrace.journal import heads, snapshot, spare, superblock
 from headrace.journal.checkpoint import Captured, Checkpoints
 from headrace.journal.entry import SEAL, Flaw, decode_header
-from headrace.journal.file import size_for
-from headrace.journal.findings import Evidence
 from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix
 from headrace.journal.group import Group
 from headrace.journal.heads import Head, HeadsFile
 from headrace.journal.journal import Journal
-from headrace.journal.machine import State
-from headrace.journal.recovery import _Recovery
+from headrace.journal.journal_file import size_for
+from headrace.journal.machine_seam import State
+from headrace.journal.recovery import judge, mend, survey
+from headrace.journal.recovery.recover import _Recovery, recover
+from headrace.journal.recovery.scan import _Bad, _Scanner
+from headrace.journal.recovery.scan_findings import Evidence
+from headrace.journal.recovery.walk import FileReader, Frame
 from headrace.journal.ring import Slot
-from headrace.journal.scan import _Bad, _Scanner
 from headrace.journal.spare import Spares
 from headrace.journal.superblock import Checkpoint, SuperblockFile
-from headrace.journal.walk import FileReader, Frame
 from headrace.model.ids import Op
-from headrace.node.pump import Pump
+from headrace.node.group.pump import Pump
 from headrace.storage.atomic import atomic_replace, is_leftover
 
 # A patch says where, which name, and what stands there while the bug is planted. What is
@@ -351,7 +352,7 @@ MUTANTS = (
     ),
     Mutant("body checksum not checked", "matrix", ((FileReader, "_entry", _body_unchecked),)),
     Mutant(
-        "evidence beside its frame only", "ranges", ((recovery, "survey", _beside_its_frame),)
+        "evidence beside its frame only", "ranges", ((recover, "survey", _beside_its_frame),)
     ),
     Mutant("head asked for below the base", "ranges", ((judge, "reaches", _asked_below),)),
     Mutant(

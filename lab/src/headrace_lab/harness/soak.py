@@ -75,13 +75,15 @@ CAMPAIGNS = (
     *_harness("shard-matrix", 90, "shard.matrix", "--full"),
     *_harness("reconcile", 15, "reconcile.histories", "--full"),
     *_harness("hostile", 30, "hostile.attack", ""),
-    Campaign("shard-kill", 40, f"{_HARNESS}.shard.kill --kills 200 --seed {{seed}}", _VERDICT),
+    Campaign(
+        "shard-kill", 40, f"{_HARNESS}.shard.kills.kill --kills 200 --seed {{seed}}", _VERDICT
+    ),
     Campaign("node-kill", 30, f"{_HARNESS}.node.kill --kills 200 --seed {{seed}}", _VERDICT),
-    Campaign("power", 15, f"{_HARNESS}.counter.powercut --cuts 60 --seed {{seed}}", _VERDICT),
+    Campaign("power", 15, f"{_HARNESS}.commands.powercut --cuts 60 --seed {{seed}}", _VERDICT),
     Campaign(
         "shard-power",
         15,
-        f"{_HARNESS}.counter.powercut --shard --cuts 40 --seed {{seed}}",
+        f"{_HARNESS}.commands.powercut --shard --cuts 40 --seed {{seed}}",
         _VERDICT,
     ),
     Campaign(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from headrace.wire.catalog import PartitionInfo
 from headrace.wire.codec import encode
-from headrace.wire.frame import encode_frame
+from headrace.wire.frames import encode_frame
 from headrace.wire.greeting import VERSION, Hello
+from headrace.wire.topic_messages import PartitionInfo
 from headrace_lab.hostile.frames import DEADLINE_MS, frame_of
 from headrace_lab.hostile.peer import Peer
 from headrace_lab.hostile.rows import GoodClient, append_to

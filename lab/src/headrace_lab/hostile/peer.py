@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.errors import BadFrame, HeadraceError
-from headrace.wire.frame import Frame, FrameReader, check_body, decode_message, encode_frame
+from headrace.wire.error_codes import to_error
+from headrace.wire.frames import Frame, FrameReader, check_body, decode_message, encode_frame
 from headrace.wire.greeting import VERSION, Failed, Hello, Welcome
 from headrace.wire.messages import Message, Reply, Request
 from headrace.wire.msgpack import Buffer
-from headrace.wire.proof import NONCE_SIZE
-from headrace.wire.refusals import to_error
+from headrace.wire.token_proof import NONCE_SIZE
 from headrace_lab.hostile.server import Gone
 
 # Longer than any deadline of the server: who is not answered by then never will be.

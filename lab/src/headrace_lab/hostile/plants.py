@@ -11,16 +11,17 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headrace.errors import BadFrame, HeadraceError
-from headrace.model import batch, message
-from headrace.node import admission, node
-from headrace.node.admission import Kind
+from headrace.model import arrow_message, batch
+from headrace.node import node
+from headrace.node.requests import admission
+from headrace.node.requests.admission import Kind
 from headrace.partition import fetch
-from headrace.partition.read import Reader
-from headrace.wire import codec, frame, msgpack
-from headrace.wire.frame import FrameReader
+from headrace.partition.reader import Reader
+from headrace.wire import codec, frames, msgpack
+from headrace.wire.frames import FrameReader
 from headrace.wire.messages import Message
 from headrace.wire.msgpack import Buffer
-from headrace.wire.writing import Append, Stage
+from headrace.wire.write_messages import Append, Stage
 from headrace_lab.harness.mutants import Mutant, planted
 
 _LEAK_SIZE: Final = 2 * 1024 * 1024
@@ -30,7 +31,7 @@ _judge = admission._judge
 _unpack = msgpack.unpack
 _decode = codec.decode
 _fetch = fetch.fetch
-_not_ours = frame._not_ours
+_not_ours = frames._not_ours
 _leaked: list[bytearray] = []
 
 
@@ -72,7 +73,7 @@ def _fetch_by_library(reader: Reader, wanted: fetch.Wanted) -> fetch.Fetched:
 class _Unbounded(FrameReader):
     """Takes any size."""
 
-    def received(self, size: int) -> list[frame.Frame]:
+    def received(self, size: int) -> list[frames.Frame]:
         self.meta_size_max = self.body_size_max = _FAR
         return super().received(size)
 
@@ -89,17 +90,17 @@ _Patches = tuple[tuple[Any, str, Any], ...]
 
 # By name: the stage that must catch it, and what is replaced.
 _PLANTS: Final[dict[str, tuple[str, _Patches]]] = {
-    "body CRC not checked": ("frames", ((frame, "check_body", _nothing),)),
-    "sizes in a header not bounded": ("frames", ((frame, "FrameReader", _Unbounded),)),
+    "body CRC not checked": ("frames", ((frames, "check_body", _nothing),)),
+    "sizes in a header not bounded": ("frames", ((frames, "FrameReader", _Unbounded),)),
     "exception out of a callback": ("frames", ((codec, "unpack", _unpack_by_library),)),
-    "a kind that ends the process": ("frames", ((frame, "decode", _decode_or_die),)),
+    "a kind that ends the process": ("frames", ((frames, "decode", _decode_or_die),)),
     "exception in a thread": ("frames", ((node, "fetch", _fetch_by_library),)),
-    "memory of strangers not let go": ("strings", ((frame, "_not_ours", _leaking),)),
+    "memory of strangers not let go": ("strings", ((frames, "_not_ours", _leaking),)),
     "checksum not compared": ("bodies", ((admission, "_judge", _judge_without_checksum),)),
     "values not validated": ("bodies", ((batch, "_validate", _nothing),)),
     "inflated size not bounded": (
         "bodies",
-        ((message, "INFLATED_SIZE_MAX", _FAR), (message, "_LENGTH_MAX", _FAR)),
+        ((arrow_message, "INFLATED_SIZE_MAX", _FAR), (arrow_message, "_LENGTH_MAX", _FAR)),
     ),
     "memory for what is only promised": ("crowd", ((FrameReader, "_begin_body", _whole_body),)),
 }

@@ -15,7 +15,14 @@ from xxhash import xxh3_128_digest
 
 from headrace.model import batch
 from headrace.model.schema import canonical, encode_schema
-from headrace.wire import catalog, erasing, greeting, leasing, reading, writing
+from headrace.wire import (
+    erase_messages,
+    greeting,
+    lease_messages,
+    read_messages,
+    topic_messages,
+    write_messages,
+)
 from headrace.wire.messages import Message
 from headrace_lab.hostile.bodies import FLAT_TOPIC, NESTED_TOPIC
 from headrace_lab.hostile.frames import Letter, letter
@@ -33,43 +40,43 @@ KEPT_STREAMS: Final = ("default", *(name.partition("/")[0] for name in KEPT_TOPI
 ANSWERS: Final[Mapping[type[Message], type[Message]]] = {
     greeting.Ping: greeting.Pong,
     greeting.GetStatus: greeting.Status,
-    catalog.CreateStream: catalog.Changed,
-    catalog.DeleteStream: catalog.Changed,
-    catalog.CreateTopic: catalog.TopicInfo,
-    catalog.AlterTopic: catalog.TopicInfo,
-    catalog.AddPartitions: catalog.TopicInfo,
-    catalog.AddSchema: catalog.TopicInfo,
-    catalog.DeleteTopic: catalog.Changed,
-    catalog.DescribeTopic: catalog.TopicInfo,
-    catalog.ListTopics: catalog.Topics,
-    catalog.AdoptOrphans: catalog.Adoption,
-    catalog.ForgetOrphan: catalog.Changed,
-    writing.Append: writing.Appended,
-    writing.Stage: writing.Staged,
-    writing.Publish: writing.Published,
-    writing.Discard: writing.Discarded,
-    writing.Trim: writing.Trimmed,
-    writing.Purge: writing.Trimmed,
-    reading.StoreCursor: reading.CursorStored,
-    reading.DeleteCursor: reading.CursorDeleted,
-    reading.GetCursors: reading.Cursors,
-    reading.GetBounds: reading.Bounds,
-    reading.GetOffset: reading.FoundOffset,
-    reading.Fetch: reading.Fetched,
-    leasing.LeaseFiles: leasing.Leased,
-    leasing.RenewLease: leasing.LeaseRenewed,
-    leasing.ReleaseLease: leasing.LeaseReleased,
-    erasing.EraseDeleted: erasing.Erasing,
+    topic_messages.CreateStream: topic_messages.Changed,
+    topic_messages.DeleteStream: topic_messages.Changed,
+    topic_messages.CreateTopic: topic_messages.TopicInfo,
+    topic_messages.AlterTopic: topic_messages.TopicInfo,
+    topic_messages.AddPartitions: topic_messages.TopicInfo,
+    topic_messages.AddSchema: topic_messages.TopicInfo,
+    topic_messages.DeleteTopic: topic_messages.Changed,
+    topic_messages.DescribeTopic: topic_messages.TopicInfo,
+    topic_messages.ListTopics: topic_messages.Topics,
+    topic_messages.AdoptOrphans: topic_messages.Adoption,
+    topic_messages.ForgetOrphan: topic_messages.Changed,
+    write_messages.Append: write_messages.Appended,
+    write_messages.Stage: write_messages.Staged,
+    write_messages.Publish: write_messages.Published,
+    write_messages.Discard: write_messages.Discarded,
+    write_messages.Trim: write_messages.Trimmed,
+    write_messages.Purge: write_messages.Trimmed,
+    read_messages.StoreCursor: read_messages.CursorStored,
+    read_messages.DeleteCursor: read_messages.CursorDeleted,
+    read_messages.GetCursors: read_messages.Cursors,
+    read_messages.GetBounds: read_messages.Bounds,
+    read_messages.GetOffset: read_messages.FoundOffset,
+    read_messages.Fetch: read_messages.Fetched,
+    lease_messages.LeaseFiles: lease_messages.Leased,
+    lease_messages.RenewLease: lease_messages.LeaseRenewed,
+    lease_messages.ReleaseLease: lease_messages.LeaseReleased,
+    erase_messages.EraseDeleted: erase_messages.Erasing,
 }
 # These change what the next frames meet.
 _LASTING: Final = (
-    catalog.CreateStream,
-    catalog.DeleteStream,
-    catalog.CreateTopic,
-    catalog.AlterTopic,
-    catalog.AddPartitions,
-    catalog.AddSchema,
-    catalog.DeleteTopic,
+    topic_messages.CreateStream,
+    topic_messages.DeleteStream,
+    topic_messages.CreateTopic,
+    topic_messages.AlterTopic,
+    topic_messages.AddPartitions,
+    topic_messages.AddSchema,
+    topic_messages.DeleteTopic,
 )
 
 
@@ -77,9 +84,9 @@ _LASTING: Final = (
 class Prey:
     """The topic as it is now."""
 
-    info: catalog.TopicInfo
+    info: topic_messages.TopicInfo
     body: bytes
-    receipt: writing.Receipt
+    receipt: write_messages.Receipt
     stager: bytes
     is_worn: bool = False  # something was accepted that changed more than rows
 
@@ -94,7 +101,7 @@ class Prey:
             peer.ask(append_to(where, 6), [body])
         stager = secrets.token_bytes(16)
         staged, _ = peer.ask(_stage(where, stager, body), [body])
-        assert isinstance(staged, writing.Staged)
+        assert isinstance(staged, write_messages.Staged)
         return cls(info, body, staged.receipt, stager)
 
     def heed(self, request: Message) -> None:
@@ -105,11 +112,11 @@ class Prey:
         """Return a valid frame: of any message, those of a node too."""
         make = chance.choice(_MAKERS)
         message = make(self, chance)
-        has_body = isinstance(message, writing.Append | writing.Stage)
+        has_body = isinstance(message, write_messages.Append | write_messages.Stage)
         return letter(message, self.body if has_body else b"")
 
     @property
-    def where(self) -> catalog.PartitionInfo:
+    def where(self) -> topic_messages.PartitionInfo:
         return self.info.partitions[0]
 
     @property
@@ -123,16 +130,16 @@ class Prey:
 
 def _clear(peer: Peer) -> None:
     """Delete everything that mutated frames may have made."""
-    topics, _ = peer.ask(catalog.ListTopics())
-    assert isinstance(topics, catalog.Topics)
+    topics, _ = peer.ask(topic_messages.ListTopics())
+    assert isinstance(topics, topic_messages.Topics)
     for topic in topics.topics:
         if topic not in KEPT_TOPICS:
-            info, _ = peer.ask(catalog.DescribeTopic(topic))
-            assert isinstance(info, catalog.TopicInfo)
-            peer.ask(catalog.DeleteTopic(topic, info.created))
+            info, _ = peer.ask(topic_messages.DescribeTopic(topic))
+            assert isinstance(info, topic_messages.TopicInfo)
+            peer.ask(topic_messages.DeleteTopic(topic, info.created))
     for stream in topics.streams:
         if stream not in KEPT_STREAMS:
-            peer.ask(catalog.DeleteStream(stream, with_topics=False))
+            peer.ask(topic_messages.DeleteStream(stream, with_topics=False))
 
 
 def _some_rows(count: int) -> pa.RecordBatch:
@@ -145,8 +152,10 @@ def _some_rows(count: int) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=PREY_SCHEMA)
 
 
-def _stage(where: catalog.PartitionInfo, writer: bytes, body: bytes) -> writing.Stage:
-    return writing.Stage(
+def _stage(
+    where: topic_messages.PartitionInfo, writer: bytes, body: bytes
+) -> write_messages.Stage:
+    return write_messages.Stage(
         where.namespace,
         where.created,
         writer,
@@ -161,19 +170,19 @@ def _stage(where: catalog.PartitionInfo, writer: bytes, body: bytes) -> writing.
 
 def _append(prey: Prey, chance: Random) -> Message:
     checksum = chance.choice((b"", xxh3_128_digest(prey.body)))
-    return writing.Append(*prey.place, chance.randbytes(16), 1, 1, 6, checksum)
+    return write_messages.Append(*prey.place, chance.randbytes(16), 1, 1, 6, checksum)
 
 
 def _fetch_all(prey: Prey, chance: Random) -> Message:
-    return reading.Fetch(*prey.place, chance.randrange(40), None, 1 << 20, 50, None, 1)
+    return read_messages.Fetch(*prey.place, chance.randrange(40), None, 1 << 20, 50, None, 1)
 
 
 def _fetch_some(prey: Prey, chance: Random) -> Message:
-    return reading.Fetch(*prey.place, 0, 12, 4_096, 0, ("note", "_offset"), 1)
+    return read_messages.Fetch(*prey.place, 0, 12, 4_096, 0, ("note", "_offset"), 1)
 
 
 def _get_offset(prey: Prey, chance: Random) -> Message:
-    return reading.GetOffset(*prey.place, prey.info.created_at)
+    return read_messages.GetOffset(*prey.place, prey.info.created_at)
 
 
 def _name(chance: Random) -> str:
@@ -186,56 +195,60 @@ _GROUP: Final = "group"
 
 def _lease(chance: Random) -> bytes:
     """Return the id of one of a few leases: some of them are known."""
-    return bytes([chance.randrange(4)]) * leasing.LEASE_ID_SIZE
+    return bytes([chance.randrange(4)]) * lease_messages.LEASE_ID_SIZE
 
 
 _REQUESTS: Final[tuple[_Make, ...]] = (
     lambda prey, chance: greeting.Ping(),
     lambda prey, chance: greeting.GetStatus(),
-    lambda prey, chance: catalog.CreateStream(f"prey{chance.randrange(4)}"),
-    lambda prey, chance: catalog.DeleteStream(
+    lambda prey, chance: topic_messages.CreateStream(f"prey{chance.randrange(4)}"),
+    lambda prey, chance: topic_messages.DeleteStream(
         f"prey{chance.randrange(4)}", chance.random() < 0.5
     ),
-    lambda prey, chance: catalog.CreateTopic(
+    lambda prey, chance: topic_messages.CreateTopic(
         _name(chance), encode_schema(PREY_SCHEMA), 1, 60_000, 1 << 30, (("key", "id"),)
     ),
-    lambda prey, chance: catalog.AlterTopic(
+    lambda prey, chance: topic_messages.AlterTopic(
         PREY_TOPIC, prey.info.created, (60_000, None), (("colour", "blue"), ("key", None))
     ),
-    lambda prey, chance: catalog.AddPartitions(
+    lambda prey, chance: topic_messages.AddPartitions(
         PREY_TOPIC, prey.info.created, len(prey.info.partitions), 1
     ),
-    lambda prey, chance: catalog.AddSchema(
+    lambda prey, chance: topic_messages.AddSchema(
         PREY_TOPIC, prey.info.created, 2, encode_schema(_NEWER)
     ),
-    lambda prey, chance: catalog.DeleteTopic(_name(chance), prey.info.created),
-    lambda prey, chance: catalog.DescribeTopic(PREY_TOPIC),
-    lambda prey, chance: catalog.ListTopics(),
-    lambda prey, chance: catalog.AdoptOrphans(chance.random() < 0.5, ()),
-    lambda prey, chance: catalog.ForgetOrphan(*prey.place),
+    lambda prey, chance: topic_messages.DeleteTopic(_name(chance), prey.info.created),
+    lambda prey, chance: topic_messages.DescribeTopic(PREY_TOPIC),
+    lambda prey, chance: topic_messages.ListTopics(),
+    lambda prey, chance: topic_messages.AdoptOrphans(chance.random() < 0.5, ()),
+    lambda prey, chance: topic_messages.ForgetOrphan(*prey.place),
     *(_append, _append, _append),
     lambda prey, chance: _stage(prey.where, chance.randbytes(16), prey.body),
     lambda prey, chance: _stage(prey.where, prey.stager, prey.body),
-    lambda prey, chance: writing.Publish(*prey.topic, prey.stager, 1, (prey.receipt,)),
-    lambda prey, chance: writing.Discard(
+    lambda prey, chance: write_messages.Publish(*prey.topic, prey.stager, 1, (prey.receipt,)),
+    lambda prey, chance: write_messages.Discard(
         *prey.topic, prey.stager, (prey.receipt.stage_id, chance.randbytes(16))
     ),
-    lambda prey, chance: writing.Trim(*prey.place, chance.randrange(30), chance.random() < 0.5),
-    lambda prey, chance: writing.Purge(*prey.place),
-    lambda prey, chance: reading.StoreCursor(
+    lambda prey, chance: write_messages.Trim(
+        *prey.place, chance.randrange(30), chance.random() < 0.5
+    ),
+    lambda prey, chance: write_messages.Purge(*prey.place),
+    lambda prey, chance: read_messages.StoreCursor(
         *prey.place, _GROUP, chance.randrange(9), chance.randrange(3), chance.random() < 0.5
     ),
-    lambda prey, chance: reading.DeleteCursor(*prey.place, _GROUP, chance.randrange(3)),
-    lambda prey, chance: reading.GetCursors(*prey.place),
-    lambda prey, chance: reading.GetBounds(prey.info.partitions),
+    lambda prey, chance: read_messages.DeleteCursor(*prey.place, _GROUP, chance.randrange(3)),
+    lambda prey, chance: read_messages.GetCursors(*prey.place),
+    lambda prey, chance: read_messages.GetBounds(prey.info.partitions),
     _get_offset,
     *(_fetch_all, _fetch_some, _fetch_all, _fetch_some),
-    lambda prey, chance: leasing.LeaseFiles(
+    lambda prey, chance: lease_messages.LeaseFiles(
         _lease(chance), chance.randrange(1_000, 3_000), prey.info.partitions
     ),
-    lambda prey, chance: leasing.RenewLease(_lease(chance), chance.randrange(1_000, 3_000)),
-    lambda prey, chance: leasing.ReleaseLease(_lease(chance)),
-    lambda prey, chance: erasing.EraseDeleted(chance.randrange(3)),
+    lambda prey, chance: lease_messages.RenewLease(
+        _lease(chance), chance.randrange(1_000, 3_000)
+    ),
+    lambda prey, chance: lease_messages.ReleaseLease(_lease(chance)),
+    lambda prey, chance: erase_messages.EraseDeleted(chance.randrange(3)),
 )
 _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: greeting.Hello(1, 1, "again", chance.randbytes(16)),
@@ -247,32 +260,44 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: greeting.Failed("Busy", "no", "", (("path", "x"), ("n", 1)), 5),
     lambda prey, chance: greeting.Pong(),
     lambda prey, chance: greeting.Status("{}"),
-    lambda prey, chance: catalog.Changed(7),
+    lambda prey, chance: topic_messages.Changed(7),
     lambda prey, chance: prey.info,
-    lambda prey, chance: catalog.Topics(("a/b",), ("a",)),
-    lambda prey, chance: catalog.Adoption(7, ("a/b",), ("one",)),
-    lambda prey, chance: writing.Appended(0, 6, False),
-    lambda prey, chance: writing.Staged(prey.receipt, True),
-    lambda prey, chance: writing.Published((writing.PublishedRange(1, 2, 3),), False, True),
-    lambda prey, chance: writing.Discarded(1),
-    lambda prey, chance: writing.Trimmed(3, ((_GROUP, 3),)),
-    lambda prey, chance: reading.CursorStored(4),
-    lambda prey, chance: reading.CursorDeleted(),
-    lambda prey, chance: reading.Cursors((reading.CursorInfo(_GROUP, 1, 2, True),)),
-    lambda prey, chance: reading.Bounds((reading.PartitionBounds(1, 2, 3, 4, ((1, 0),)),)),
-    lambda prey, chance: reading.FoundOffset(9),
-    lambda prey, chance: leasing.Leased(
+    lambda prey, chance: topic_messages.Topics(("a/b",), ("a",)),
+    lambda prey, chance: topic_messages.Adoption(7, ("a/b",), ("one",)),
+    lambda prey, chance: write_messages.Appended(0, 6, False),
+    lambda prey, chance: write_messages.Staged(prey.receipt, True),
+    lambda prey, chance: write_messages.Published(
+        (write_messages.PublishedRange(1, 2, 3),), False, True
+    ),
+    lambda prey, chance: write_messages.Discarded(1),
+    lambda prey, chance: write_messages.Trimmed(3, ((_GROUP, 3),)),
+    lambda prey, chance: read_messages.CursorStored(4),
+    lambda prey, chance: read_messages.CursorDeleted(),
+    lambda prey, chance: read_messages.Cursors((read_messages.CursorInfo(_GROUP, 1, 2, True),)),
+    lambda prey, chance: read_messages.Bounds(
+        (read_messages.PartitionBounds(1, 2, 3, 4, ((1, 0),)),)
+    ),
+    lambda prey, chance: read_messages.FoundOffset(9),
+    lambda prey, chance: lease_messages.Leased(
         1_000,
         (
-            leasing.LeasedPartition(
-                0, 3, 4, "x", (leasing.LeasedFile("y", 0, 3, 1, 64, chance.randbytes(16)),)
+            lease_messages.LeasedPartition(
+                0,
+                3,
+                4,
+                "x",
+                (lease_messages.LeasedFile("y", 0, 3, 1, 64, chance.randbytes(16)),),
             ),
         ),
     ),
-    lambda prey, chance: leasing.LeaseRenewed(1_000),
-    lambda prey, chance: leasing.LeaseReleased(),
-    lambda prey, chance: erasing.Erasing(3, 1, (erasing.Unerased("x.wal", "soon"),)),
-    lambda prey, chance: reading.Fetched(3, 0, 3, (reading.Piece(True, 0, 3, 1, 1, 64),)),
+    lambda prey, chance: lease_messages.LeaseRenewed(1_000),
+    lambda prey, chance: lease_messages.LeaseReleased(),
+    lambda prey, chance: erase_messages.Erasing(
+        3, 1, (erase_messages.Unerased("x.wal", "soon"),)
+    ),
+    lambda prey, chance: read_messages.Fetched(
+        3, 0, 3, (read_messages.Piece(True, 0, 3, 1, 1, 64),)
+    ),
 )
 # Requests three times as often: they go deeper.
 _MAKERS: Final = 3 * _REQUESTS + _OF_A_NODE

@@ -13,8 +13,8 @@ from xxhash import xxh3_128_digest
 from headrace.errors import HeadraceError, Unavailable
 from headrace.model import batch
 from headrace.model.schema import SYSTEM_FIELDS, canonical, encode_schema
-from headrace.partition.segment import segment_schema
-from headrace.wire import catalog, reading, writing
+from headrace.partition.segments.segment import segment_schema
+from headrace.wire import read_messages, topic_messages, write_messages
 from headrace_lab.hostile.peer import Peer
 from headrace_lab.hostile.server import Gone
 
@@ -35,7 +35,7 @@ class Wrong(Exception):
 class Accepted:
     """A batch that a server has said it took."""
 
-    where: catalog.PartitionInfo
+    where: topic_messages.PartitionInfo
     schema: pa.Schema
     start: int
     row_count: int
@@ -56,15 +56,17 @@ class Accepted:
 
 def make_topic(
     peer: Peer, name: str, schema: pa.Schema, partitions: int = 1
-) -> catalog.TopicInfo:
+) -> topic_messages.TopicInfo:
     """Make a topic, and wait until its partitions are there."""
-    request = catalog.CreateTopic(name, encode_schema(schema), partitions, None, None, ())
+    request = topic_messages.CreateTopic(
+        name, encode_schema(schema), partitions, None, None, ()
+    )
     info, _ = peer.ask(request)
-    assert isinstance(info, catalog.TopicInfo)
+    assert isinstance(info, topic_messages.TopicInfo)
     end = time.monotonic() + MAKING_SECONDS
     while True:
         try:
-            peer.ask(reading.GetBounds(info.partitions))
+            peer.ask(read_messages.GetBounds(info.partitions))
         except Unavailable:
             if time.monotonic() > end:
                 raise
@@ -74,10 +76,14 @@ def make_topic(
 
 
 def append_to(
-    where: catalog.PartitionInfo, row_count: int, *, writer: bytes = b"", version: int = 1
-) -> writing.Append:
+    where: topic_messages.PartitionInfo,
+    row_count: int,
+    *,
+    writer: bytes = b"",
+    version: int = 1,
+) -> write_messages.Append:
     """Return an Append without a checksum, of a new writer unless one is given."""
-    return writing.Append(
+    return write_messages.Append(
         where.namespace,
         where.created,
         writer or secrets.token_bytes(16),
@@ -90,7 +96,7 @@ def append_to(
 
 def read_rows(
     peer: Peer,
-    where: catalog.PartitionInfo,
+    where: topic_messages.PartitionInfo,
     schema: pa.Schema,
     start: int,
     end: int,
@@ -101,11 +107,11 @@ def read_rows(
     columns = None if version == 1 else (*SYSTEM_SCHEMA.names, *schema.names)
     offset = start
     while offset < end:
-        request = reading.Fetch(
+        request = read_messages.Fetch(
             where.namespace, where.created, offset, end, FETCH_SIZE, 0, columns, version
         )
         reply, body = peer.ask(request)
-        assert isinstance(reply, reading.Fetched)
+        assert isinstance(reply, read_messages.Fetched)
         if reply.next <= offset:
             raise Wrong(f"a fetch from {offset} goes on at {reply.next}")
         found += _pieces(reply, memoryview(body), schema, offset, end)
@@ -114,7 +120,7 @@ def read_rows(
 
 
 def _pieces(
-    reply: reading.Fetched, body: memoryview, schema: pa.Schema, start: int, end: int
+    reply: read_messages.Fetched, body: memoryview, schema: pa.Schema, start: int, end: int
 ) -> Sequence[pa.RecordBatch]:
     found = []
     position = 0
@@ -158,7 +164,7 @@ class GoodClient:
     """A client that does nothing wrong, and must never notice what others do."""
 
     port: int
-    where: catalog.PartitionInfo
+    where: topic_messages.PartitionInfo
     row_count: int = 0  # acknowledged
     append_count: int = 0
     check_count: int = 0
@@ -223,7 +229,7 @@ class GoodClient:
             start = waiting.pop(said.id, None)
             if start is None:
                 raise Gone(f"an answer to nothing that was asked: {said.message}")
-            if not isinstance(said.message, writing.Appended):
+            if not isinstance(said.message, write_messages.Appended):
                 raise Wrong(f"a good append was answered by {said.message}")
             if (said.message.start, said.message.end) != (start, start + row_count):
                 raise Wrong(f"a good append of {start} got the offsets of {said.message}")

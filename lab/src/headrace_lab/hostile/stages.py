@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from xxhash import xxh3_128_digest
 
 from headrace.errors import BadFrame, HeadraceError
-from headrace.wire import catalog, writing
+from headrace.wire import topic_messages, write_messages
 from headrace.wire.codec import decode
 from headrace.wire.greeting import Failed
 from headrace.wire.messages import Message
@@ -229,18 +229,20 @@ class Frames:
         self.prey.heed(request)
         if not isinstance(said.message, ANSWERS.get(type(request), Failed)):
             self._wrong(case, f"{request} answered by {said.message}")
-        if isinstance(request, writing.Append) and isinstance(said.message, writing.Appended):
+        if isinstance(request, write_messages.Append) and isinstance(
+            said.message, write_messages.Appended
+        ):
             try:
                 self._read_back(request, said.message.start, body)
             except Wrong as error:
                 self._wrong(case, str(error))
 
-    def _read_back(self, request: writing.Append, start: int, body: bytes) -> None:
+    def _read_back(self, request: write_messages.Append, start: int, body: bytes) -> None:
         """Read what was appended, in the newest schema: another frame may have added one."""
-        where = catalog.PartitionInfo(request.namespace, request.created)
+        where = topic_messages.PartitionInfo(request.namespace, request.created)
         with self.attack.peer().greet() as peer:
-            info, _ = peer.ask(catalog.DescribeTopic(PREY_TOPIC))
-            assert isinstance(info, catalog.TopicInfo)
+            info, _ = peer.ask(topic_messages.DescribeTopic(PREY_TOPIC))
+            assert isinstance(info, topic_messages.TopicInfo)
             version = len(info.schemas)
             taken = Accepted(where, PREY_SCHEMA, start, request.row_count, body, version)
             check_accepted(peer, taken)
@@ -254,7 +256,7 @@ class Bodies:
     """Hostile Arrow bodies in Append and Stage, many on a connection."""
 
     attack: Attack
-    topics: dict[int, catalog.TopicInfo]  # by the id of the schema
+    topics: dict[int, topic_messages.TopicInfo]  # by the id of the schema
     name: str = "bodies"
     _peer: Peer | None = None
 
@@ -325,29 +327,31 @@ class Bodies:
             self._peer.close()
             self._peer = None
 
-    def _request(self, info: catalog.TopicInfo, body: Body) -> writing.Append | writing.Stage:
+    def _request(
+        self, info: topic_messages.TopicInfo, body: Body
+    ) -> write_messages.Append | write_messages.Stage:
         where = info.partitions[0]
         checksum = xxh3_128_digest(body.data)
         if body.wrong_checksum:
             checksum = xxh3_128_digest(checksum)
         head = (where.namespace, where.created, secrets.token_bytes(16), 1, 1, body.row_count)
         if self.attack.chance.random() < 0.3:
-            return writing.Stage(*head, secrets.token_bytes(16), 0, checksum)
-        return writing.Append(*head, checksum)
+            return write_messages.Stage(*head, secrets.token_bytes(16), 0, checksum)
+        return write_messages.Append(*head, checksum)
 
     def _judge(
         self,
         peer: Peer,
-        info: catalog.TopicInfo,
-        request: writing.Append | writing.Stage,
+        info: topic_messages.TopicInfo,
+        request: write_messages.Append | write_messages.Stage,
         body: Body,
         answer: Message,
     ) -> None:
         """Have accepted rows published if they were staged, and read back."""
         where = info.partitions[0]
-        if isinstance(answer, writing.Staged):
+        if isinstance(answer, write_messages.Staged):
             answer = self._published(peer, info, request.writer, answer)
-        if not isinstance(answer, writing.Appended):
+        if not isinstance(answer, write_messages.Appended):
             raise Wrong(f"{type(request).__name__} was answered by {answer}")
         if answer.end - answer.start != body.row_count:
             raise Wrong(f"{body.row_count} rows were answered by {answer}")
@@ -356,18 +360,22 @@ class Bodies:
         self.attack.accepted.append(taken)
 
     def _published(
-        self, peer: Peer, info: catalog.TopicInfo, writer: bytes, staged: writing.Staged
+        self,
+        peer: Peer,
+        info: topic_messages.TopicInfo,
+        writer: bytes,
+        staged: write_messages.Staged,
     ) -> Message:
         namespace = info.partitions[0].namespace
-        request = writing.Publish(namespace, info.created, writer, 1, (staged.receipt,))
+        request = write_messages.Publish(namespace, info.created, writer, 1, (staged.receipt,))
         try:
             published, _ = peer.ask(request)
         except HeadraceError as error:
             raise Wrong(f"what was staged cannot be published: {error!r}") from error
-        if not isinstance(published, writing.Published) or len(published.ranges) != 1:
+        if not isinstance(published, write_messages.Published) or len(published.ranges) != 1:
             raise Wrong(f"Publish was answered by {published}")
         (one,) = published.ranges
-        return writing.Appended(one.start, one.end, repeated=False)
+        return write_messages.Appended(one.start, one.end, repeated=False)
 
     def _wrong(self, body: Body, what: str) -> None:
         self.attack.problem(self.name, body.kind, what, body.data)

@@ -21,8 +21,8 @@ from typing import Any
 
 from headrace.errors import Corrupt, HeadraceError
 from headrace.model.ids import Op
-from headrace.node.metadata_copy import NAME, read_copy
-from headrace.node.verdict import Healed
+from headrace.node.doubt.metadata_copy import NAME, read_copy
+from headrace.node.doubt.verdict import Healed
 from headrace_lab.counter.history import Broken
 from headrace_lab.disk.faults import Crash, Crashed, Effect, Keep
 from headrace_lab.disk.memory import MemoryDisk

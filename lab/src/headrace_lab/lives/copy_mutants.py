@@ -7,14 +7,14 @@ from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
 from headrace.journal.group import Group
 from headrace.journal.heads import Head
-from headrace.journal.report import RecoveryReport
+from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
-from headrace.node import heal, metadata_start, verdict
-from headrace.node.copy_file import CopyFile
-from headrace.node.metadata_copy import Base
-from headrace.node.metadata_start import MetadataStart
-from headrace.node.verdict import CopyState, Remains, Shards, Verdict
+from headrace.node.doubt import heal, metadata_start, verdict
+from headrace.node.doubt.copy_writer import CopyFile
+from headrace.node.doubt.metadata_copy import Base
+from headrace.node.doubt.metadata_start import MetadataStart
+from headrace.node.doubt.verdict import CopyState, Remains, Shards, Verdict
 from headrace.storage.seam import Directory, Storage
 from headrace_lab.harness.mutants import Mutant
 

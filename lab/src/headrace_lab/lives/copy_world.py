@@ -11,16 +11,16 @@ from random import Random
 from headrace.journal.entry import SEAL, Entry, seal
 from headrace.journal.group import Group
 from headrace.journal.heads import Head
-from headrace.journal.recovery import Options
+from headrace.journal.recovery.recover import Options
 from headrace.metadata import commands
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import FOREVER, LEVEL
 from headrace.model.ids import GroupId, Identity, Op, Revision, View
 from headrace.model.namespace import NamespaceLayout
-from headrace.node.catalog import MetadataGroup
-from headrace.node.metadata_copy import NAME, read_copy
-from headrace.node.metadata_start import MetadataStart, replayed
-from headrace.vsr.messages import Request
+from headrace.node.doubt.metadata_copy import NAME, read_copy
+from headrace.node.doubt.metadata_start import MetadataStart, replayed
+from headrace.node.requests.catalog import MetadataGroup
+from headrace.vsr.peer_messages import Request
 from headrace_lab.counter.history import Broken
 from headrace_lab.counter.script import options
 from headrace_lab.counter.solo import SOLO

@@ -15,10 +15,10 @@ from headrace.model.ids import Revision
 from headrace.model.revisions import STAMP_BITS, Order, counter_of, stamp
 from headrace.node import bootstrap
 from headrace.node.bootstrap import Boot
-from headrace.node.doubt import Doubt
-from headrace.node.metadata_start import MetadataStart
-from headrace.node.shard import Shard
-from headrace.node.views import Comparison
+from headrace.node.doubt.doubt import Doubt
+from headrace.node.doubt.metadata_start import MetadataStart
+from headrace.node.shard.shard import Shard
+from headrace.node.shard.views import Comparison
 from headrace_lab.harness.mutants import Mutant, Patch
 
 _options = Boot._options

@@ -19,9 +19,9 @@ from headrace.errors import Corrupt
 from headrace.journal.entry import Entry
 from headrace.journal.heads import NAME, Head, HeadsFile, read_heads
 from headrace.model.ids import GroupId, Op
-from headrace.node.pump import Effect, Pump
-from headrace.partition.pace import Pace
-from headrace.vsr.messages import Append, Reply, Request
+from headrace.node.group.pump import Effect, Pump
+from headrace.node.group.seal_pace import Pace
+from headrace.vsr.peer_messages import Append, Reply, Request
 from headrace_lab.counter.counter import ADD, add
 from headrace_lab.counter.history import Broken
 from headrace_lab.counter.script import options

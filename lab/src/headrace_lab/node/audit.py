@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.ledger import Line
 from headrace.client.log import AsyncLog
 from headrace.client.public import connect_async
 from headrace.client.topic import AsyncTopic
-from headrace.client.values import Range, merged
+from headrace.client.values.answers import Range, merged
+from headrace.client.write.ledger import Line
 from headrace.errors import HeadraceError
 from headrace_lab.node.ledger import Account, Place, Source
 from headrace_lab.node.workload import (
@@ -29,7 +29,7 @@ from headrace_lab.node.workload import (
     Name,
     NodeWorkload,
 )
-from headrace_lab.shard.workload import digest_of
+from headrace_lab.shard.kills.workload import digest_of
 
 PROBLEM_COUNT_MAX: Final = 8  # more of the same kind tells no more
 TIMEOUT: Final = 30.0

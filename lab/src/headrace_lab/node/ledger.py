@@ -25,8 +25,8 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from headrace.client.ledger import Line
-from headrace.client.values import Range
+from headrace.client.values.answers import Range
+from headrace.client.write.ledger import Line
 
 LEDGER = ".ledger"
 NOTES = ".notes"

@@ -11,18 +11,18 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
 
-from headrace.client.window import Draft, Window
+from headrace.client.write.in_flight import Draft, Window
 from headrace.errors import HeadraceError
-from headrace.journal import recovery
 from headrace.journal.entry import SEAL, Entry
-from headrace.journal.judge import Plan, judge
-from headrace.journal.survey import Survey
+from headrace.journal.recovery.judge import Plan, judge
+from headrace.journal.recovery.recover import recover
+from headrace.journal.recovery.survey import Survey
 from headrace.model.ids import Identity, Op
 from headrace.node import bootstrap
+from headrace.node.group.journal_thread import Durable, JournalWriter
 from headrace.node.identity import METADATA
-from headrace.node.writer import Durable, JournalWriter
-from headrace.partition import writers
-from headrace.partition.store import Store, StoreOptions, open_store
+from headrace.partition.machine import writer_rule
+from headrace.partition.shard_store import Store, StoreOptions, open_store
 from headrace.storage.seam import Directory
 from headrace_lab.harness.mutants import Mutant
 
@@ -117,7 +117,7 @@ _MUTANTS: Final = {
             "node",
             (
                 (bootstrap, "open_store", _open_without_writers),
-                (writers, "_judge_new", _any_version),
+                (writer_rule, "_judge_new", _any_version),
                 _LATE,
             ),
         ),
@@ -126,7 +126,7 @@ _MUTANTS: Final = {
             "node",
             ((bootstrap, "open_store", _open_without_publishers), _LATE),
         ),
-        Mutant(CUT_TOO_MUCH, "node", ((recovery, "judge", _judge_too_short),)),
+        Mutant(CUT_TOO_MUCH, "node", ((recover, "judge", _judge_too_short),)),
         Mutant(NEW_WRITER, "client", ((Window, "settle", _settle_anew),)),
         Mutant(ANSWERS_LATE, "node", (_LATE,)),
     )

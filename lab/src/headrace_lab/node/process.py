@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from headrace.cli.demo_child import MARK, ChildProcess, MarkedProcess, Silent
-from headrace.cli.demo_node import NodeTestimony
+from headrace.cli.demo.child_process import MARK, ChildProcess, MarkedProcess, Silent
+from headrace.cli.demo.node_process import NodeTestimony
 from headrace.storage.atomic import is_leftover
 from headrace_lab.node.producers import ProducersJob
 

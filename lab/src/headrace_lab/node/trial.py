@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from headrace.cli.demo_child import Silent
+from headrace.cli.demo.child_process import Silent
 from headrace_lab.node.audit import NodeAudit
 from headrace_lab.node.ledger import Account
 from headrace_lab.node.plants import of_client, of_node

@@ -12,16 +12,16 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.client.consumer import AsyncConsumer
 from headrace.client.log import AsyncLog
-from headrace.client.producer import AsyncProducer
+from headrace.client.read.consumer import AsyncConsumer
 from headrace.client.topic import AsyncTopic
-from headrace.client.values import Published
+from headrace.client.values.answers import Published
+from headrace.client.write.producer import AsyncProducer
 from headrace.errors import HeadraceError
 from headrace_lab.node.desk import PAUSE_SECONDS, Desk, Unexpected
 from headrace_lab.node.ledger import LEDGER, Notes, place
 from headrace_lab.node.workload import FIRST_LATE, SCHEMA, TopicPlan, late_topic
-from headrace_lab.shard.workload import digest_of
+from headrace_lab.shard.kills.workload import digest_of
 
 PACE_SECONDS_MAX: Final = 0.06  # between two batches of a producer
 OPEN_MAX: Final = 12  # batches that a producer has in flight before it waits for all

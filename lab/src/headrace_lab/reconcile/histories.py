@@ -13,8 +13,8 @@ from random import Random
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
-from headrace.node.backoff import DELAY_MAX_MS
-from headrace.partition.read import Key
+from headrace.node.shard.retry_table import DELAY_MAX_MS
+from headrace.partition.reader import Key
 from headrace_lab.counter.history import Broken
 from headrace_lab.harness.campaign import frame, hunt, run_all
 from headrace_lab.harness.mutants import planted

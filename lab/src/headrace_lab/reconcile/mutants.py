@@ -8,14 +8,14 @@ from headrace.errors import PartitionUnknown
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Revision
 from headrace.model.revisions import is_within
-from headrace.node import reconcile
-from headrace.node.actions import Close, Collect, ConfirmRemove
-from headrace.node.backoff import Backoff, Work
-from headrace.node.parking import Parking
-from headrace.node.reconcile import Reconciler, _Pass
-from headrace.node.router import Route, Router
-from headrace.node.views import Comparison
-from headrace.partition.read import Key
+from headrace.node.shard import reconciler
+from headrace.node.shard.actions import Close, Collect, ConfirmRemove
+from headrace.node.shard.parking import Parking
+from headrace.node.shard.reconciler import Reconciler, _Pass
+from headrace.node.shard.retry_table import Backoff, Work
+from headrace.node.shard.router import Route, Router
+from headrace.node.shard.views import Comparison
+from headrace.partition.reader import Key
 from headrace_lab.harness.mutants import Mutant
 
 _done = Reconciler.done
@@ -24,7 +24,7 @@ _prepare = _Pass.__post_init__
 _run = _Pass.run
 _fence = _Pass._fence
 _can_open = _Pass._can_open
-_mark = reconcile._mark
+_mark = reconciler._mark
 _route = Router.route
 _expire = Parking.expire
 _remove_topic = MetadataState.remove_topic
@@ -239,8 +239,8 @@ MUTANTS = (
         "histories",
         ((_Pass, "run", _nothing_deferred), (Reconciler, "_is_busy", _never)),
     ),
-    _histories("skipped at any revision", reconcile, "_mark", _any_revision),
-    _histories("skipped with any files", reconcile, "_mark", _any_files),
+    _histories("skipped at any revision", reconciler, "_mark", _any_revision),
+    _histories("skipped with any files", reconciler, "_mark", _any_files),
     _histories("unknown goes to shard 1", Router, "route", _first_shard),
     _histories("deleted, and served by its row", Router, "route", _deleted_served),
     _histories("row removed by namespace", Router, "remove", _removed_by_namespace),

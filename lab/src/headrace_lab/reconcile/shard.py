@@ -5,17 +5,22 @@ from dataclasses import dataclass, field
 
 from headrace.journal.entry import Entry, root, seal
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
-from headrace.node.actions import AdvanceSchema, Close, Collect, Deed, InsertOwned
-from headrace.node.backoff import Work
-from headrace.node.parking import Parking
-from headrace.node.reconcile import Reconciler
-from headrace.node.router import Router
-from headrace.node.views import ActualView
-from headrace.partition import operations
-from headrace.partition.machine import PartitionsMachine
-from headrace.partition.operations import ClosePartition, Command, OpenPartition, SetSchema
-from headrace.partition.read import Key
-from headrace.partition.results import Refused, Result
+from headrace.node.shard.actions import AdvanceSchema, Close, Collect, Deed, InsertOwned
+from headrace.node.shard.parking import Parking
+from headrace.node.shard.reconciler import Reconciler
+from headrace.node.shard.retry_table import Work
+from headrace.node.shard.router import Router
+from headrace.node.shard.views import ActualView
+from headrace.partition.machine import operations
+from headrace.partition.machine.operations import (
+    ClosePartition,
+    Command,
+    OpenPartition,
+    SetSchema,
+)
+from headrace.partition.machine.partitions_machine import PartitionsMachine
+from headrace.partition.machine.results import Refused, Result
+from headrace.partition.reader import Key
 
 BITS = (1, 2, 2)  # few ids, so that they are used again and again
 

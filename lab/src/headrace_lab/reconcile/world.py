@@ -27,7 +27,9 @@ from headrace.model.ids import GroupId, Op
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import NamespaceLayout
 from headrace.model.revisions import Order, compare, counter_of, is_past, is_within
-from headrace.node.actions import (
+from headrace.node.doubt.adopt import plan
+from headrace.node.doubt.doubt import Doubt, judge
+from headrace.node.shard.actions import (
     Action,
     AdvanceSchema,
     Close,
@@ -40,14 +42,12 @@ from headrace.node.actions import (
     RemoveRouted,
     ServeParked,
 )
-from headrace.node.backoff import DELAY_MS, Work
-from headrace.node.doubt import Doubt, judge
-from headrace.node.reconcile import Reconciler
-from headrace.node.router import Route, Router
-from headrace.node.views import ActualView, TargetView
-from headrace.node.way_out import plan
-from headrace.partition.read import Key
-from headrace.partition.state import PartitionsState
+from headrace.node.shard.reconciler import Reconciler
+from headrace.node.shard.retry_table import DELAY_MS, Work
+from headrace.node.shard.router import Route, Router
+from headrace.node.shard.views import ActualView, TargetView
+from headrace.partition.machine.state import PartitionsState
+from headrace.partition.reader import Key
 from headrace_lab.counter.history import Broken
 from headrace_lab.reconcile.shard import BITS, Request, SimShard
 

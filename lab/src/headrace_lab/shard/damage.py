@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from headrace.partition.segment import segment_name
+from headrace.partition.segments.segment import segment_name
 from headrace_lab.counter.damage import RANGES, Damage, flipped, ranged, ranges
 from headrace_lab.disk.faults import SECTOR_SIZE
 from headrace_lab.shard.scene import Range, Scene, newest_snapshot

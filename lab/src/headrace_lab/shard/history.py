@@ -7,16 +7,16 @@ import pyarrow as pa
 
 from headrace.errors import Behind, Expired, HeadraceError, PartitionUnknown, Recreated
 from headrace.journal.entry import Entry
-from headrace.journal.machine import Machine
+from headrace.journal.machine_seam import Machine
 from headrace.journal.snapshot import Snapshot
 from headrace.model.ids import Offset
-from headrace.partition import local
-from headrace.partition.carry import CarryFile, op_of, open_carry
-from headrace.partition.machine import PartitionsMachine
-from headrace.partition.read import Key
-from headrace.partition.results import Appended, Published, Refused, Result, Trimmed
-from headrace.partition.runs import SegmentSizes
-from headrace.partition.store import Store
+from headrace.partition.files import placement
+from headrace.partition.files.carry import CarryFile, op_of, open_carry
+from headrace.partition.machine.partitions_machine import PartitionsMachine
+from headrace.partition.machine.results import Appended, Published, Refused, Result, Trimmed
+from headrace.partition.machine.segment_cut import SegmentSizes
+from headrace.partition.reader import Key
+from headrace.partition.shard_store import Store
 from headrace.storage.atomic import is_leftover
 from headrace_lab.counter.history import Broken, History
 from headrace_lab.counter.solo import SOLO
@@ -149,7 +149,7 @@ def names_kept(store: Store) -> frozenset[str]:
     for op in (current.checkpoint.op, current.previous_op):
         found = store.group.checkpoints.snapshots.load(op) if op else None
         if isinstance(found, Snapshot):
-            names |= local.decode(found.state.local).names
+            names |= placement.decode(found.state.local).names
     files = store.keeper.files
     for op in filter(None, map(op_of, list(names))):
         carry = open_carry(files.carries, files.identity, op)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from random import Random
 
 from headrace.errors import CorruptEntry, CorruptSegment, HeadraceError
-from headrace.partition.files import Finding
-from headrace.partition.read import Key
+from headrace.partition.files.file_set import Finding
+from headrace.partition.reader import Key
 from headrace.partition.scrub import scrub
-from headrace.partition.store import Store, StoreOptions
+from headrace.partition.shard_store import Store, StoreOptions
 from headrace_lab.counter.damage import Damage, Result
 from headrace_lab.counter.history import Broken
 from headrace_lab.disk.memory import MemoryDisk

@@ -12,30 +12,22 @@ import pyarrow.parquet as pq
 from headrace.errors import SealFailed, StorageFailed
 from headrace.journal.entry import HEADER_SIZE, SEAL, Entry, Flaw, decode_header
 from headrace.journal.journal import Journal
-from headrace.journal.recovery import _Recovery
+from headrace.journal.recovery.recover import _Recovery
 from headrace.journal.spare import Spares
 from headrace.model.ids import Offset, Op
-from headrace.partition import (
-    carry,
-    carry_table,
-    files,
-    image,
-    keep,
-    machine,
-    sealing,
-    segment_reader,
-    transactions,
-)
-from headrace.partition.carry_table import kept_name
-from headrace.partition.files import ShardFiles
-from headrace.partition.keeper import ShardKeeper
-from headrace.partition.local import Local
-from headrace.partition.operations import Publish, Purge
-from headrace.partition.results import Staged, Trimmed
-from headrace.partition.rows import Schemas
-from headrace.partition.sealing import DAMAGED, UNSEALABLE, Done, Failed
-from headrace.partition.segment_writer import write_segment
-from headrace.partition.state import Partition, PartitionsState, Placed, Unplaced
+from headrace.partition.checkpoint_files import ShardKeeper
+from headrace.partition.files import carry, carry_table, file_set, linked_journals
+from headrace.partition.files.carry_table import kept_name
+from headrace.partition.files.file_set import ShardFiles
+from headrace.partition.files.placement import Local
+from headrace.partition.machine import image, partitions_machine, transactions
+from headrace.partition.machine.operations import Publish, Purge
+from headrace.partition.machine.results import Staged, Trimmed
+from headrace.partition.machine.state import Partition, PartitionsState, Placed, Unplaced
+from headrace.partition.segments import seal_job, segment_reader
+from headrace.partition.segments.entry_rows import Schemas
+from headrace.partition.segments.seal_job import DAMAGED, UNSEALABLE, Done, Failed
+from headrace.partition.segments.segment_writer import write_segment
 from headrace.storage.seam import Directory, Storage
 from headrace.storage.stream import ReadStream, sums_of
 from headrace_lab.harness.mutants import Mutant
@@ -234,7 +226,7 @@ def _segment_unsynced(job: Any, directory: Directory, read: Any, _: Any) -> Any:
     user = schemas.user(job.info.schema_id)
     file = directory.create(job.temporary)
     try:
-        batches = sealing._batches(job, schemas, read)
+        batches = seal_job._batches(job, schemas, read)
         return write_segment(file, job.info, user, batches)
     finally:
         file.close()
@@ -300,7 +292,11 @@ MUTANTS: tuple[Mutant, ...] = (
     _sweeps("seal fails, then skips rows", (ShardKeeper, "_answer", _skip_after_failure)),
     _sweeps(
         "purge resets offsets",
-        (machine, "_ON_PARTITION", {**machine._ON_PARTITION, Purge: _offsets_reset}),
+        (
+            partitions_machine,
+            "_ON_PARTITION",
+            {**partitions_machine._ON_PARTITION, Purge: _offsets_reset},
+        ),
     ),
     _sweeps("unlinked before the snapshot forgets", (ShardKeeper, "seal", _collect_at_seal)),
     _sweeps("captures of a failed checkpoint drop", (ShardKeeper, "seal", _capture_popped)),
@@ -325,11 +321,11 @@ MUTANTS: tuple[Mutant, ...] = (
     _sweeps("previous snapshot's kept files swept", (ShardFiles, "_sources", _newest_alone)),
     _sweeps(
         "kept file's name not synced",
-        (keep, "_link", _link_later),
+        (linked_journals, "_link", _link_later),
         (ShardFiles, "add_carry", _add_linked),
     ),
     _sweeps("carry misses staged rows", (PartitionsState, "live_ops", _runs_only)),
-    _sweeps("segment renamed without sync", (sealing, "_write", _segment_unsynced)),
+    _sweeps("segment renamed without sync", (seal_job, "_write", _segment_unsynced)),
     _sweeps(
         "segments' directory not synced",
         (ShardKeeper, "_publish", _publisher(early=False, sync=False)),
@@ -339,7 +335,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (ShardKeeper, "_publish", _publisher(early=True, sync=True)),
     ),
     _sweeps("trim drops a partly needed segment", (Partition, "trim", _trim_whole_segments)),
-    _sweeps("leftovers stay", (files, "is_leftover", lambda _: False)),
+    _sweeps("leftovers stay", (file_set, "is_leftover", lambda _: False)),
     _matrix("checksums not verified", (segment_reader, "_parquet", _checksums_ignored)),
     _matrix("file digest not checked", (segment_reader, "_check_bytes", _bytes_unchecked)),
     _matrix(

@@ -14,10 +14,10 @@ from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import NO_WRITER, SEAL
 from headrace.model.ids import Offset, Revision
-from headrace.partition import operations
-from headrace.partition.operations import Receipt, Seal
-from headrace.partition.read import Key
-from headrace.partition.transactions import fold
+from headrace.partition.machine import operations
+from headrace.partition.machine.operations import Receipt, Seal
+from headrace.partition.machine.transactions import fold
+from headrace.partition.reader import Key
 from headrace_lab.shard.shard import (
     Proposal,
     appending,

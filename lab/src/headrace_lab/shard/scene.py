@@ -10,12 +10,12 @@ from headrace.journal.snapshot import Snapshot, snapshot_name
 from headrace.journal.superblock import Superblock
 from headrace.journal.superblock import decode as decode_superblock
 from headrace.model.ids import Op
-from headrace.partition import local
-from headrace.partition.carry import CarryFile, carry_name, op_of, open_carry
-from headrace.partition.local import Local
-from headrace.partition.machine import PartitionsMachine
-from headrace.partition.read import Key
-from headrace.partition.segment import segment_name
+from headrace.partition.files import placement
+from headrace.partition.files.carry import CarryFile, carry_name, op_of, open_carry
+from headrace.partition.files.placement import Local
+from headrace.partition.machine.partitions_machine import PartitionsMachine
+from headrace.partition.reader import Key
+from headrace.partition.segments.segment import segment_name
 from headrace_lab.counter.history import Broken
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Crash, Crashed, Effect, Fault
@@ -166,7 +166,7 @@ def _mapped(
     found = store.group.checkpoints.snapshots.load(base)
     assert isinstance(block, Superblock)
     assert isinstance(found, Snapshot)
-    known = local.decode(found.state.local)
+    known = placement.decode(found.state.local)
     machine = PartitionsMachine(SOLO.namespace_bits[2])
     machine.restore(found.state)
     carries = _carry_files(disk)
@@ -202,7 +202,7 @@ def _paths(known: Local) -> Iterator[str]:
     yield from (f"carry/{carry_name(one.op)}" for one in known.carried)
 
 
-def _place(one: local.PlacedHere) -> tuple[int, int, int, int]:
+def _place(one: placement.PlacedHere) -> tuple[int, int, int, int]:
     return one.namespace, one.created, one.first, one.end
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from headrace.errors import StorageFailed, Unavailable
 from headrace.journal.entry import Entry
-from headrace.journal.recovery import Options
+from headrace.journal.recovery.recover import Options
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.read import Key
-from headrace.partition.sealer import InProcess
-from headrace.partition.store import StoreOptions
+from headrace.partition.reader import Key
+from headrace.partition.segments.sealer import InProcess
+from headrace.partition.shard_store import StoreOptions
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.shard.history import SIZES, ShardHistory

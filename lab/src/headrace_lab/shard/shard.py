@@ -11,8 +11,8 @@ from headrace.model import batch as batches
 from headrace.model.ids import Identity, Offset, Op, Revision, View
 from headrace.model.namespace import Namespace
 from headrace.model.schema import encode_schema
-from headrace.partition import operations
-from headrace.partition.operations import (
+from headrace.partition.machine import operations
+from headrace.partition.machine.operations import (
     APPEND,
     STAGE,
     ClosePartition,
@@ -29,9 +29,9 @@ from headrace.partition.operations import (
     Trim,
     encode_stage,
 )
-from headrace.partition.read import Key
-from headrace.partition.results import Result
-from headrace.partition.store import Store, StoreOptions, open_store
+from headrace.partition.machine.results import Result
+from headrace.partition.reader import Key
+from headrace.partition.shard_store import Store, StoreOptions, open_store
 from headrace.storage.seam import Buffer, Directory
 from headrace_lab.counter.solo import SOLO
 

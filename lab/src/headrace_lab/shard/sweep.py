@@ -14,7 +14,7 @@ from dataclasses import replace
 from random import Random
 
 from headrace.errors import HeadraceError
-from headrace.partition.store import StoreOptions
+from headrace.partition.shard_store import StoreOptions
 from headrace_lab.counter.history import Broken
 from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Effect, Fail, Fault, LoseSync
 from headrace_lab.disk.memory import MemoryDisk

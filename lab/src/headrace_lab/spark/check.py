@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import headrace
-from headrace.cli.demo_check import COMPARED, Claim, Compared, compare
-from headrace.cli.demo_lies import proof_of
-from headrace.cli.demo_rows import TOPIC
+from headrace.cli.demo.checks import COMPARED, Claim, Compared, compare
+from headrace.cli.demo.demo_rows import TOPIC
+from headrace.cli.demo.wrong_tables import proof_of
 from headrace.errors import HeadraceError
 
 COPY: Final = "demo/copy"

@@ -9,10 +9,10 @@ from typing import Final, Self
 
 import pyspark
 
-from headrace.cli.demo_child import MARK, Silent
-from headrace.cli.demo_node import HOST, free_address
+from headrace.cli.demo.child_process import MARK, Silent
+from headrace.cli.demo.node_process import HOST, free_address
 from headrace.errors import Unavailable
-from headrace.spark.java import find_java
+from headrace.spark.spark_session import find_java
 from headrace_lab.spark.driver import Settings
 from headrace_lab.spark.process import HASTE, JAVA_OPTIONS, kill_all
 

@@ -31,14 +31,14 @@ import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from headrace.cli.demo_driver import say
+from headrace.cli.demo.pipeline_driver import say
 from headrace.errors import HeadraceError, Unavailable
 from headrace.spark import session
-from headrace.spark.compaction import FILES_MIN
-from headrace.spark.definition import load
-from headrace.spark.pipeline import Pipeline, opened
-from headrace.spark.record import DataFile, Record, Removed
-from headrace.spark.source import NAME
+from headrace.spark.pipeline.definition import load
+from headrace.spark.pipeline.pipeline import Pipeline, opened
+from headrace.spark.source.data_source import NAME
+from headrace.spark.tables.compaction import FILES_MIN
+from headrace.spark.tables.table_record import DataFile, Record, Removed
 from headrace_lab.harness.mutants import Mutant
 from headrace_lab.spark.plants import planted, sink_of
 

@@ -20,16 +20,16 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from headrace.journal.entry import Header
-from headrace.partition import transactions
-from headrace.partition.operations import Publish
-from headrace.partition.results import Published, Refused
-from headrace.partition.state import PartitionsState, Topic
-from headrace.spark import record
-from headrace.spark.pipeline import Pipeline
-from headrace.spark.record import DataFile, Record, Removed, local_path
-from headrace.spark.reports import group_of
-from headrace.spark.sink import Message, StreamWriter
-from headrace.spark.source import HeadraceSource
+from headrace.partition.machine import transactions
+from headrace.partition.machine.operations import Publish
+from headrace.partition.machine.results import Published, Refused
+from headrace.partition.machine.state import PartitionsState, Topic
+from headrace.spark.pipeline.driver_reports import group_of
+from headrace.spark.pipeline.pipeline import Pipeline
+from headrace.spark.sink.data_sink import Message, StreamWriter
+from headrace.spark.source.data_source import HeadraceSource
+from headrace.spark.tables import table_record
+from headrace.spark.tables.table_record import DataFile, Record, Removed, local_path
 from headrace.spark.worker.files import PREFIX
 from headrace.spark.worker.write import Deed
 from headrace_lab.harness.mutants import Mutant, Patch
@@ -41,7 +41,7 @@ _FORMAT: Final = "headrace-planted"
 _commit = Record._commit
 _choose = Pipeline._choose
 _write = Pipeline._write
-_look = record.look
+_look = table_record.look
 _publish = transactions.publish
 
 
@@ -100,7 +100,7 @@ def _tell_and_write(
     return _write(self, starts, ends)
 
 
-def _look_at_metadata(path: str, source: record.Source) -> Record:
+def _look_at_metadata(path: str, source: table_record.Source) -> Record:
     found = _look(path, source)
     if "headrace" in found.table.history(1)[0]:
         return found
@@ -179,7 +179,7 @@ PLANTS: Final = {
             "ends in custom metadata only",
             "driver",
             (Point.DRIVER_AFTER_OPTIMIZE,),
-            ((record, "look", _look_at_metadata),),
+            ((table_record, "look", _look_at_metadata),),
         ),
         Plant(
             "all stages are published, not those named",

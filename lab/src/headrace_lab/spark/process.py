@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from headrace.cli.demo_child import MARK, Silent, living
-from headrace.cli.demo_pipeline import DemoDriver, DriverTestimony
+from headrace.cli.demo.child_process import MARK, Silent, living
+from headrace.cli.demo.pipeline_process import DemoDriver, DriverTestimony
 from headrace_lab.spark.driver import Job, Settings
 
 PATIENCE_SECONDS: Final = 600.0  # that Spark may take to start

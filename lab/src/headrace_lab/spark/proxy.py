@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from headrace.errors import BadFrame
-from headrace.wire.frame import Frame, FrameReader, decode_message, encode_frame
+from headrace.wire.frames import Frame, FrameReader, decode_message, encode_frame
 from headrace.wire.messages import Message
 
 HOST: Final = "127.0.0.1"

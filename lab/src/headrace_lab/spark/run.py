@@ -12,9 +12,9 @@ from typing import Final
 
 from rich.console import Console
 
-from headrace.cli import demo_acts
-from headrace.cli.demo_child import Silent
-from headrace.cli.tale import Tale
+from headrace.cli.demo import steps
+from headrace.cli.demo.child_process import Silent
+from headrace.cli.demo.transcript import Tale
 from headrace.errors import HeadraceError
 from headrace_lab.harness.mutants import Mutant
 from headrace_lab.spark.check import Checked, check, failed_check
@@ -136,7 +136,7 @@ class Chaos:
     def perform(self, plan: Sequence[Sequence[Point]], *, keep: bool) -> None:
         """Do all runs; directories of runs that held are removed unless they are kept."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        node = Mutant("", "node", ((demo_acts, "COMMAND", command_of(self._plant)),))
+        node = Mutant("", "node", ((steps, "COMMAND", command_of(self._plant)),))
         with node.planted():
             if self._report.is_cluster:
                 self._tell("a Spark cluster starts: a master and two workers")

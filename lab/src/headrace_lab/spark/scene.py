@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Final, Self
 
 import headrace
-from headrace.cli.demo_acts import Stage as NodeStage
-from headrace.cli.demo_child import Silent
-from headrace.cli.demo_pipeline import NAME, TABLE, write_definition
-from headrace.cli.demo_rows import SCHEMA, TOPIC
-from headrace.cli.tale import Tale
-from headrace.spark.record import Record, Source, look
-from headrace.spark.reports import group_of
+from headrace.cli.demo.child_process import Silent
+from headrace.cli.demo.demo_rows import SCHEMA, TOPIC
+from headrace.cli.demo.pipeline_process import NAME, TABLE, write_definition
+from headrace.cli.demo.steps import Stage as NodeStage
+from headrace.cli.demo.transcript import Tale
+from headrace.spark.pipeline.driver_reports import group_of
+from headrace.spark.tables.table_record import Record, Source, look
 from headrace.wire.messages import Message
-from headrace.wire.reading import Fetch
-from headrace.wire.writing import Publish, Published, Stage
+from headrace.wire.read_messages import Fetch
+from headrace.wire.write_messages import Publish, Published, Stage
 from headrace_lab.spark.check import COPY
 from headrace_lab.spark.driver import Job
 from headrace_lab.spark.process import ChaosDriver, Garage, executor_of, holder_of

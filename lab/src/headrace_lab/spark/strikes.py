@@ -15,11 +15,11 @@ from typing import Final
 
 import deltalake
 
-from headrace.cli.demo_child import Silent
-from headrace.spark.orphans import orphans_of
+from headrace.cli.demo.child_process import Silent
+from headrace.spark.tables.table_files import orphans_of
 from headrace.wire.messages import Message
-from headrace.wire.reading import Fetch
-from headrace.wire.writing import Publish, Published, Stage, Staged
+from headrace.wire.read_messages import Fetch
+from headrace.wire.write_messages import Publish, Published, Stage, Staged
 from headrace_lab.spark.driver import FEW_FILES
 from headrace_lab.spark.names import Point
 from headrace_lab.spark.process import executor_of, holder_of, kill

@@ -18,10 +18,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.schemas import type_word
 from headrace.client.where.values import Expression, Value, among, compared, value_of
 from headrace.client.where.words import BadWhere, Kind, Word, words_of
-from headrace.model.types import said
+from headrace.client.write.schemas import type_word
+from headrace.model.column_types import said
 
 NESTING_MAX: Final = 64  # brackets within brackets
 _SIGNS: Final = {

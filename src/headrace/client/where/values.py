@@ -12,9 +12,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.moments import moment_of
-from headrace.client.schemas import type_word
+from headrace.client.values.parse import moment_of
 from headrace.client.where.words import BadWhere, Kind, Word
+from headrace.client.write.schemas import type_word
 from headrace.errors import BadRequest
 
 Expression = Any  # a pc.Expression, which has no types

@@ -28,7 +28,8 @@ from headrace.errors import (
 )
 from headrace.spark.worker.sums import NEEDS_CRC, check
 from headrace.wire.address import SOCKET_PATH_SIZE_MAX, Address, parse_addresses
-from headrace.wire.frame import (
+from headrace.wire.error_codes import to_error
+from headrace.wire.frames import (
     BODY_SIZE_MAX,
     Frame,
     FrameReader,
@@ -46,9 +47,8 @@ from headrace.wire.greeting import (
 )
 from headrace.wire.messages import Message, Reply
 from headrace.wire.msgpack import Buffer
-from headrace.wire.proof import NONCE_SIZE, client_mac, matches, node_mac
-from headrace.wire.refusals import to_error
-from headrace.wire.writing import Stage
+from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
+from headrace.wire.write_messages import Stage
 
 CONNECT_SECONDS: Final = 5.0  # of one try; another address may be better
 ASK_SECONDS: Final = 120.0  # of one question, tries and waits included: a node may restart

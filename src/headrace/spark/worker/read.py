@@ -11,11 +11,11 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.errors import BadFrame, BadRequest, HeadraceError
-from headrace.model.place import Place, Shape, cut, read_entry
+from headrace.model.projection import Place, Shape, cut, read_entry
 from headrace.spark.worker.link import Link
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import pieces_of
-from headrace.wire.reading import CursorStored, Fetch, Fetched, Piece, StoreCursor
+from headrace.wire.read_messages import CursorStored, Fetch, Fetched, Piece, StoreCursor
 
 FETCH_SIZE: Final = 8 * 1024 * 1024  # of one answer
 # Spark takes batches as they come. Around 10,000 rows were the fastest; wide ones are cut.

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from headrace.errors import BadFrame
-from headrace.wire.frame import Frame, check_body
+from headrace.wire.frames import Frame, check_body
 from headrace.wire.messages import Message
 from headrace.wire.msgpack import Buffer
-from headrace.wire.reading import Fetched, Piece
+from headrace.wire.read_messages import Fetched, Piece
 
 _ALIGNMENT: Final = 64  # of the pieces of a body
 

@@ -22,8 +22,15 @@ from headrace.spark.worker.link import Link
 from headrace.spark.worker.read import Where
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import checksum_of
-from headrace.wire.writers import STAGE_ID_SIZE, SUPERSEDED, once, writer_of
-from headrace.wire.writing import Receipt, Stage, Staged
+from headrace.wire.write_messages import (
+    STAGE_ID_SIZE,
+    SUPERSEDED,
+    Receipt,
+    Stage,
+    Staged,
+    once,
+    writer_of,
+)
 
 BODY_SIZE: Final = 4 * 1024 * 1024
 

@@ -22,11 +22,15 @@ import pyarrow.parquet as pq
 
 from headrace.model.ids import Offset, Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.read import Key
-from headrace.partition.rows import Place, placed
-from headrace.partition.segment import segment_schema
-from headrace.partition.segment_writer import ROW_GROUP_SIZE_MAX, unrepeated, writer_settings
-from headrace.partition.store import StoreOptions
+from headrace.partition.reader import Key
+from headrace.partition.segments.entry_rows import Place, placed
+from headrace.partition.segments.segment import segment_schema
+from headrace.partition.segments.segment_writer import (
+    ROW_GROUP_SIZE_MAX,
+    unrepeated,
+    writer_settings,
+)
+from headrace.partition.shard_store import StoreOptions
 from headrace.storage.file import FileDirectory
 from headrace_lab.bench.bare import MIB, growing
 from headrace_lab.bench.frame import Case, Round, Side, rate, scaled

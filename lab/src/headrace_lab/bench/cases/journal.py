@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.journal.recovery import Options
+from headrace.journal.recovery.recover import Options
 from headrace.storage.file import FileDirectory
 from headrace_lab.bench.bare import MIB, growing, rewriting
 from headrace_lab.bench.frame import Case, Round, rate, scaled

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headrace.client.connect.remote import RemoteChannel
 from headrace.client.log import AsyncLog
-from headrace.client.remote import RemoteChannel
 from headrace.node.bootstrap import StartedNode, start
-from headrace.node.settings import Config
+from headrace.node.config.settings import Config
 from headrace_lab.bench.bare import MIB
 from headrace_lab.bench.frame import Case, Round, rate, scaled
 from headrace_lab.bench.rows import SCHEMA, Rows

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.read import Key
+from headrace.partition.reader import Key
 from headrace_lab.bench.bare import MIB
 from headrace_lab.bench.cases.ingest import WRITER, a_shard
 from headrace_lab.bench.frame import Case, Round, Side, rate, scaled

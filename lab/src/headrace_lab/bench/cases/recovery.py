@@ -20,8 +20,8 @@ from pathlib import Path
 
 from xxhash import xxh3_128_digest
 
+from headrace.journal.recovery.survey import survey
 from headrace.journal.snapshot import SnapshotFiles
-from headrace.journal.survey import survey
 from headrace.model.ids import Op
 from headrace.storage.file import FileDirectory
 from headrace_lab.bench.bare import MIB

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.journal.recovery import FILE_SIZE
+from headrace.journal.recovery.recover import FILE_SIZE
 from headrace.model.ids import Offset, Revision
-from headrace.partition.store import StoreOptions
+from headrace.partition.shard_store import StoreOptions
 from headrace.storage.file import FileDirectory
 from headrace_lab.bench.bare import MIB
 from headrace_lab.bench.cases.ingest import KEY, WRITER

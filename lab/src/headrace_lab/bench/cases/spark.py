@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.client.public import connect
 from headrace.errors import Unavailable
-from headrace.partition.runs import SEGMENT_SIZES
+from headrace.partition.machine.segment_cut import SEGMENT_SIZES
 from headrace_lab.bench.bare import MIB
 from headrace_lab.bench.frame import Case, Round, rate, scaled
 from headrace_lab.bench.rows import ROW_SIZE

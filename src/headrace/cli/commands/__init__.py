@@ -1,0 +1,1 @@
+"""One module a verb of `headrace`; `cli/verbs.py` lists them."""

@@ -1,0 +1,229 @@
+"""`headrace pipeline`: from a topic into a Delta table. Here are `check`, `run` and `clean`."""
+
+import signal
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.pipelines.pipeline_reset import refuse_running, reset
+from headrace.cli.pipelines.pipeline_status import status
+from headrace.cli.pipelines.pipeline_stop import stop
+from headrace.cli.terminal.location import File, load
+from headrace.cli.terminal.output import Json, Shape, print_json, say, words
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.spark.pipeline.definition import Definition
+    from headrace.spark.pipeline.pipeline import Round
+
+Master = Annotated[str, typer.Option(help="Where Spark runs.")]
+ORPHAN_SECONDS = 3_600  # files younger than this may be of a driver that is about to commit
+
+
+class PipelineChecked(Shape, frozen=True, kw_only=True):
+    """What a pipeline would do."""
+
+    name: str
+    topic: str
+    table: str
+    columns: dict[str, str]
+    lag: int
+
+
+class PipelineRan(Shape, frozen=True, kw_only=True):
+    """What a run did."""
+
+    name: str
+    rows: int
+    written: int
+    files: int
+    compacted: int
+    rounds: int
+    races_lost: int
+    version: int | None
+    lag: int
+    seconds: float
+
+
+class PipelineCleaned(Shape, frozen=True, kw_only=True):
+    """Which files were removed."""
+
+    name: str
+    removed: list[str]
+    size: int
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands on `app`."""
+    own = typer.Typer(
+        help="Bring a topic into a Delta table, exactly once.", no_args_is_help=True
+    )
+    for command in (check, run, status, stop, reset, clean):
+        own.command(command.__name__)(command)
+    app.add_typer(own, name="pipeline")
+
+
+def check(file: File, master: Master = "local[*]", as_json: Json = False) -> None:
+    """Look whether a pipeline can run: the file, the topic, the transform, the table.
+
+    Example:
+
+        headrace pipeline check orders.toml
+    """
+    from headrace.spark.pipeline.pipeline import opened
+
+    definition = load(file)
+    _look_up(definition)
+    with opened(_spark(master), definition) as pipeline:
+        schema = pipeline.check()
+        lag = sum(each.row_count for each in pipeline.desk.bounds().values())
+    answer = PipelineChecked(
+        name=definition.name,
+        topic=definition.topic,
+        table=definition.table,
+        columns={field.name: str(field.type) for field in schema},
+        lag=lag,
+    )
+    if as_json:
+        print_json(answer)
+        return
+    typer.echo(f"{answer.name}: {answer.topic} -> {answer.table}")
+    for name, kind in answer.columns.items():
+        typer.echo(f"  {name}: {kind}")
+    say(f"It can run; the topic has {lag:,} rows.")
+
+
+def run(
+    file: File,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all that is there now is in the table.")
+    ] = False,
+    master: Master = "local[*]",
+    as_json: Json = False,
+) -> None:
+    """Run a pipeline until it is stopped, or once. Nothing is lost either way.
+
+    Ctrl-C and SIGTERM stop it at once, `headrace pipeline stop` after its current batch.
+
+    Examples:
+
+        headrace pipeline run orders.toml
+
+        headrace pipeline run orders.toml --once --json
+    """
+    from headrace.spark.pipeline.pipeline import opened
+
+    definition, began = load(file), time.monotonic()
+    _look_up(definition)
+    rounds: list[Round] = []
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    with opened(_spark(master), definition) as pipeline:
+        say(f"{definition.name}: {definition.topic} -> {definition.table}")
+        try:
+            with closing(pipeline.run(once=once)) as running:
+                for done in running:
+                    rounds.append(done)
+                    if not as_json:
+                        _tell(done)
+            if not once:
+                say("stopped, as somebody asked; the table says where to go on")
+        except KeyboardInterrupt:
+            say("stopped; the table says where to go on")
+        if pipeline.flaw:
+            say(f"`headrace pipeline status` does not know of this run: {pipeline.flaw}")
+        lost = pipeline.lost
+    if as_json:
+        seconds = time.monotonic() - began
+        print_json(_ran(definition, rounds, lost, pipeline.compacted, seconds))
+    elif not rounds:
+        say("nothing new")
+
+
+def clean(
+    file: File,
+    age: Annotated[
+        int, typer.Option(min=0, help="Seconds since a file was written, at least.")
+    ] = ORPHAN_SECONDS,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove data files that no version of the table knows: rests of runs that were killed.
+
+    It is refused while the pipeline runs, which may be about to commit them.
+
+    Examples:
+
+        headrace pipeline clean orders.toml --dry-run
+
+        headrace pipeline clean orders.toml --age 86400
+    """
+    from headrace.spark.tables.table_files import orphans_of
+
+    definition = load(file)
+    if not dry_run:
+        _refuse_running(definition)
+    found = orphans_of(definition.table, age)
+    size = sum(path.stat().st_size for path in found)
+    if not dry_run:
+        for path in found:
+            path.unlink(missing_ok=True)
+    names = [path.name for path in found]
+    if as_json:
+        print_json(PipelineCleaned(name=definition.name, removed=names, size=size))
+        return
+    for name in names:
+        typer.echo(name)
+    say(f"{'would remove' if dry_run else 'removed'} {len(names)} files, {size:,} bytes")
+
+
+def _refuse_running(definition: "Definition") -> None:
+    from headrace.spark.source_options import parse
+    from headrace.spark.topic_source import Desk
+
+    with closing(Desk(parse(definition.options), "30s")) as desk:
+        refuse_running(desk.log, definition.name, desk.topic.name)
+
+
+def _look_up(definition: "Definition") -> None:
+    """Look for transform and topic before Spark is started, which takes a while."""
+    from headrace.spark.pipeline.definition import refuse_missing
+    from headrace.spark.source_options import parse
+    from headrace.spark.topic_source import Desk
+
+    refuse_missing(definition)
+    Desk(parse(definition.options), "10s").close()
+
+
+def _spark(master: str) -> "SparkSession":
+    from headrace.spark import session
+
+    with words().status("starting Spark …"):
+        return session("headrace-pipeline", master)
+
+
+def _tell(done: "Round") -> None:
+    rate = done.row_count / max(done.seconds, 1e-9)
+    typer.echo(
+        f"version {done.version}: rows {done.row_count:,} ({rate:,.0f} a second), "
+        f"files {done.file_count}, behind {done.lag:,}"
+    )
+
+
+def _ran(
+    definition: "Definition", rounds: "list[Round]", lost: int, compacted: int, seconds: float
+) -> PipelineRan:
+    return PipelineRan(
+        name=definition.name,
+        rows=sum(one.row_count for one in rounds),
+        written=sum(one.written for one in rounds),
+        files=sum(one.file_count for one in rounds),
+        compacted=compacted,
+        rounds=len(rounds),
+        races_lost=lost,
+        version=rounds[-1].version if rounds else None,
+        lag=rounds[-1].lag if rounds else 0,
+        seconds=seconds,
+    )

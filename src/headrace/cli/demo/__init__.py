@@ -1,0 +1,1 @@
+"""`headrace demo`: node, producers and pipeline are killed, then everything is compared."""

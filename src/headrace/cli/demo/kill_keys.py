@@ -1,0 +1,104 @@
+"""The part of the demo in which a person kills: `n` the node, `d` the driver, `b` both."""
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from rich.status import Status
+
+from headrace.cli.demo.child_process import Silent
+from headrace.cli.demo.pipeline_process import DemoDriver
+from headrace.cli.demo.steps import Stage
+from headrace.cli.demo.transcript import Tale
+from headrace.spark.tables.table_files import orphans_of
+
+END = "\x04"  # what a terminal that has gone away is taken for
+
+
+class Keys:
+    """Use it as a context: afterwards the terminal is as it was before."""
+
+    def __enter__(self) -> Self:
+        self._terminal = sys.stdin.fileno()
+        self._before = termios.tcgetattr(self._terminal)
+        tty.setcbreak(self._terminal, termios.TCSADRAIN)  # a key pressed before it counts
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
+
+    def pressed(self) -> str:
+        """Return the next key that was pressed, in lower case; nothing if none was."""
+        if not select.select([self._terminal], [], [], 0)[0]:
+            return ""
+        return os.read(self._terminal, 1).decode(errors="replace").lower() or END
+
+
+def has_terminal() -> bool:
+    """Tell whether a person is there: to press keys, and to see what comes of it."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+LOOK_SECONDS = 0.1
+_LEGEND = "n kills the node, d the driver, b both; q ends it and proves what is there"
+_SHORT = "keys n d b q:"  # beside what changes, in one line of a small terminal
+
+
+class Game:
+    """A node, a driver, and whoever takes their place."""
+
+    def __init__(self, tale: Tale, stage: Stage, file: Path, table: Path) -> None:
+        self._tale, self._stage, self._file, self._table = tale, stage, file, table
+        self._node_began = time.monotonic()
+        self._is_told = True  # the driver was told to go
+
+    def play(self, exits: ExitStack, driver: DemoDriver) -> DemoDriver:
+        """Let a person kill until `q`; return the driver that is there then."""
+        with Keys() as keys, Status("", console=self._tale.console) as status:
+            self._tale.line("keys", _LEGEND, "bold")
+            while (key := keys.pressed()) not in ("q", END):
+                if key in ("n", "b"):
+                    self._kill_node()
+                if key in ("d", "b"):
+                    driver = exits.enter_context(self._kill_driver(driver))
+                self._attend(driver)
+                told = driver.testimony.told if driver.testimony.rounds else "a driver starts"
+                status.update(f"{_SHORT} {told}")
+            if not self._is_told:
+                status.update("waiting for a session")
+                driver.until("a session", lambda found: "warm" in found.events)
+                driver.say("go")
+        return driver
+
+    def _attend(self, driver: DemoDriver) -> None:
+        """Hear both, for a moment; a new driver begins once it can."""
+        driver.listen(LOOK_SECONDS)
+        self._stage.node.listen(LOOK_SECONDS / 10)
+        if not driver.is_alive or not self._stage.node.is_alive:
+            who = "node" if driver.is_alive else "driver"
+            raise Silent(f"the {who} ended by itself, without a key")
+        if not self._is_told and "warm" in driver.testimony.events:
+            driver.say("go")
+            self._is_told = True
+
+    def _kill_node(self) -> None:
+        self._stage.kill_node(time.monotonic() - self._node_began)
+        self._node_began = time.monotonic()
+
+    def _kill_driver(self, driver: DemoDriver) -> DemoDriver:
+        pid = driver.pid
+        driver.kill()
+        left = len(orphans_of(str(self._table), 0))
+        self._tale.killed_driver(pid, "wherever it was")
+        following = DemoDriver(self._file)
+        self._is_told = False
+        self._tale.line(
+            "", f"{left} files are in no version of the table; driver {following.pid} starts"
+        )
+        return following

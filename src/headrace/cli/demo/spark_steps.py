@@ -1,0 +1,185 @@
+"""The demo with Spark: log and table stay equal, whoever is killed, and lies are named."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.status import Status
+
+import headrace
+from headrace.cli.demo.checks import COMPARED, compare
+from headrace.cli.demo.demo_digest import COLUMNS, SHOWN, acknowledged_rows, digest_of
+from headrace.cli.demo.demo_rows import SCHEMA, TOPIC
+from headrace.cli.demo.kill_keys import Game
+from headrace.cli.demo.pipeline_process import (
+    TABLE,
+    DemoDriver,
+    DriverTestimony,
+    write_definition,
+)
+from headrace.cli.demo.steps import Stage
+from headrace.cli.demo.transcript import Tale
+from headrace.cli.demo.wrong_tables import lie_about_log, lies, proof_of
+from headrace.spark.prove.prove import Kind, files_of
+from headrace.spark.tables.table_files import orphans_of
+
+PAUSE_S = 0.1  # between a producer's batches: Spark needs the machine, too
+ROUNDS = 3  # of the table, in each part
+
+
+def perform(tale: Tale, directory: Path, seconds: float, *, chaos: bool) -> None:
+    """Tell the whole story: writers, node and drivers, each killed, and the proof.
+
+    With `chaos` a person has the keys that kill, and nobody else does.
+    """
+    table = directory / TABLE
+    with ExitStack() as exits:
+        stage = Stage(tale, directory, PAUSE_S)
+        file = write_definition(directory, stage.address)
+        driver = exits.enter_context(DemoDriver(file))  # Spark warms up meanwhile
+        exits.enter_context(stage)
+        tale.line("spark", f"a driver with its Java starts, pid {driver.pid}")
+        _attend(tale, driver, "a session", lambda found: "warm" in found.events)
+        driver.say("go")
+        _bring(tale, driver, ROUNDS)
+        if chaos:
+            drivers = [Game(tale, stage, file, table).play(exits, driver)]
+        else:
+            stage.write(seconds)
+            stage.kill_node(seconds)
+            _bring(tale, driver, driver.testimony.rounds + 1)
+            _kill_driver(tale, driver, table)
+            drivers = _race(tale, exits, file, directory)
+        stage.finish()
+        _finish(tale, drivers)
+        _prove(tale, stage, table)
+    _tell_lie(tale, *lie_about_log(directory / "data"))
+
+
+def _attend(
+    tale: Tale, driver: DemoDriver, what: str, is_so: Callable[[DriverTestimony], bool]
+) -> None:
+    with Status(f"waiting for {what}", console=tale.console) as status:
+
+        def look(found: DriverTestimony) -> bool:
+            if found.rounds:
+                status.update(found.told)
+            return is_so(found)
+
+        driver.until(what, look)
+
+
+def _bring(tale: Tale, driver: DemoDriver, rounds: int) -> None:
+    began = time.monotonic()
+    _attend(tale, driver, "rows in the table", lambda found: found.rounds >= rounds)
+    found = driver.testimony
+    tale.line(
+        "pipeline",
+        f"Delta {found.told} ({time.monotonic() - began:.1f} s)",
+        "green",
+    )
+
+
+def _kill_driver(tale: Tale, driver: DemoDriver, table: Path) -> None:
+    """Kill the driver between its files and the commit."""
+    driver.say("die")
+    _attend(tale, driver, "its end", lambda found: "dying" in found.events)
+    driver.wait()
+    left = orphans_of(str(table), 0)
+    tale.killed_driver(driver.pid, "between its files and their commit")
+    tale.check(
+        "a driver died between files and commit",
+        f"{len(left)} files are there, and no version of the table names them",
+        is_held=bool(left),
+    )
+
+
+def _race(tale: Tale, exits: ExitStack, file: Path, directory: Path) -> list[DemoDriver]:
+    """Let two drivers write the same rows, and commit at the same moment."""
+    drivers = [exits.enter_context(DemoDriver(file)) for _ in range(2)]
+    names = [str(directory / "here-0"), str(directory / "here-1")]
+    for driver, ours, theirs in zip(drivers, names, reversed(names), strict=True):
+        _attend(tale, driver, "a session", lambda found: "warm" in found.events)
+        driver.say(f"meet {ours} {theirs}", "go")
+    for driver in drivers:
+        _attend(tale, driver, "a meeting", lambda found: "met" in found.events)
+    for driver in drivers:
+        _attend(tale, driver, "a commit", lambda found: bool(found.rounds + found.lost))
+    lost = sum(one.testimony.lost for one in drivers)
+    tale.line("race", "two drivers write files for the same rows, and commit at once")
+    text = "one of them lost, and goes on behind the other" if lost == 1 else f"{lost} lost"
+    tale.check("two drivers at once", text, lost == 1)
+    return drivers
+
+
+def _finish(tale: Tale, drivers: list[DemoDriver]) -> None:
+    for driver in drivers:
+        driver.say("end")
+    for driver in drivers:
+        _attend(tale, driver, "the end", lambda found: "done" in found.events)
+    version = max(one.testimony.version for one in drivers)
+    tale.line("pipeline", f"all rows are in the table, at version {version}", "green")
+
+
+def _prove(tale: Tale, stage: Stage, table: Path) -> None:
+    """Prove, count once more by other means, and see what the proof is worth."""
+    with headrace.connect(stage.address) as log:
+        topic = log.topic(TOPIC)
+        proof = proof_of(topic, table)
+        numbers = f"{stage.acknowledged:,} acknowledged = {proof.in_log:,} in the log = "
+        wrong = ", ".join(f"{proof.counts[kind]:,} {kind}" for kind in Kind)
+        tale.line("prove", f"{numbers}{proof.in_table:,} in the table; {wrong}")
+        is_equal = stage.acknowledged == proof.in_log == proof.in_table
+        tale.check("the proof", f"grade {proof.grade}", proof.holds and is_equal)
+        _digest(tale, stage, topic, table)
+        _count(tale, stage, table)
+        for lie, said in lies(topic, table):
+            _tell_lie(tale, lie, said)
+
+
+def _digest(tale: Tale, stage: Stage, topic: "headrace.Topic", table: Path) -> None:
+    """Make one digest of the rows of each: ledgers, log, table."""
+    names = [*SCHEMA.names, "_hr_partition", "_hr_offset"]
+    found = {
+        "ledgers": acknowledged_rows(stage.sources.claims()),
+        "log": topic.read(columns=COLUMNS).to_table(),
+        "table": _rows(table, names).rename_columns(list(COLUMNS)),
+    }
+    digests = {who: digest_of(rows) for who, rows in found.items()}
+    for number, (who, digest) in enumerate(digests.items()):
+        label = "" if number else "digest"
+        tale.line(label, f"{digest[:SHOWN]}…  {found[who].num_rows:,} rows, of the {who}")
+    is_equal = len(set(digests.values())) == 1
+    text = "three equal digests" if is_equal else "the digests are not equal"
+    tale.check("the digests", f"{text}: SHA-256 of all rows, in order", is_equal)
+
+
+def _count(tale: Tale, stage: Stage, table: Path) -> None:
+    """Compare the table with the ledgers, by plain pyarrow, without a node."""
+    names = ["source", "number", "_hr_partition", "_hr_offset"]
+    rows = _rows(table, names).rename_columns(list(COMPARED))
+    rows = rows.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    found = compare(rows, stage.sources.claims())
+    text = f"{found.found:,} rows by pyarrow alone, against the ledgers"
+    tale.line("count", text)
+    for problem in found.problems:
+        tale.line("", problem, "bold red")
+    tale.check("the count", "each acknowledged row is there once", not found.problems)
+
+
+def _rows(table: Path, names: list[str]) -> pa.Table:
+    """Read columns of a table, file by file.
+
+    Deltalake's own way leaves threads behind, which abort the process if it ends soon after.
+    """
+    files = files_of(deltalake.DeltaTable(str(table)))
+    return pa.concat_tables([pq.read_table(file, columns=names) for file in files])
+
+
+def _tell_lie(tale: Tale, lie: str, said: str | None) -> None:
+    tale.line("lie", lie)
+    tale.check(lie, said or "nobody noticed", said is not None)

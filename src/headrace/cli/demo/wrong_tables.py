@@ -1,0 +1,115 @@
+"""What a proof is worth: lies about copies of table and log, each of which must be named."""
+
+import json
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import deltalake
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+
+import headrace
+from headrace.cli.demo.pipeline_process import NAME
+from headrace.doctor.examine import examine
+from headrace.errors import CorruptFile
+from headrace.spark.prove.prove import Kind, Proof, files_of, prove
+from headrace.spark.tables.table_record import Source, look
+from headrace.spark.worker.files import PREFIX
+
+
+def proof_of(topic: "headrace.Topic", table: Path) -> Proof:
+    """Compare a table with its topic, whole."""
+    record = look(str(table), Source.reading(NAME, topic))
+    *_, last = prove(topic, record)
+    return last
+
+
+def lies(topic: "headrace.Topic", table: Path) -> list[tuple[str, str | None]]:
+    """Tell each lie about a copy of the table; return it with what the proof said of it."""
+    told: list[tuple[str, Callable[[Path], int], Kind]] = [
+        ("a row is deleted from the table", _delete, Kind.MISSING),
+        ("a data file is copied in, and the table names both", _copy_in, Kind.TWICE),
+    ]
+    found = []
+    for lie, act, kind in told:
+        with _copied(table) as copy:
+            rows = act(copy)
+            found.append((lie, _said(proof_of(topic, copy), kind, rows)))
+    with _copied(table) as copy:
+        files = map(Path, files_of(deltalake.DeltaTable(str(copy))))
+        flipped = _flip(max(files, key=lambda one: one.stat().st_size))
+        found.append(("a bit of a data file is flipped", _named(topic, copy, flipped)))
+    return found
+
+
+def lie_about_log(data: Path) -> tuple[str, str | None]:
+    """Flip a bit in a copy of the log, and have doctor look."""
+    with _copied(data) as copy:
+        files = [*copy.glob("groups/00001/segments/*.parquet")] or [
+            *copy.glob("groups/00001/journal/*.wal")
+        ]
+        flipped = _flip(max(files, key=lambda one: one.stat().st_size))
+        for one in examine(str(copy), deep=True).damage:
+            if one.file.endswith(flipped.name):
+                return "a bit of the log is flipped", f"doctor: {one.kind} in {flipped.name}"
+    return "a bit of the log is flipped", None
+
+
+@contextmanager
+def _copied(path: Path) -> Iterator[Path]:
+    """Give a copy of a directory, beside it, for as long as this lasts."""
+    copy = path.with_name(f"{path.name}-lie")
+    shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*.sock", "LOCK"))
+    try:
+        yield copy
+    finally:
+        shutil.rmtree(copy)
+
+
+def _delete(table: Path) -> int:
+    """Delete a row; return how many rows are wrong then."""
+    deltalake.DeltaTable(str(table)).delete("source = 0 and number = 17")
+    return 1
+
+
+def _copy_in(table: Path) -> int:
+    """Put a copy of a data file beside it, in a version of its own; return its rows."""
+    found = deltalake.DeltaTable(str(table))
+    file = Path(files_of(found)[0])
+    copy = file.with_name(f"{PREFIX}{secrets.token_hex(16)}.parquet")
+    shutil.copyfile(file, copy)
+    rows = int(pq.read_metadata(copy).num_rows)
+    added = AddAction(
+        copy.name, copy.stat().st_size, {}, 0, True, json.dumps({"numRecords": rows})
+    )
+    found.create_write_transaction([added], "append", found.schema())
+    return rows
+
+
+def _flip(file: Path) -> Path:
+    with open(file, "r+b") as opened:
+        opened.seek(file.stat().st_size // 3)
+        byte = opened.read(1)[0]
+        opened.seek(-1, 1)
+        opened.write(bytes([byte ^ 1]))
+    return file
+
+
+def _said(proof: Proof, kind: Kind, count: int) -> str | None:
+    """Return what a proof said, if that is all that is wrong."""
+    if proof.counts[kind] != count or sum(proof.counts.values()) != count:
+        return None
+    first = proof.findings[0]
+    since = f"from row {first.start:,} on" if count > 1 else f"row {first.start:,}"
+    return f"prove: {count:,} {kind}, partition {first.partition}, {since}"
+
+
+def _named(topic: "headrace.Topic", table: Path, file: Path) -> str | None:
+    try:
+        proof_of(topic, table)
+    except CorruptFile as error:
+        return f"prove: {file.name} cannot be read" if file.name in str(error) else None
+    return None

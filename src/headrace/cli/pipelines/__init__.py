@@ -1,0 +1,1 @@
+"""`headrace pipeline reset`, `status` and `stop`."""

@@ -1,0 +1,1 @@
+"""`headrace read`: which rows, which columns, and how they are printed."""

@@ -1,0 +1,1 @@
+"""What verbs share: exit codes, output, which log is meant, times."""

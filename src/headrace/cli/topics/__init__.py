@@ -1,0 +1,1 @@
+"""What is printed of topics, schemas and consumer groups."""

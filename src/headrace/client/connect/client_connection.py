@@ -1,0 +1,354 @@
+"""One connection to a node: the first words, and then requests and answers, many at once."""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar, cast
+
+import pyarrow as pa
+
+from headrace.client.connect.channel import CHANGING, OnHead
+from headrace.errors import (
+    BadFrame,
+    ConnectionLost,
+    HeadraceError,
+    Refused,
+    TimedOut,
+    Unauthorized,
+    Unknown,
+    VersionUnknown,
+)
+from headrace.wire.erase_messages import EraseDeleted
+from headrace.wire.error_codes import to_error
+from headrace.wire.frames import (
+    BODY_SIZE_MAX,
+    Frame,
+    FrameReader,
+    check_body,
+    decode_message,
+    encode_frame,
+)
+from headrace.wire.greeting import (
+    ERASING_SINCE,
+    LEASES_SINCE,
+    VERSION,
+    VERSION_MIN,
+    Accepted,
+    Failed,
+    Hello,
+    Ping,
+    Proof,
+    Welcome,
+)
+from headrace.wire.messages import LeaseRequest, Message, Reply, Request
+from headrace.wire.msgpack import Buffer
+from headrace.wire.read_messages import Fetched
+from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
+from headrace.wire.write_messages import Append, Stage
+
+# The node is told a little less than the caller's time, so that its own word comes in time.
+NODE_SHARE: Final = 0.95
+PING_AFTER: Final = 10.0  # seconds without a byte while an answer is awaited
+SILENCE_MAX: Final = 30.0  # then the node, or the way to it, is gone
+WRITE_BUFFER_SIZE: Final = 8 * 1024 * 1024  # two batches wait while the socket takes a third
+ANOTHER_CLUSTER: Final = "another_cluster"  # the code of the refusal
+
+
+_Word = TypeVar("_Word", Welcome, Accepted)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request that was sent. It counts as open until its answer, even if nobody waits."""
+
+    answer: asyncio.Future[tuple[Message, Buffer]]
+    is_change: bool
+    on_head: OnHead | None = None
+    head: Message | None = None  # the answer, whose body is still coming
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A protocol of asyncio. Used by the loop that made it."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.body_size_max = 0  # the node says it
+        self.cluster = b""  # that the node is of; it says that, too
+        self.version = VERSION  # of the protocol, as the node chose it
+        self.error: HeadraceError | None = None  # why the connection is over
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        # We know what we asked for: a body is not moved, and its pages need not be cleared.
+        self._reader = FrameReader(reserved_size=BODY_SIZE_MAX, reserve=_reserve)
+        self._open: dict[int, _Open] = {}
+        self._next_id = 1
+        self._in_flight_max = 1
+        self._reserved = 0  # woken, about to send
+        self._waiting: deque[asyncio.Future[None]] = deque()  # for a turn, in order
+        self._is_paused = False
+        self._received_at = self._loop.time()
+        self._watch: asyncio.TimerHandle | None = None
+
+    async def greet(
+        self, token: bytes | None, release: str, deadline: float, cluster: bytes | None = None
+    ) -> None:
+        """Exchange the first words. Raise Unauthorized or VersionUnknown, for good.
+
+        A node that is not of `cluster` is refused as well, and asked nothing more.
+        """
+        nonce = secrets.token_bytes(NONCE_SIZE)
+        hello = Hello(VERSION_MIN, VERSION, release, nonce, needs_crc=False)
+        welcome = await self._say(hello, Welcome, deadline)
+        if not VERSION_MIN <= welcome.version <= VERSION:
+            raise VersionUnknown(
+                f"{self.address} speaks version {welcome.version} of the protocol, "
+                f"this client speaks {VERSION_MIN} to {VERSION}",
+                hint="Use the same release on both sides",
+            )
+        self.version = welcome.version
+        if cluster is not None and welcome.cluster != cluster:
+            raise Refused(
+                ANOTHER_CLUSTER,
+                f"{self.address} is a node of cluster {welcome.cluster.hex()} now; "
+                f"this log is of {cluster.hex()}",
+                hint="Connect anew",
+            )
+        if welcome.needs_proof or token is not None:
+            await self._prove(token, nonce, welcome, deadline)
+        self.cluster = welcome.cluster
+        self.body_size_max = welcome.body_size_max
+        self._in_flight_max = max(1, welcome.in_flight_max)
+        self._watch = self._loop.call_later(PING_AFTER, self._look)
+
+    async def _prove(
+        self, token: bytes | None, nonce: bytes, welcome: Welcome, deadline: float
+    ) -> None:
+        if token is None:
+            hint = 'Give it one: headrace.connect(…, token="…")'
+            raise Unauthorized(f"{self.address} wants a token", hint=hint)
+        if not welcome.needs_proof:
+            hint = "Check the address; if it is right, connect without a token"
+            raise Unauthorized(f"{self.address} asks for no token, so it has none", hint=hint)
+        nonces = (nonce, welcome.nonce)
+        mac = client_mac(token, *nonces, version=welcome.version)
+        accepted = await self._say(Proof(mac), Accepted, deadline)
+        if not matches(accepted.mac, node_mac(token, *nonces, version=welcome.version)):
+            hint = "Check the address: something else answers there"
+            raise Unauthorized(f"{self.address} does not know the token", hint=hint)
+
+    async def _say(self, word: Hello | Proof, expected: type[_Word], deadline: float) -> _Word:
+        reply, _ = await self._exchange(word, (), deadline)
+        if isinstance(reply, Failed):
+            raise to_error(reply)
+        if not isinstance(reply, expected):
+            found = type(reply).__name__
+            raise BadFrame(f"{self.address}: expected {expected.__name__}, found {found}")
+        return reply
+
+    async def call(
+        self,
+        request: Request,
+        body: Sequence[Buffer] = (),
+        *,
+        timeout: float,  # noqa: ASYNC109
+        on_head: OnHead | None = None,
+    ) -> tuple[Reply, Buffer]:
+        """Ask once. See Channel.call."""
+        self._refuse_if_too_new(request)
+        deadline = self._loop.time() + timeout
+        reply, rows = await self._exchange(request, body, deadline, on_head)
+        if isinstance(reply, Failed):
+            raise to_error(reply)
+        if isinstance(reply, Hello | Welcome | Proof | Accepted):
+            raise BadFrame(f"{self.address}: {type(reply).__name__} is no answer")
+        return reply, rows  # type: ignore[return-value]  # a request in its place: see `ask`
+
+    def _refuse_if_too_new(self, request: Request) -> None:
+        """Ask nothing that the version spoken does not have: the node would cut us off."""
+        what, since = "", VERSION_MIN
+        if isinstance(request, LeaseRequest):
+            what, since = "leases", LEASES_SINCE
+        elif isinstance(request, EraseDeleted):
+            what, since = "erasing", ERASING_SINCE
+        if self.version < since:
+            raise VersionUnknown(
+                f"{self.address} speaks version {self.version} of the protocol, which has no "
+                f"{what}: {since} has",
+                hint="Run the node with this release, too",
+            )
+
+    def abort(self, error: HeadraceError) -> None:
+        """Cut the connection and end every open call; the first reason given is kept."""
+        if self.error is None:
+            self.error = error
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_exception(_lost(self.error, is_change=False))
+        opened, self._open = self._open, {}
+        for call in opened.values():
+            if not call.answer.done():
+                call.answer.set_exception(_lost(self.error, call.is_change))
+
+    async def _exchange(
+        self,
+        message: Hello | Proof | Request,
+        body: Sequence[Buffer],
+        deadline: float,
+        on_head: OnHead | None = None,
+    ) -> tuple[Message, Buffer]:
+        is_change = type(message) in CHANGING
+        if self._waiting or not self._has_room():
+            await self._turn(deadline)
+        remaining = deadline - self._loop.time()
+        if remaining <= 0:
+            raise TimedOut(f"no time was left to ask {self.address}")
+        call = self._send(message, body, max(1, int(remaining * NODE_SHARE * 1_000)), is_change)
+        call.on_head = on_head
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await call.answer
+        except TimeoutError:
+            text = f"{self.address} did not answer {type(message).__name__} in time"
+            raise (Unknown(text) if is_change else TimedOut(text)) from None
+
+    def _send(
+        self, message: Message, body: Sequence[Buffer], deadline_ms: int, is_change: bool
+    ) -> _Open:
+        """Write a request. There is no await between a turn and this."""
+        if self.error is not None:
+            raise _lost(self.error, is_change=False)
+        assert self._transport is not None
+        if self._transport.is_closing():  # `connection_lost` comes in the loop's next turn
+            raise ConnectionLost(f"the connection to {self.address} was lost")
+        has_crc = not (isinstance(message, Append | Stage) and message.checksum)
+        pieces = encode_frame(message, self._next_id, body, deadline_ms, has_crc=has_crc)
+        call = _Open(self._loop.create_future(), is_change)
+        if not self._open:
+            self._received_at = self._loop.time()
+        self._open[self._next_id] = call
+        self._next_id += 1
+        for piece in pieces:
+            self._transport.write(memoryview(piece).cast("B"))
+        return call
+
+    async def _turn(self, deadline: float) -> None:
+        """Wait until a request may be sent. Whoever came first goes first."""
+        if self.error is not None:
+            raise _lost(self.error, is_change=False)
+        waiter = self._loop.create_future()
+        self._waiting.append(waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiter
+        except TimeoutError:
+            raise TimedOut(f"{self.address} was too busy to be asked in time") from None
+        finally:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._reserved -= 1
+            else:
+                with suppress(ValueError):
+                    self._waiting.remove(waiter)
+            self._loop.call_soon(self._admit)
+
+    def _has_room(self) -> bool:
+        return not self._is_paused and len(self._open) + self._reserved < self._in_flight_max
+
+    def _admit(self) -> None:
+        while self._waiting and self._has_room():
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                self._reserved += 1
+                waiter.set_result(None)
+
+    def _look(self) -> None:
+        """Ping a node that owes an answer and says nothing; give up on it in the end."""
+        self._watch = self._loop.call_later(PING_AFTER, self._look)
+        silence = self._loop.time() - self._received_at
+        if not self._open or silence < PING_AFTER:
+            return
+        if silence >= SILENCE_MAX:
+            self.abort(ConnectionLost(f"{self.address} said nothing for {silence:.0f} s"))
+            return
+        with suppress(ConnectionLost):
+            self._send(Ping(), (), int(SILENCE_MAX * 1_000), is_change=False)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have all that asyncio's have, and are no subclass of them.
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_SIZE)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received_at = self._loop.time()
+        try:
+            for frame in self._reader.received(nbytes):
+                self._take(frame)
+            if (head := self._reader.take_head()) is not None:
+                self._take_head(head)
+        except BadFrame as error:
+            self.abort(error)
+
+    def _take_head(self, head: Frame) -> None:
+        call = self._open.get(head.id)
+        if call is not None and call.on_head is not None:
+            call.head = decode_message(head)
+            call.on_head(cast("Reply", call.head))
+
+    def _take(self, frame: Frame) -> None:
+        call = self._open.get(frame.id)
+        message = None if call is None else call.head  # of this very frame
+        if message is None:
+            message = decode_message(frame)
+        if frame.body_crc is not None or not _is_covered(message):
+            check_body(frame)
+        if call is None:
+            # A node that cannot take what we say answers no request, and says why.
+            if isinstance(message, Failed):
+                self.abort(to_error(message))
+                return
+            raise BadFrame(f"an answer to request {frame.id}, which is not open")
+        del self._open[frame.id]
+        if not call.answer.done():
+            call.answer.set_result((message, frame.body))
+        self._admit()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = f": {exc}" if exc else ""
+        self.abort(ConnectionLost(f"the connection to {self.address} was lost{reason}"))
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._admit()
+
+
+def _reserve(size: int) -> memoryview:
+    return memoryview(pa.allocate_buffer(size)).cast("B")
+
+
+def _lost(reason: HeadraceError, is_change: bool) -> HeadraceError:
+    """Return what a call ends with whose connection is gone."""
+    text = Exception.__str__(reason)
+    if is_change:
+        return Unknown(f"{text}; what was asked may have happened")
+    return reason if isinstance(reason, Unauthorized | VersionUnknown) else ConnectionLost(text)
+
+
+def _is_covered(message: Message) -> bool:
+    """Tell whether an answer says the checksum of each piece in its body; the feed looks."""
+    return isinstance(message, Fetched) and all(piece.checksum for piece in message.pieces)

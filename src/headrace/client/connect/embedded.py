@@ -1,0 +1,109 @@
+"""A node in this process, and the channel that talks to it.
+
+It also listens on a socket in the data directory, for other processes of the same user.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headrace.client.connect.channel import CHANGING, OnHead
+from headrace.errors import HeadraceError, TimedOut, Unknown
+from headrace.node.config.config import load
+from headrace.node.config.settings import Config
+from headrace.server.serve import Serving, serve
+from headrace.wire.codec import encode
+from headrace.wire.messages import Reply, Request
+from headrace.wire.msgpack import Buffer
+
+NodeConfig = Config  # for those in this room who may not look into a node
+
+GRACE: Final = 1.0  # seconds that the node may be late with its own word about a deadline
+
+
+def config_of(settings: Mapping[str, object]) -> Config:
+    """Return the config for settings such as `seal__size="64MiB"`."""
+    flags = {name.replace("__", ".", 1): _text(value) for name, value in settings.items()}
+    return load(None, os.environ, flags)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class EmbeddedChannel:
+    """Talks to a node on the same loop."""
+
+    def __init__(self, path: str, serving: Serving) -> None:
+        self.address = path
+        self.body_size_max = serving.boot.config.limits.body_size
+        self._serving = serving
+        self._is_closed = False
+
+    @classmethod
+    async def start(cls, path: str, config: Config, release: str) -> "EmbeddedChannel":
+        """Start a node in `path`, which is made if it is not there."""
+        return cls(path, await serve(path, config, release=release, tcp=False, strict=True))
+
+    @property
+    def cluster(self) -> bytes:
+        node = self._serving.boot.node
+        return b"" if node is None else node.cluster
+
+    @property
+    def config(self) -> Config:
+        return self._serving.boot.config
+
+    @property
+    def guest_count(self) -> int:
+        """How many connections other processes have to this node. Any thread may ask."""
+        return self._serving.traffic.connections_open
+
+    @property
+    def guest_requests(self) -> int:
+        """How much other processes have asked so far. Any thread may ask."""
+        return self._serving.traffic.frames_in
+
+    async def call(
+        self,
+        request: Request,
+        body: Sequence[Buffer] = (),
+        *,
+        timeout: float,  # noqa: ASYNC109
+        on_head: OnHead | None = None,
+    ) -> tuple[Reply, Buffer]:
+        """Ask once. See Channel.call. The body comes with its head: `on_head` is not told."""
+        loop = asyncio.get_running_loop()
+        if timeout <= 0:
+            raise TimedOut("no time was left to ask")
+        future: asyncio.Future[tuple[Reply | HeadraceError, Sequence[Buffer]]]
+        future = loop.create_future()
+
+        def answer(reply: Reply | HeadraceError, rows: Sequence[Buffer]) -> None:
+            if not future.done():
+                future.set_result((reply, rows))
+
+        encode(request)  # raises for what cannot be sent: a node takes what the wire takes
+        deadline = loop.time() + timeout
+        self._serving.service.submit(request, _joined(body), deadline, answer)
+        try:
+            async with asyncio.timeout_at(deadline + GRACE):
+                reply, rows = await future
+        except TimeoutError:
+            text = f"the node did not answer {type(request).__name__} in time"
+            raise (Unknown(text) if type(request) in CHANGING else TimedOut(text)) from None
+        if isinstance(reply, HeadraceError):
+            raise reply
+        return reply, _joined(rows)
+
+    async def close(self) -> None:
+        """Stop the node. What is under way is finished first."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await self._serving.stop()
+
+
+def _joined(pieces: Sequence[Buffer]) -> Buffer:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,0 +1,116 @@
+"""Nodes in this process: one for each data directory, however many logs are opened there.
+
+A node runs on a loop in a thread of its own, whatever the program does meanwhile. It stops when
+the last of its logs is closed.
+"""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.client.connect.channel import OnHead
+from headrace.client.connect.embedded import EmbeddedChannel, NodeConfig, config_of
+from headrace.client.connect.loop_thread import Runner
+from headrace.errors import BadConfig, BadRequest
+from headrace.wire.messages import Reply, Request
+from headrace.wire.msgpack import Buffer
+
+_homes: dict[str, "Home"] = {}  # by real path
+_lock = threading.Lock()  # held while a node starts or stops
+
+
+@dataclass(slots=True)
+class Home:
+    """A node, its loop, and how many logs are open in it."""
+
+    path: str
+    channel: EmbeddedChannel
+    runner: Runner
+    log_count: int = 0
+
+    def leave(self) -> None:
+        """Count one log less. Called from a thread that is not the loop's."""
+        with _lock:
+            self.log_count -= 1
+            if self.log_count:
+                return
+            if _homes.get(self.path) is self:
+                del _homes[self.path]
+            try:
+                limit = self.channel.config.stop.timeout.seconds
+                self.runner.finish(self.channel.close(), limit)
+            finally:
+                self.runner.stop()
+
+
+def home_of(path: str) -> Home | None:
+    """Return the node that this process runs in `path`, if it does."""
+    with _lock:
+        return _homes.get(str(Path(path).resolve()))
+
+
+def enter(path: str, settings: dict[str, object], release: str) -> Home:
+    """Start the node in `path`, or take the one that this process runs there already."""
+    real = str(Path(path).resolve())
+    config = config_of(settings)
+    with _lock:
+        home = _homes.get(real)
+        if home is None or not home.runner.is_ours:
+            home = _homes[real] = _start(path, real, config, release)
+        elif settings and config != home.channel.config:
+            hint = "Close it first, or open it without settings"
+            raise BadConfig("", f"{path} is open already, with other settings", hint=hint)
+        home.log_count += 1
+        return home
+
+
+def _start(path: str, real: str, config: NodeConfig, release: str) -> Home:
+    runner = Runner(f"headrace {path}")
+    try:
+        channel = runner.run(EmbeddedChannel.start(path, config, release))
+    except BaseException:
+        runner.stop()
+        raise
+    return Home(real, channel, runner)
+
+
+class Guest:
+    """One log's channel to a node of this process, from that node's own loop or another."""
+
+    def __init__(self, home: Home) -> None:
+        self.address = home.channel.address
+        self.body_size_max = home.channel.body_size_max
+        self.cluster = home.channel.cluster
+        self._home = home
+        self._is_closed = False
+
+    async def call(
+        self,
+        request: Request,
+        body: Sequence[Buffer] = (),
+        *,
+        timeout: float,  # noqa: ASYNC109
+        on_head: OnHead | None = None,
+    ) -> tuple[Reply, Buffer]:
+        """Ask once. See Channel.call. The body comes with its head: `on_head` is not told."""
+        if self._is_closed:
+            raise BadRequest("the log is closed", hint="Open it again")
+        asking = self._home.channel.call(request, body, timeout=timeout)
+        if asyncio.get_running_loop() is self._home.runner.loop:
+            return await asking
+        return await self._home.runner.join(asking)
+
+    async def close(self) -> None:
+        """Ask no more. On the node's own loop, whoever opened the log leaves its home."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if asyncio.get_running_loop() is not self._home.runner.loop:
+            leaving = asyncio.ensure_future(asyncio.to_thread(self._home.leave))
+            try:
+                await asyncio.shield(leaving)
+            except asyncio.CancelledError:
+                await asyncio.wait({leaving})  # a node stops whole, or not at all
+                raise

@@ -1,0 +1,154 @@
+"""A channel to a node elsewhere: it connects when needed, and again when a connection ends."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from headrace.client.connect.channel import OnHead
+from headrace.client.connect.client_connection import Connection
+from headrace.client.connect.retry import Backoff
+from headrace.errors import ConnectionLost, HeadraceError, TimedOut
+from headrace.wire.address import SOCKET_PATH_SIZE_MAX, Address, parse_addresses
+from headrace.wire.frames import BODY_SIZE_MAX
+from headrace.wire.messages import Reply, Request
+from headrace.wire.msgpack import Buffer
+
+CONNECT_TIMEOUT: Final = 5.0  # of one try; another address may be better
+
+
+class RemoteChannel:
+    """One connection at a time, to the first address that answers. All of one cluster."""
+
+    def __init__(self, address: str, token: str | None, release: str) -> None:
+        self.address = address
+        self._addresses = parse_addresses(address)
+        self._token = None if token is None else token.encode()
+        self._release = release
+        self._connection: Connection | None = None
+        self._lock = asyncio.Lock()  # held by the one who connects
+        self._is_closed = False
+        self._failure = f"no node has answered at {address} yet"  # the newest one
+        self._cluster: bytes | None = None  # of the first node that was met
+        self._place = 0  # of the address that is tried next
+
+    @property
+    def cluster(self) -> bytes:
+        return self._cluster or b""
+
+    @property
+    def body_size_max(self) -> int:
+        return BODY_SIZE_MAX if self._connection is None else self._connection.body_size_max
+
+    async def call(
+        self,
+        request: Request,
+        body: Sequence[Buffer] = (),
+        *,
+        timeout: float,  # noqa: ASYNC109
+        on_head: OnHead | None = None,
+    ) -> tuple[Reply, Buffer]:
+        """Ask once, on a connection that is there or is made. See Channel.call."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        connection = self._connection
+        if connection is None or connection.error is not None:
+            connection = await self._connected(deadline)
+        return await connection.call(
+            request, body, timeout=deadline - loop.time(), on_head=on_head
+        )
+
+    async def connect(self, deadline: float) -> None:
+        """Connect now, so that a wrong address or token shows at once."""
+        await self._connected(deadline)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._connection is not None:
+            reason = f"the connection to {self.address} is closed"
+            self._connection.abort(ConnectionLost(reason))
+
+    async def _connected(self, deadline: float) -> Connection:
+        try:
+            async with asyncio.timeout_at(deadline), self._lock:
+                return await self._connect(deadline)
+        except TimeoutError:
+            raise _unreachable(self._failure) from None
+
+    async def _connect(self, deadline: float) -> Connection:
+        backoff = Backoff()
+        while True:
+            if self._is_closed:
+                reason = f"the log at {self.address} is closed"
+                raise ConnectionLost(reason, hint="Connect anew")
+            if self._connection is not None and self._connection.error is None:
+                return self._connection
+            for _ in self._addresses:
+                address = self._addresses[self._place % len(self._addresses)]
+                try:
+                    self._connection = await self._open(address)
+                except (ConnectionLost, TimedOut) as error:
+                    self._failure = f"no node answers at {address}: {Exception.__str__(error)}"
+                    self._place += 1
+                else:
+                    return self._connection
+            delay = backoff.next()
+            if asyncio.get_running_loop().time() + delay >= deadline:
+                raise _unreachable(self._failure)
+            await asyncio.sleep(delay)
+
+    async def _open(self, address: Address) -> Connection:
+        connection = Connection(str(address))
+        deadline = asyncio.get_running_loop().time() + CONNECT_TIMEOUT
+        try:
+            async with asyncio.timeout_at(deadline):
+                await _transport(address, connection)
+                await connection.greet(self._token, self._release, deadline, self._cluster)
+        except TimeoutError:
+            connection.abort(ConnectionLost("given up"))
+            raise ConnectionLost(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
+        except (OSError, ValueError) as error:  # ValueError: a name that cannot be one
+            raise ConnectionLost(_said(error)) from error
+        except BaseException as error:
+            connection.abort(
+                error if isinstance(error, HeadraceError) else ConnectionLost("given up")
+            )
+            raise
+        self._cluster = connection.cluster
+        return connection
+
+
+async def _transport(address: Address, connection: Connection) -> None:
+    loop = asyncio.get_running_loop()
+    if address.path:
+        with short_address(address.path) as path:
+            await loop.create_unix_connection(lambda: connection, path)
+    else:
+        await loop.create_connection(lambda: connection, address.host, address.port)
+
+
+@contextmanager
+def short_address(path: str) -> Iterator[str]:
+    """Name a socket file so briefly that the system takes it, for as long as this lasts."""
+    if len(os.fsencode(path)) <= SOCKET_PATH_SIZE_MAX:
+        yield path
+        return
+    parent = os.open(Path(path).parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{parent}/{Path(path).name}"
+    finally:
+        os.close(parent)
+
+
+def _said(error: OSError | ValueError) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    # asyncio folds the errors of several tries into one text, and uvloop knows only numbers.
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+
+
+def _unreachable(text: str) -> ConnectionLost:
+    hint = "Check the address, and that the node runs: headrace serve"
+    return ConnectionLost(text, hint=hint)

@@ -1,0 +1,111 @@
+"""How long to wait between two tries, and how to ask until a deadline."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from headrace.client.connect.channel import REPEATABLE, Channel
+from headrace.errors import (
+    BadFrame,
+    Busy,
+    HeadraceError,
+    PartitionUnknown,
+    TimedOut,
+    Unavailable,
+    Unknown,
+    WriterUnknown,
+)
+from headrace.wire.messages import Reply, Request
+from headrace.wire.msgpack import Buffer
+
+DELAY_MIN: Final = 0.01
+DELAY_MAX: Final = 1.0
+
+Answer = TypeVar("Answer", bound=Reply)
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Waits that double. Some chance is in each, so that many clients do not come as one."""
+
+    delay: float = DELAY_MIN
+
+    def next(self, error: HeadraceError | None = None) -> float:
+        """Return how long to wait; a node that is busy has said it itself."""
+        if isinstance(error, Busy):
+            return max(error.retry_after_ms / 1_000, DELAY_MIN)
+        delay, self.delay = self.delay, min(self.delay * 2, DELAY_MAX)
+        return delay * random.uniform(0.5, 1.0)
+
+
+def now() -> float:
+    """Return the loop's time, in which all deadlines of the client are."""
+    return asyncio.get_running_loop().time()
+
+
+def is_retryable(request: Request, error: HeadraceError) -> bool:
+    """Say whether the same request may be sent again after `error`."""
+    if isinstance(error, Unavailable):
+        return not isinstance(error, TimedOut)
+    if isinstance(error, WriterUnknown):
+        return False
+    return isinstance(error, Unknown) and type(request) in REPEATABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Asks a channel until there is an answer, a refusal, or the deadline."""
+
+    channel: Channel
+    timeout: float
+    # Asked when a partition is unknown: raises if it is gone for good.
+    probe: Callable[[], Awaitable[None]] | None = None
+
+    def deadline(self, timeout: float | None = None) -> float:
+        return now() + (self.timeout if timeout is None else timeout)
+
+    async def ask(
+        self,
+        request: Request,
+        expected: type[Answer],
+        body: Sequence[Buffer] = (),
+        *,
+        deadline: float | None = None,
+        on_head: Callable[[Answer], None] | None = None,
+    ) -> tuple[Answer, Buffer]:
+        """Return the answer, which is an `expected`, and its body. See Channel.call."""
+        end = self.deadline() if deadline is None else deadline
+        backoff = Backoff()
+
+        def told(head: Reply) -> None:
+            if on_head is not None and isinstance(head, expected):
+                on_head(head)
+
+        while True:
+            try:
+                reply, rows = await self.channel.call(
+                    request, body, timeout=end - now(), on_head=on_head and told
+                )
+            except HeadraceError as error:
+                delay = backoff.next(error)
+                if not is_retryable(request, error) or now() + delay >= end:
+                    raise
+                if isinstance(error, PartitionUnknown) and self.probe is not None:
+                    await self.probe()
+            else:
+                if isinstance(reply, expected):
+                    return reply, rows
+                raise BadFrame(
+                    f"asked with {type(request).__name__}, expected {expected.__name__}, "
+                    f"found {type(reply).__name__}"
+                )
+            await asyncio.sleep(delay)
+
+    async def get(
+        self, request: Request, expected: type[Answer], *, deadline: float | None = None
+    ) -> Answer:
+        """Return an answer that has no body."""
+        answer, _ = await self.ask(request, expected, deadline=deadline)
+        return answer

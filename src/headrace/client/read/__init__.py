@@ -1,0 +1,1 @@
+"""Ranges of rows, feeds, consumer groups and leases. Start at `rows`."""

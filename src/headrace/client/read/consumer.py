@@ -1,0 +1,244 @@
+"""A consumer group's reader: goes on where the group's cursors are.
+
+A cursor has one member at a time, the one that took it last. Whoever begins to read stores each
+cursor where it is, with a generation of its own that is above all before it; from then on the
+log refuses what an earlier member commits there, and that one raises. So:
+
+    nothing stored yet       the earlier member goes on; the newcomer's reading starts nowhere
+    some cursors stored      those partitions are the newcomer's, the others still the earlier's
+    all stored               the earlier member is refused at its next commit, by name
+
+No one has to be told that a member died: a restart takes the cursors, and reads on behind what
+was committed. A connection that is lost and made again changes no generation.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from headrace.client.read.feed import Feed, Slab
+from headrace.client.read.prefetch import started
+from headrace.client.read.rows import endless
+from headrace.client.read.spans import EARLIEST, Spans, Where
+from headrace.client.values.answers import Cursor
+from headrace.client.values.parse import duration, word
+from headrace.client.values.topic_view import View
+from headrace.errors import Diverged, Refused
+from headrace.model.names import check_name
+from headrace.wire.read_messages import CursorStored, StoreCursor
+
+CLAIMS_MAX: Final = 64  # cursors that are taken at once
+_FENCED: Final = "fenced"
+
+if TYPE_CHECKING:
+    from headrace.client.topic import AsyncTopic
+
+
+class AsyncConsumer:
+    """Gives batches as they come. `commit` makes the place of the last one given durable."""
+
+    def __init__(
+        self,
+        topic: "AsyncTopic",
+        group: str,
+        *,
+        partition: int | Sequence[int] | None,
+        start: Where,
+        columns: Sequence[str] | None,
+        hold: bool,
+        auto_commit: bool,
+    ) -> None:
+        self.group = check_name("consumer group", word(group, "consumer group"))
+        self._topic = topic
+        self._partition = partition
+        self._start = start
+        self._columns = columns
+        self._hold = hold
+        self._auto_commit = auto_commit
+        # By partition: the next row to be given, and the one that is stored.
+        self._next: dict[int, int] | None = None
+        self._stored: dict[int, int] = {}
+        self._is_ahead = False  # something was given since the last commit
+        self._generation = 0  # of this member, once it has joined: no other has it
+        self._slabs: AsyncGenerator[Slab, None] | None = None
+        self._pending: asyncio.Task[Slab] | None = None
+
+    def __repr__(self) -> str:
+        return f"<consumer {self.group!r} of {self._topic.name!r}>"
+
+    async def __aenter__(self) -> "AsyncConsumer":
+        await self.positions()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._auto_commit and self._is_ahead and error is None:
+            await self.commit()
+        await self.close()
+
+    def __aiter__(self) -> "AsyncConsumer":
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        rows = await self._take(None)
+        assert rows is not None
+        return rows
+
+    async def poll(self, wait: str | float = "1s") -> pa.RecordBatch | None:
+        """Return the next batch, or None if none comes within `wait`."""
+        return await self._take(duration(wait, "wait").seconds)
+
+    async def positions(self) -> dict[int, int]:
+        """Return the next offset of each partition that this consumer gives."""
+        return dict(await self._load())
+
+    async def commit(self) -> dict[int, int]:
+        """Store that everything given so far is done; return the next offsets."""
+        positions = await self._load()
+        for number, place in list(positions.items()):  # there may be more meanwhile
+            if self._stored.get(number) != place:
+                await self._store(number, place, hold=self._hold)
+        self._is_ahead = False
+        return dict(positions)
+
+    async def seek(self, where: Where) -> dict[int, int]:
+        """Go on from another place: an offset, a time, `earliest`, `latest`, or a dict."""
+        positions = await self._load()
+        await self._stop()
+        await self._grow()
+        spans = Spans(self._topic.caller, self._topic.view)
+        found = await spans.places(where, await spans.bounds(list(positions)))
+        positions.update(found)
+        return found
+
+    async def close(self) -> None:
+        """Stop reading. What was not committed will be given again."""
+        await self._stop()
+
+    async def _take(self, wait: float | None) -> pa.RecordBatch | None:
+        positions = await self._load()
+        if self._auto_commit and self._is_ahead:
+            await self.commit()
+        if self._slabs is None:
+            feeds = self._topic.feeds(positions, self._columns)
+            self._slabs = endless(feeds, self._more if self._partition is None else None)
+        if self._pending is None:
+            self._pending = started(_next_of(self._slabs))
+        done, _ = await asyncio.wait({self._pending}, timeout=wait)
+        if not done:
+            return None
+        pending, self._pending = self._pending, None
+        try:
+            slab = pending.result()
+        except BaseException:
+            self._slabs = None
+            raise
+        positions[slab.partition] = slab.next
+        self._is_ahead = True
+        return slab.rows
+
+    async def _load(self) -> dict[int, int]:
+        """Join the group where it is. Where it has no cursor, it begins at `start`."""
+        if self._next is not None:
+            return self._next
+        view = await self._topic.refresh()
+        self._next = await self._places(view, view.numbers(self._partition), self._start)
+        return self._next
+
+    async def _more(self) -> list[Feed]:
+        return self._topic.feeds(await self._grow(), self._columns)
+
+    async def _grow(self) -> dict[int, int]:
+        """Take on the partitions that are new, from the group's cursors or their beginnings."""
+        assert self._next is not None
+        if self._partition is not None:
+            return {}
+        view = await self._topic.refresh()
+        fresh = [number for number in view.numbers(None) if number not in self._next]
+        found = await self._places(view, fresh, EARLIEST) if fresh else {}
+        self._next.update(found)
+        return found
+
+    async def _places(self, view: View, numbers: Sequence[int], start: Where) -> dict[int, int]:
+        spans = Spans(self._topic.caller, view)
+        cursors = {each.partition: each for each in await self._topic.cursors(self.group)}
+        bounds = await spans.bounds(numbers)
+        newest = max((each.generation for each in cursors.values()), default=0)
+        self._generation = self._generation or max(newest + 1, time.time_ns())
+        fresh = {number: each for number, each in bounds.items() if number not in cursors}
+        places = await spans.places(start, fresh)
+        for number in numbers:
+            cursor = cursors.get(number)
+            if cursor is not None:
+                self._check(cursor, bounds[number].end)
+                places[number] = cursor.next
+        for start_at in range(0, len(numbers), CLAIMS_MAX):
+            taking = [
+                self._store(number, places[number], hold=self._hold or _holds(cursors, number))
+                for number in numbers[start_at : start_at + CLAIMS_MAX]
+            ]
+            await asyncio.gather(*taking)
+        return {number: places[number] for number in numbers}
+
+    def _check(self, cursor: Cursor, end: int) -> None:
+        if cursor.next > end:
+            raise Diverged(
+                f"consumer group {self.group!r} reads {cursor.next} next, beyond the end",
+                path=f"partition {cursor.partition} of {self._topic.name!r}",
+                expected=f"at most {end}",
+                found=cursor.next,
+                hint="Rows that were acknowledged are gone; delete the cursor, and begin anew",
+            )
+
+    async def _store(self, number: int, place: int, *, hold: bool) -> None:
+        info = self._topic.view.partition(number)
+        request = StoreCursor(
+            namespace=info.namespace,
+            created=info.created,
+            group=self.group,
+            next=place,
+            generation=self._generation,
+            hold=hold,
+        )
+        try:
+            await self._topic.caller.get(request, CursorStored)
+        except Refused as error:
+            raise self._explained(error, number) from error
+        self._stored[number] = place
+
+    def _explained(self, error: Refused, number: int) -> Refused:
+        if error.code != _FENCED:
+            return error
+        return Refused(
+            error.code,
+            f"partition {number} of {self._topic.name!r}: consumer group {self.group!r} was "
+            "taken over by another consumer, or was reset: a newer generation reads it now",
+            hint="Stop one of the two, give this one a group of its own, or have each name its "
+            "partitions; what was read here and not committed is read there as well",
+        )
+
+    async def _stop(self) -> None:
+        pending, self._pending = self._pending, None
+        slabs, self._slabs = self._slabs, None
+        if pending is not None:
+            pending.cancel()
+            await asyncio.gather(pending, return_exceptions=True)
+        if slabs is not None:
+            await slabs.aclose()
+
+
+def _holds(cursors: Mapping[int, Cursor], number: int) -> bool:
+    cursor = cursors.get(number)
+    return cursor is not None and cursor.hold
+
+
+async def _next_of(slabs: AsyncGenerator[Slab, None]) -> Slab:
+    return await anext(slabs)

@@ -1,0 +1,211 @@
+"""The rows of one partition, fetched one answer after another."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from xxhash import xxh3_128_digest
+
+from headrace.client.connect.retry import Backoff, Caller, now
+from headrace.client.values.topic_view import View
+from headrace.errors import BadBatch, BadFrame, BadRequest
+from headrace.model.batch import decode
+from headrace.model.projection import Place, Shape, cut, read_entry
+from headrace.wire.msgpack import Buffer
+from headrace.wire.read_messages import Fetch, Fetched, Piece
+from headrace.wire.topic_messages import PartitionInfo
+
+# Of one answer: four batches of 1 MiB of rows, each with its Arrow metadata around them. With
+# 4 MiB sharp only three of them fit, and every answer costs both sides the same again.
+FETCH_SIZE: Final = 4 * 1024 * 1024 + 64 * 1024
+WAIT_MS: Final = 5_000  # how long a node holds on to a question about rows to come
+LAG_MAX: Final = 5.0  # seconds that a partition may be behind the topic's newest schema
+_ALIGNMENT: Final = 64
+_TIMESTAMP_END: Final = 2**63
+_SMALL: Final = 64 * 1024  # batches smaller than this are put together
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """One batch of rows, `start` to before `next` of one partition."""
+
+    partition: int
+    start: int
+    next: int
+    rows: pa.RecordBatch
+
+
+@dataclass(slots=True)
+class Feed:
+    """A place in one partition that moves on with each fetch."""
+
+    caller: Caller
+    view: View
+    partition: int
+    position: int  # that `next` goes on from
+    end: int | None  # None: there is none, and answers may be empty
+    columns: tuple[str, ...] | None
+    refresh: Callable[[], Awaitable[View]]
+    wait_ms: int = WAIT_MS
+    version: int = field(init=False)
+    shape: Shape = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._show(self.view)
+
+    @property
+    def is_done(self) -> bool:
+        return self.end is not None and self.position >= self.end
+
+    async def next(self) -> list[Slab]:
+        """Fetch what follows. With no end, it waits a while, and may come back with nothing."""
+        while True:
+            start = self.position
+            fetched, body = await self.fetch(start)
+            newest = _newest(fetched)
+            if newest <= self.version:
+                break
+            if not await self._has_newer() or newest > self.version:
+                raise self._too_new(newest)
+        slabs = self.slabs(fetched, body, start)
+        self.position = fetched.next
+        return slabs
+
+    def slabs(self, fetched: Fetched, body: Buffer, start: int) -> list[Slab]:
+        """Read an answer about the rows from `start` on."""
+        if (newest := _newest(fetched)) > self.version:
+            raise self._too_new(newest)
+        if self.end is not None and fetched.next <= start:
+            raise BadFrame(f"rows from {start} on were asked for, and none came")
+        batches = self._batches(fetched, body, start)
+        return self._slabs(_together(batches, len(body)), start)
+
+    async def fetch(
+        self, start: int, on_head: Callable[[Fetched], None] | None = None, behind: int = 0
+    ) -> tuple[Fetched, Buffer]:
+        """Ask for rows from `start` on. `on_head`: see Channel.call.
+
+        The answer may come `behind` others, each of which may take its time.
+        """
+        wait_ms = 0 if self.end is not None else self.wait_ms
+        backoff, lag_end = Backoff(), now() + LAG_MAX
+        while True:
+            request = Fetch(
+                namespace=self._info.namespace,
+                created=self._info.created,
+                start=start,
+                end=self.end,
+                size_max=FETCH_SIZE,
+                wait_ms=wait_ms,
+                columns=self.columns,
+                version=self.version,
+            )
+            timeout = (1 + behind) * self.caller.timeout + wait_ms / 1_000
+            deadline = self.caller.deadline(timeout)
+            try:
+                return await self.caller.ask(
+                    request, Fetched, deadline=deadline, on_head=on_head
+                )
+            except BadRequest:
+                if await self._has_newer():
+                    if self.end is not None:
+                        raise  # rows have a newer schema than this read is about
+                elif now() >= lag_end:
+                    raise
+                # Everything else was checked before it was asked: the schema is on its way
+                # to the partition.
+                await asyncio.sleep(backoff.next())
+
+    @property
+    def _info(self) -> PartitionInfo:
+        return self.view.partition(self.partition)
+
+    async def _has_newer(self) -> bool:
+        """Look whether the topic has a newer schema, and show rows in it from now on."""
+        view = await self.refresh()
+        is_newer = view.version > self.version
+        if is_newer and self.end is None:
+            self._show(view)
+        return is_newer
+
+    def _too_new(self, newest: int) -> BadRequest:
+        return BadRequest(
+            f"rows of schema version {newest} came, which {self.version} cannot show",
+            hint="The schema has changed meanwhile; read again",
+        )
+
+    def _show(self, view: View) -> None:
+        self.view, self.version = view, view.version
+        self.shape = Shape.of(view.schema, self.columns)
+
+    def _batches(self, fetched: Fetched, body: Buffer, start: int) -> list[pa.RecordBatch]:
+        """Return the rows from `start` to before `next`, each once, or raise BadFrame."""
+        offset, batches = start, []
+        # All bytes are checked first: what decodes stays in the processor's cache after that.
+        for piece, data in zip(fetched.pieces, _checked(fetched, body), strict=True):
+            if piece.first > offset or piece.first + piece.row_count <= offset:
+                raise BadFrame(f"rows from {piece.first} on came where {offset} is next")
+            if not 0 <= piece.timestamp < _TIMESTAMP_END:
+                raise BadFrame(f"rows from {piece.first} on are of no time that can be")
+            try:
+                rows = cut(self._rows(piece, data), piece.first, offset, fetched.next)
+            except BadBatch as error:
+                raise BadFrame(f"rows from {piece.first} on cannot be read: {error}") from error
+            batches.append(rows)
+            offset += rows.num_rows
+        if offset != fetched.next:
+            raise BadFrame(
+                f"rows from {start} to {fetched.next} were promised, to {offset} came"
+            )
+        return batches
+
+    def _slabs(self, batches: list[pa.RecordBatch], start: int) -> list[Slab]:
+        slabs = []
+        for rows in batches:
+            slabs.append(Slab(self.partition, start, start + rows.num_rows, rows))
+            start += rows.num_rows
+        return slabs
+
+    def _rows(self, piece: Piece, data: memoryview) -> pa.RecordBatch:
+        if not piece.is_entry:
+            return decode(data, self.shape.schema, piece.row_count)
+        place = Place(self.partition, piece.first, piece.timestamp)
+        schema = self.view.schemas.get(piece.schema_id)
+        if schema is None:
+            raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
+        known = self.view.layouts[piece.schema_id]
+        return read_entry(data, schema, piece.row_count, place, self.shape, known)
+
+
+def _checked(fetched: Fetched, body: Buffer) -> list[memoryview]:
+    """Return the bytes of each piece, as its producer sent them, or raise BadFrame."""
+    view = memoryview(body)
+    position, found = 0, []
+    for piece in fetched.pieces:
+        data = view[position : position + piece.size]
+        if data.nbytes != piece.size:
+            raise BadFrame(f"{piece.size} bytes of rows were promised, {data.nbytes} came")
+        if piece.checksum and xxh3_128_digest(data) != piece.checksum:
+            raise BadFrame(f"rows from {piece.first} on are not what their producer sent")
+        position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT
+        found.append(data)
+    return found
+
+
+def _newest(fetched: Fetched) -> int:
+    return max((each.schema_id for each in fetched.pieces), default=0)
+
+
+def _together(batches: list[pa.RecordBatch], size: int) -> list[pa.RecordBatch]:
+    """Put many small batches together: a log of small appends reads as fast as another.
+
+    `size` is that of their bodies. Those may be compressed, so the rows are weighed, too.
+    """
+    count = len(batches)
+    if count < 2 or size / count >= _SMALL:
+        return batches
+    if sum(each.nbytes for each in batches) / count >= _SMALL:
+        return batches
+    return [pa.concat_batches(batches)]

@@ -1,0 +1,1 @@
+"""From rows to acknowledged batches. Start at `producer`."""

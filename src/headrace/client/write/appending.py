@@ -1,0 +1,120 @@
+"""One append on its way: parcels into their lanes, offsets back."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from headrace.client.connect.retry import Caller
+from headrace.client.values.answers import Appended, Range, merged
+from headrace.client.values.topic_view import View
+from headrace.client.write.sender import Writer
+from headrace.errors import HeadraceError
+from headrace.model.partition_keys import check_key
+from headrace.model.split import BODY_SIZE, Parcel, bodies_of, by_key, gathered
+
+
+def parcels(
+    view: View,
+    batches: Iterable[pa.RecordBatch],
+    partition: int | None,
+    turns: Iterator[int],
+    *,
+    limit: int,
+    size: int = BODY_SIZE,
+) -> Iterator[Parcel]:
+    """Give batches of the topic's newest schema as they are sent, each with its partition.
+
+    That is the one named, or the one of the key, or, without a key, the next in turn. Touches
+    no loop: any thread may do it.
+    """
+    count, key = len(view.info.partitions), view.key
+    if partition is not None:
+        view.partition(partition)
+    elif key is not None:
+        check_key(view.schema, key)
+    for batch in gathered(batches, size):
+        if partition is not None or key is None:
+            places = [(partition, batch)]
+        else:
+            places = list(by_key(batch, key, count))
+        for place, rows in places:
+            for row_count, body in bodies_of(rows, limit, size, view.layout):
+                number = next(turns) % count if place is None else place
+                yield Parcel(number, view.version, row_count, body)
+
+
+class Appending:
+    """Some parcels of one caller, and what became of them."""
+
+    def __init__(self, caller: Caller, writer: Writer, view: View) -> None:
+        self._caller = caller
+        self._writer = writer
+        self._view = view
+        self._open: deque[asyncio.Future[Range]] = deque()
+        self._ranges: list[Range] = []
+        self._error: BaseException | None = None
+
+    async def put(self, parcel: Parcel) -> None:
+        """Send one more. Raise what has become of an earlier one, if that failed."""
+        self._collect()
+        if self._error is not None:
+            raise self._error
+        try:
+            done = await self._writer.put(
+                parcel.partition,
+                self._view.partition(parcel.partition),
+                body=parcel.body,
+                row_count=parcel.row_count,
+                schema_id=parcel.schema_id,
+                deadline=self._caller.deadline(),
+            )
+        except asyncio.CancelledError:
+            self.abandon()
+            raise
+        self._open.append(done)
+
+    async def finish(self) -> Appended:
+        """Wait for all, and raise the first error. Its notes tell what was appended."""
+        if self._open:
+            try:
+                await asyncio.wait(self._open)
+            except asyncio.CancelledError:
+                self.abandon()
+                raise
+        self._collect()
+        if self._error is not None:
+            raise self._error
+        return Appended(merged(self._ranges))
+
+    async def fail(self, error: HeadraceError) -> None:
+        """Wait for all, and raise `error`, with a note of what was appended before it."""
+        self._error = error
+        await self.finish()
+
+    def abandon(self) -> None:
+        """Nobody waits any more: what was not sent yet is not sent."""
+        for done in self._open:
+            done.cancel()
+
+    def _collect(self) -> None:
+        while self._open and self._open[0].done():
+            done = self._open.popleft()
+            if done.cancelled():
+                continue
+            error = done.exception()
+            if error is None:
+                self._ranges.append(done.result())
+            elif self._error is None:
+                self._error = error
+        if len(self._ranges) > 1:
+            self._ranges = list(merged(self._ranges))
+        if self._error is not None and not self._open:
+            self._note()
+
+    def _note(self) -> None:
+        appended = Appended(merged(self._ranges))
+        if self._error is not None and appended.row_count:
+            self._error.add_note(f"{appended.row_count} rows were appended: {appended.ranges}")
+            self._ranges = []

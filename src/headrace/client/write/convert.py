@@ -1,0 +1,274 @@
+"""From whatever a user has to Arrow batches: tables, frames, rows, columns."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from itertools import chain
+from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
+
+import pyarrow as pa
+
+from headrace.client.write.python_values import fitted
+from headrace.errors import BadBatch
+from headrace.model.column_types import said
+from headrace.model.column_values import Required, check_names, names_of, required_of
+from headrace.model.schema import conform
+
+PIECE_ROWS: Final = 1_000  # that are converted at once
+PIECE_SIZE: Final = 1024 * 1024  # bytes of them, about: far below what one array can hold
+
+_NO_ROWS: Final = "Give a table, a frame, a list of dicts, or a dict of lists"
+_NUMBER_SIZE: Final = 8
+_NUMBERS: Final = (int, float, type(None))
+_TEXTS: Final = (str, bytes, bytearray)
+_LISTS: Final = (list, tuple)
+_NESTING_MAX: Final = 32  # below that nothing is weighed; no kept type is so deep
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """Anything that gives itself as an Arrow stream: polars, DuckDB, Arrow itself."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+@runtime_checkable
+class ArrowArray(Protocol):
+    """Anything that gives itself as one Arrow batch."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> object: ...
+
+
+Row = Mapping[str, object]
+# Rows as objects are those of pydantic models or dataclasses; a frame of pandas is an object,
+# too, and the Protocols are there for the others.
+Data = (
+    ArrowStream | ArrowArray | Sequence[Row] | Sequence[object] | Mapping[str, Sequence[object]]
+)
+
+Column: TypeAlias = (
+    Any  # a pa.Array, or a pa.ChunkedArray: in chunks, if one array cannot hold it
+)
+
+
+def batches_of(
+    data: Data, schema: pa.Schema, required: Required | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Give `data` as batches of exactly `schema`, which is canonical. BadBatch names a column.
+
+    Whatever `data` is, one rule holds: values are taken exactly, by `model.types.TAKES`, and a
+    column that may be null may be left out. A stream is read and judged as it is taken;
+    everything else is judged before the first.
+    """
+    found = _arrow_batches(data, schema)
+    known = required_of(schema) if required is None else required
+    fitted = (
+        conform(_filled(batch, schema), schema, known) for batch in found if batch.num_rows
+    )
+    return iter(list(fitted)) if isinstance(found, list) else fitted
+
+
+def _arrow_batches(data: Data, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    if isinstance(data, pa.RecordBatch | pa.Table):
+        return [data] if isinstance(data, pa.RecordBatch) else list(data.to_batches())
+    if _is_pandas(data):
+        return _frame_to_batches(data, schema)
+    if isinstance(data, ArrowArray):
+        return [pa.record_batch(data)]
+    if isinstance(data, ArrowStream):
+        return _read(data)
+    if isinstance(data, Mapping):
+        return _from_columns(data, schema)
+    if _is_text(data) or not isinstance(data, Sequence):
+        raise BadBatch(f"{type(data).__name__} holds no rows", hint=_NO_ROWS)
+    return list(rows_to_batches([row_of(each) for each in data], schema))
+
+
+def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Add the columns that may be null and are left out.
+
+    Those of polars' Enum and Categorical become strings: Arrow cannot undo them itself.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    names = names_of(batch.schema)
+    for name in _with_absent(names, schema)[len(names) :]:
+        field = schema.field(name)
+        batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+    for place, field in enumerate(batch.schema):
+        if pa.types.is_dictionary(field.type) and field.type.value_type == pa.string_view():
+            column = batch.column(place)
+            words = column.dictionary.cast(pa.string())
+            plain = pa.DictionaryArray.from_arrays(column.indices, words)
+            batch = batch.set_column(place, field.name, plain)
+    return batch
+
+
+def infer_schema(data: Data | Mapping[str, object]) -> pa.Schema:
+    """Return the schema that `data` has by itself; what it is kept as is judged elsewhere."""
+    if _is_pandas(data):
+        return pa.Schema.from_pandas(data, preserve_index=False).remove_metadata()
+    if isinstance(data, pa.RecordBatch | pa.Table):
+        return data.schema
+    if isinstance(data, ArrowStream):
+        return pa.RecordBatchReader.from_stream(data).schema
+    if isinstance(data, ArrowArray):
+        return pa.record_batch(data).schema
+    try:
+        if isinstance(data, Mapping):
+            return pa.table(dict(data)).schema
+        if _is_text(data) or not isinstance(data, Sequence):
+            raise TypeError(f"{type(data).__name__} holds no rows")
+        return pa.Table.from_pylist([row_of(each) for each in data]).schema
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        flaw = f"no schema can be told from it: {said(error)}"
+        raise BadBatch(flaw, hint=_NO_ROWS) from error
+
+
+def row_of(item: object) -> dict[str, object]:
+    """Return one row: a dict, a pydantic model, or a dataclass."""
+    if isinstance(item, Mapping):
+        return dict(item)
+    dump = getattr(item, "model_dump", None)
+    if callable(dump) and not isinstance(item, type):
+        found = dump()
+        assert isinstance(found, dict)
+        return found
+    if is_dataclass(item) and not isinstance(item, type):
+        return asdict(item)
+    raise BadBatch(f"{type(item).__name__} is no row", hint="Give each row as a dict")
+
+
+def size_of(value: object, depth: int = 0) -> int:
+    """Return about how many bytes a row, or a value in it, takes."""
+    if isinstance(value, _NUMBERS):
+        return _NUMBER_SIZE
+    if isinstance(value, _TEXTS):
+        return len(value) + _NUMBER_SIZE
+    if depth < _NESTING_MAX:
+        if isinstance(value, Mapping):
+            return sum([size_of(each, depth + 1) for each in value.values()], _NUMBER_SIZE)
+        if isinstance(value, _LISTS):
+            return sum([size_of(each, depth + 1) for each in value], _NUMBER_SIZE)
+    size = getattr(value, "nbytes", _NUMBER_SIZE)  # of an array, or a memoryview
+    return size if isinstance(size, int) else _NUMBER_SIZE
+
+
+def pieces(rows: Sequence[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
+    """Give rows in pieces of which one Arrow array can always be made."""
+    held: list[dict[str, object]] = []
+    held_size = 0
+    for row in rows:
+        size = size_of(row)
+        if held and (len(held) >= PIECE_ROWS or held_size + size > PIECE_SIZE):
+            yield held
+            held, held_size = [], 0
+        held.append(row)
+        held_size += size
+    if held:
+        yield held
+
+
+def rows_to_batches(
+    rows: Sequence[dict[str, object]], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Make batches of rows. A column that a row does not have is null in it."""
+    for piece in pieces(rows):
+        names = dict.fromkeys(chain.from_iterable(piece))
+        unknown = [name for name in names if name not in schema.names]
+        check_names([*schema.names, *map(str, unknown)], schema.names)
+        columns = [_column([row.get(field.name) for row in piece], field) for field in schema]
+        yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
+
+
+def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> list[pa.RecordBatch]:
+    if columns and not any(_is_column(each) for each in columns.values()):
+        raise BadBatch("a dict of single values is one row", hint="Give it in a list: [row]")
+    names = [*map(str, columns)]
+    check_names(_with_absent(names, schema), schema.names)
+    given = [field for field in schema if field.name in columns]
+    found = [_as_column(columns[field.name], field) for field in given]
+    for field, column in zip(given, found, strict=True):
+        if len(column) != len(found[0]):
+            flaw = f"it has {len(column)} values, {given[0].name!r} has {len(found[0])}"
+            raise BadBatch(flaw, column=field.name, hint="Give each column as many")
+    return list(pa.Table.from_arrays(found, names=[each.name for each in given]).to_batches())
+
+
+def _with_absent(names: list[str], schema: pa.Schema) -> list[str]:
+    """Add the columns that may be left out: they are null in every row then."""
+    absent = [each.name for each in schema if each.nullable and each.name not in names]
+    return [*names, *absent]
+
+
+def _is_column(value: object) -> bool:
+    return hasattr(value, "__len__") and not isinstance(value, str | bytes | Mapping)
+
+
+def _as_column(values: Any, field: pa.Field) -> Column:  # noqa: ANN401
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    is_objects = str(getattr(values, "dtype", "")) == "object"
+    if is_objects or isinstance(values, list | tuple):
+        return _column(list(values), field)
+    return _converted(lambda: pa.array(values), field.name)
+
+
+def _column(values: list[object], field: pa.Field) -> Column:
+    found = fitted(values, field.type, field.name)
+    return _converted(lambda: pa.array(found, field.type), field.name)
+
+
+def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  # noqa: ANN401
+    """Return a frame's columns, and those levels of its index that the schema names."""
+    series = {str(name): frame[name] for name in frame.columns}
+    if len(series) < len(frame.columns):
+        names = [str(name) for name in frame.columns]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadBatch("it is there twice", column=twice, hint="Leave one out")
+    for level, name in enumerate(frame.index.names):
+        if isinstance(name, str) and name in schema.names and name not in series:
+            series[name] = frame.index.get_level_values(level)
+    columns = [_from_pandas(values, name, schema) for name, values in series.items()]
+    if not columns:
+        return []
+    return list(pa.Table.from_arrays(columns, names=[*series]).to_batches())
+
+
+def _from_pandas(series: Any, name: str, schema: pa.Schema) -> Column:  # noqa: ANN401
+    """Return one column, of its own type. What pandas takes for a null, NaN too, is one."""
+    place = schema.get_field_index(name)
+    if place >= 0 and str(series.dtype) == "object":
+        values = zip(series.tolist(), series.isna().tolist(), strict=True)
+        return _column(
+            [None if is_null else each for each, is_null in values], schema.field(place)
+        )
+    return _converted(lambda: pa.array(series, from_pandas=True), name)
+
+
+def _converted(make: Any, name: str) -> Column:  # noqa: ANN401
+    try:
+        return make()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+        flaw = said(str(error).splitlines()[0] if str(error) else error)
+        raise BadBatch(flaw, column=name, hint="Give values of the column's type") from error
+
+
+def _is_text(data: object) -> bool:
+    return isinstance(data, _TEXTS)
+
+
+def _is_pandas(data: object) -> TypeGuard[Any]:
+    kind = type(data)
+    return kind.__module__.partition(".")[0] == "pandas" and kind.__name__ == "DataFrame"
+
+
+def _read(data: ArrowStream) -> Iterator[pa.RecordBatch]:
+    try:
+        with pa.RecordBatchReader.from_stream(data) as reader:
+            yield from reader
+    except pa.ArrowInvalid as error:
+        # What a stream in Python raised comes with its whole trace.
+        flaw = str(error).strip().partition("\n")[0]
+        raise BadBatch(
+            f"the stream broke off: {said(flaw)}", hint="Look at what gives the rows"
+        ) from error

@@ -1,0 +1,221 @@
+"""One writer's way into one partition: many batches in flight, each appended exactly once."""
+
+import asyncio
+import secrets
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+
+from headrace.client.connect.retry import Backoff, Caller, now
+from headrace.client.values.answers import Range
+from headrace.client.write.in_flight import Draft, Window, is_hopeless, verdict
+from headrace.client.write.ledger import Ledger, Line
+from headrace.errors import (
+    BadFrame,
+    Busy,
+    ConnectionLost,
+    HeadraceError,
+    PartitionUnknown,
+    TimedOut,
+)
+from headrace.model.ids import WRITER_SIZE
+from headrace.wire.topic_messages import PartitionInfo
+from headrace.wire.write_messages import Append, Appended
+
+
+def new_writer() -> bytes:
+    """Make the name of a writer that nobody else has."""
+    return secrets.token_bytes(WRITER_SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The partition that a lane leads to."""
+
+    topic: str
+    number: int
+    info: PartitionInfo
+
+
+class Lane:
+    """Sends drafts in their order. Each try is a task, and so is what follows a failure."""
+
+    def __init__(
+        self, caller: Caller, target: Target, writer: bytes, ledger: Ledger | None
+    ) -> None:
+        self._caller = caller
+        self._target = target
+        self._ledger = ledger
+        self._window = Window(writer, new_writer)
+        self._waiting: deque[Draft] = deque()
+        self._tries: dict[asyncio.Task[None], Draft] = {}
+        self._landed: set[Draft] = set()  # appended; the ledger has not said so yet
+        # Every draft in the window is under way. If not, no new one joins until all have come
+        # back and `settle` has put them in order.
+        self._is_smooth = True
+        self._backoff = Backoff()
+        self._task: asyncio.Task[None] | None = None  # that puts the window in order
+        self._is_stopped = False
+
+    def put(self, draft: Draft) -> None:
+        """Take a draft; its `done` will tell."""
+        if self._is_stopped:
+            _fail(draft, closed())
+            return
+        self._waiting.append(draft)
+        self._go_on()
+
+    async def stop(self) -> None:
+        """Give up at once whatever is under way. Only a line of the ledger is finished."""
+        self._is_stopped = True
+        ending = [task for task, draft in self._tries.items() if draft not in self._landed]
+        if self._task is not None:
+            ending.append(self._task)
+        for task in ending:
+            task.cancel()
+        try:
+            await asyncio.gather(*self._tries, *ending, return_exceptions=True)
+        finally:
+            for draft in (*self._window.drafts, *self._landed):
+                draft.is_doubtful = True
+                _fail(draft, verdict(draft))
+            for draft in self._waiting:
+                _fail(draft, closed())
+
+    def _go_on(self) -> None:
+        """Send what may be sent. Called when a draft has come, and when a try has ended."""
+        if self._is_stopped:
+            return
+        if self._is_smooth:
+            self._fill()
+        elif not self._tries and self._task is None:
+            self._task = asyncio.create_task(self._recover())
+
+    async def _recover(self) -> None:
+        while not self._is_smooth and not self._tries:
+            await self._settle()
+        self._task = None
+        self._go_on()
+
+    def _fill(self) -> None:
+        time = now()
+        while self._waiting and self._window.has_room:
+            draft = self._waiting.popleft()
+            if draft.done.done():
+                continue
+            if draft.deadline <= time:
+                _fail(draft, TimedOut("the batch waited too long for its turn"))
+                continue
+            self._window.add(draft)
+            self._send(draft)
+
+    def _send(self, draft: Draft) -> None:
+        task = asyncio.create_task(self._try(draft, self._window.writer))
+        self._tries[task] = draft
+        task.add_done_callback(lambda done: self._on_tried(draft, done))
+
+    def _on_tried(self, draft: Draft, task: asyncio.Task[None]) -> None:
+        del self._tries[task]
+        if task.cancelled():
+            self._on_cut_short(draft)
+            return
+        if (error := task.exception()) is not None:
+            # Nobody expected it: whoever waits is told, and may know what it means.
+            self._is_smooth = False
+            draft.deadline, draft.is_doubtful = 0.0, True
+            _fail(draft, error)
+        if draft.done.done():
+            self._landed.discard(draft)  # if not, `stop` tells
+        self._go_on()
+
+    def _on_cut_short(self, draft: Draft) -> None:
+        """Tell of a draft whose try was cancelled: by `stop`, which tells, or by a loop's end.
+
+        Nothing is begun here: that loop would not see its end.
+        """
+        if not self._is_stopped:
+            self._is_smooth = False
+            draft.deadline, draft.is_doubtful = 0.0, True
+            _fail(draft, verdict(draft))
+
+    async def _try(self, draft: Draft, writer: bytes) -> None:
+        info = self._target.info
+        request = Append(
+            namespace=info.namespace,
+            created=info.created,
+            writer=writer,
+            version=draft.version,
+            schema_id=draft.schema_id,
+            row_count=draft.row_count,
+            checksum=draft.checksum,
+        )
+        draft.error = None
+        try:
+            reply, _ = await self._caller.channel.call(
+                request, (draft.body,), timeout=draft.deadline - now()
+            )
+            if not isinstance(reply, Appended) or reply.end - reply.start != draft.row_count:
+                raise BadFrame(f"Append was answered with {reply}")
+        except HeadraceError as error:
+            self._is_smooth = False
+            self._window.on_failed(draft, error)
+            if is_hopeless(draft, now()):
+                _fail(draft, verdict(draft))
+        else:
+            self._backoff = Backoff()
+            self._window.on_appended(draft)
+            self._landed.add(draft)
+            await self._tell(draft, request, reply)
+
+    async def _tell(self, draft: Draft, request: Append, reply: Appended) -> None:
+        """Tell that the batch is there; first of all in the ledger."""
+        landed = Range(self._target.number, reply.start, reply.end)
+        if self._ledger is not None:
+            line = Line.of(self._target.topic, landed, request)
+            try:
+                await self._ledger.record(line)
+            except HeadraceError as error:
+                _fail(draft, error)
+                return
+        if not draft.done.done():
+            draft.done.set_result(landed)
+
+    async def _settle(self) -> None:
+        """Put the window in order, and send again what is to be sent again."""
+        reasons = [each.error for each in self._window.drafts if each.error is not None]
+        given_up = self._window.settle(now())
+        for draft, error in given_up:
+            _fail(draft, error)
+        drafts = self._window.drafts
+        if drafts and not given_up:
+            busy = next((each for each in reasons if isinstance(each, Busy)), None)
+            pause = self._backoff.next(busy)
+            await asyncio.sleep(max(0.0, min(pause, drafts[0].deadline - now())))
+            await self._probe(reasons)
+        again = self._window.sendable(now())
+        self._is_smooth = len(again) == len(drafts)
+        for draft in again:
+            self._send(draft)
+
+    async def _probe(self, reasons: list[HeadraceError]) -> None:
+        """Ask whether a partition that is unknown is gone for good; then there is no hope."""
+        probe = self._caller.probe
+        if probe is None or not any(isinstance(each, PartitionUnknown) for each in reasons):
+            return
+        try:
+            await probe()
+        except HeadraceError as error:
+            for draft in self._window.drafts:
+                self._window.on_failed(draft, error)
+
+
+def _fail(draft: Draft, error: BaseException) -> None:
+    if not draft.done.done():
+        draft.done.set_exception(error)
+        with suppress(asyncio.CancelledError):
+            draft.done.exception()  # whoever appended may not wait for it any more
+
+
+def closed() -> ConnectionLost:
+    """Return what is told about a batch that came too late."""
+    return ConnectionLost("the log was closed before the batch was sent")

@@ -1,0 +1,197 @@
+"""Values of Python for one column: judged by the rule for Arrow columns, before Arrow has them.
+
+Arrow by itself takes more, and changes it without a word: True as 1.0, a number as a moment,
+a moment without its nanoseconds. The rule is `model.types.TAKES`; docs/python.md says it in
+words.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import chain
+from numbers import Integral
+from types import NoneType
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.errors import BadBatch
+from headrace.model.column_types import TAKES, family, inside, said
+from headrace.model.column_values import check_names, other_type, unfit
+
+# Values of exactly these types are as they should be, whatever they are.
+_PLAIN: Final[dict[str, frozenset[type]]] = {
+    "bool": frozenset({bool, NoneType}),
+    "int": frozenset({int, NoneType}),
+    "float": frozenset({float, int, NoneType}),
+    "decimal": frozenset({Decimal, int, NoneType}),
+    "string": frozenset({str, NoneType}),
+    "binary": frozenset({bytes, NoneType}),
+    "date": frozenset({date, NoneType}),
+    "timestamp": frozenset({NoneType}),
+}
+# The first that holds: a bool is an int to Python, and a datetime a date.
+_FAMILIES: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
+    (bool, "bool"),
+    (Integral, "int"),
+    (float, "float"),
+    (Decimal, "decimal"),
+    (str, "string"),
+    ((bytes, bytearray, memoryview), "binary"),
+    (datetime, "timestamp"),
+    (date, "date"),
+)
+_DAY_OR_MOMENT: Final = {
+    "timestamp": ("a time of day would be lost", "Give a date: moment.date()"),
+    "date": ("a date is no moment", "Give a datetime with its time zone"),
+}
+_FLOAT32_MAX: Final = 3.4028235677973362e38  # and half a step: what is below rounds down to it
+_EXACT_MAX: Final = 2**53  # whole numbers up to here are floats, too
+
+
+def fitted(values: list[Any], kind: pa.DataType, path: str) -> list[Any]:
+    """Return values for a column of `kind`; the same list, if nothing in it changes.
+
+    BadBatch names the column of a value that `kind` does not take exactly.
+    """
+    if name := family(kind):
+        plain = _PLAIN["timestamp"] if pa.types.is_float32(kind) else _PLAIN[name]
+        if set(map(type, values)) <= plain:
+            return values
+        return [each if type(each) in plain else _leaf(each, kind, path) for each in values]
+    if pa.types.is_struct(kind):
+        return _structs(values, kind, path)
+    if pa.types.is_map(kind):
+        return _maps(values, kind, path)
+    return _lists(values, kind, path)
+
+
+def _leaf(value: Any, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401
+    if type(value) is datetime and pa.types.is_timestamp(kind):  # most of them, and quickly
+        return _moment(value, kind, path)
+    value = _unwrapped(value)
+    if value is None:
+        return None
+    wanted, found = family(kind), _family_of(value)
+    if found in TAKES[wanted]:
+        return _as_wanted(value, kind, path)
+    if {wanted, found} == {"date", "timestamp"}:
+        flaw, hint = _DAY_OR_MOMENT[found]
+        raise BadBatch(flaw, column=path, hint=hint)
+    raise other_type(f"{type(value).__name__} ({said(repr(value))})", kind, path)
+
+
+def _as_wanted(value: Any, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401
+    match family(kind):
+        case "int":
+            if isinstance(value, float) and not value.is_integer():
+                raise unfit(kind, f"{value} is no whole number", path)
+            return int(value)
+        case "float" if pa.types.is_float32(kind):
+            return _float32(value, kind, path)
+        case "binary":
+            return bytes(value)
+        case "timestamp":
+            return _moment(value, kind, path)
+        case _:
+            return value
+
+
+def _unwrapped(value: Any) -> Any:  # noqa: ANN401
+    """Return a scalar of numpy as Python's own, and what pandas has for a null as None."""
+    room = type(value).__module__.partition(".")[0]
+    if room == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    if room == "pandas" and type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    return value
+
+
+def _family_of(value: object) -> str:
+    return next((name for kind, name in _FAMILIES if isinstance(value, kind)), "")
+
+
+def _float32(value: float, kind: pa.DataType, path: str) -> float:
+    if isinstance(value, int) and abs(value) > _EXACT_MAX:
+        raise unfit(kind, f"{value} is beyond what a float counts exactly", path)
+    number = float(value)
+    if _FLOAT32_MAX <= abs(number) < float("inf"):
+        raise unfit(kind, f"{value} is beyond its range", path)
+    return number
+
+
+def _moment(value: datetime, kind: pa.DataType, path: str) -> datetime:
+    if value.tzinfo is None:
+        flaw = f"{value.isoformat()} has no time zone"
+        raise BadBatch(flaw, column=path, hint="Say which: datetime.now(UTC)")
+    if getattr(value, "nanosecond", 0):  # of a pandas.Timestamp
+        raise unfit(kind, f"{value.isoformat()} has nanoseconds", path)
+    return value
+
+
+def _structs(values: list[Any], kind: pa.DataType, path: str) -> list[Any]:
+    rows = [each for each in values if isinstance(each, Mapping)]
+    names = [child.name for child in kind]
+    for row in rows:
+        unknown = [str(name) for name in row if kind.get_field_index(str(name)) < 0]
+        check_names([*names, *unknown], names, path)
+    columns = []
+    is_same = True
+    for child in kind:
+        given = [row.get(child.name) for row in rows]
+        columns.append(fitted(given, child.type, inside(path, child.name)))
+        is_same = is_same and columns[-1] is given
+    if is_same:
+        return values
+    made = iter([dict(zip(names, parts, strict=True)) for parts in zip(*columns, strict=True)])
+    return [next(made) if isinstance(each, Mapping) else each for each in values]
+
+
+def _lists(values: list[Any], kind: pa.DataType, path: str) -> list[Any]:
+    return _within([_elements(each) for each in values], kind.value_type, f"{path}[]")
+
+
+def _maps(values: list[Any], kind: pa.DataType, path: str) -> list[Any]:
+    pairs = [
+        list(each.items()) if isinstance(each, Mapping) else _elements(each) for each in values
+    ]
+    sides = []
+    for place, child, said_as in (
+        (0, kind.key_type, f"{path}{{key}}"),
+        (1, kind.item_type, f"{path}{{value}}"),
+    ):
+        given = [
+            [_side(one, place, path) for one in each] if isinstance(each, list) else each
+            for each in pairs
+        ]
+        sides.append(_within(given, child, said_as))
+    return [
+        list(zip(keys, items, strict=True)) if isinstance(keys, list) else keys
+        for keys, items in zip(*sides, strict=True)
+    ]
+
+
+def _side(pair: Any, place: int, path: str) -> Any:  # noqa: ANN401
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        flaw = f"{said(repr(pair))} is no pair of a key and a value"
+        raise BadBatch(flaw, column=path, hint="Give a map as a dict")
+    return pair[place]
+
+
+def _elements(value: Any) -> Any:  # noqa: ANN401
+    """Return a list's elements as a list; what is no list is left for Arrow to refuse."""
+    value = _unwrapped(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _within(opened: list[Any], kind: pa.DataType, path: str) -> list[Any]:
+    """Judge what is in lists, all at once."""
+    lists = [each for each in opened if isinstance(each, list)]
+    flat: list[Any] = list(chain.from_iterable(lists))
+    found = fitted(flat, kind, path)
+    if found is flat:
+        return opened
+    rest = iter(found)
+    return [[next(rest) for _ in each] if isinstance(each, list) else each for each in opened]

@@ -1,0 +1,124 @@
+"""The lanes of one handle or producer, and how much may be on its way in all of them."""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import Final
+
+from xxhash import xxh3_128_digest
+
+from headrace.client.connect.retry import Caller
+from headrace.client.values.answers import Range
+from headrace.client.write.in_flight import Draft
+from headrace.client.write.ledger import Ledger
+from headrace.client.write.partition_sender import Lane, Target, closed, new_writer
+from headrace.errors import TimedOut
+from headrace.wire.topic_messages import PartitionInfo
+
+# Bytes of bodies, over all partitions. Two of the size that rows are gathered into keep a disk
+# busy; more are memory on both sides, and many producers could have more than a node's queue.
+IN_FLIGHT_SIZE_MAX: Final = 8 * 1024 * 1024
+
+
+class Budget:
+    """Bytes that may be held at once. Whoever came first is served first."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._free = size
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def take_now(self, size: int) -> int | None:
+        """Take what `take` would, if that is there at once."""
+        wanted = min(size, self._size)
+        if self._waiting or self._free < wanted:
+            return None
+        self._free -= wanted
+        return wanted
+
+    async def take(self, size: int) -> int:
+        """Wait for `size` bytes, or for all there are if it is more; return how many."""
+        wanted = min(size, self._size)
+        if self.take_now(size) is None:
+            waiter = asyncio.get_running_loop().create_future()
+            entry = (wanted, waiter)
+            self._waiting.append(entry)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self.give(wanted)
+                else:
+                    with suppress(ValueError):
+                        self._waiting.remove(entry)
+                    self._serve()
+                raise
+        return wanted
+
+    def give(self, size: int) -> None:
+        """Give bytes back."""
+        self._free += size
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting and self._free >= self._waiting[0][0]:
+            size, waiter = self._waiting.popleft()
+            if not waiter.done():
+                self._free -= size
+                waiter.set_result(None)
+
+
+class Writer:
+    """One writer: a lane for each partition, made when it is needed."""
+
+    def __init__(self, caller: Caller, topic: str, ledger: Ledger | None = None) -> None:
+        self._caller = caller
+        self._topic = topic
+        self._ledger = ledger
+        self._name = new_writer()
+        self._lanes: dict[int, Lane] = {}
+        self._budget = Budget(IN_FLIGHT_SIZE_MAX)
+        self._is_closed = False
+
+    async def put(
+        self,
+        number: int,
+        info: PartitionInfo,
+        *,
+        body: memoryview,
+        row_count: int,
+        schema_id: int,
+        deadline: float,
+    ) -> asyncio.Future[Range]:
+        """Hand a batch to its partition's lane, once there is room; the future tells."""
+        taken = self._budget.take_now(body.nbytes)
+        if taken is None:
+            taken = await self._take(body.nbytes, deadline)
+        if self._is_closed:
+            self._budget.give(taken)
+            raise closed()
+        done: asyncio.Future[Range] = asyncio.get_running_loop().create_future()
+        done.add_done_callback(lambda _: self._budget.give(taken))
+        self._lane(number, info).put(
+            Draft(body, row_count, schema_id, xxh3_128_digest(body), deadline, done)
+        )
+        return done
+
+    async def _take(self, size: int, deadline: float) -> int:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._budget.take(size)
+        except TimeoutError:
+            raise TimedOut("the batches before this one took too long") from None
+
+    async def close(self) -> None:
+        """Give up what is under way, and take nothing more."""
+        self._is_closed = True
+        await asyncio.gather(*(lane.stop() for lane in self._lanes.values()))
+
+    def _lane(self, number: int, info: PartitionInfo) -> Lane:
+        lane = self._lanes.get(number)
+        if lane is None:
+            target = Target(self._topic, number, info)
+            lane = self._lanes[number] = Lane(self._caller, target, self._name, self._ledger)
+        return lane

@@ -1,0 +1,1 @@
+"""One file taken apart, whatever its condition. Start at `file_anatomy`."""

@@ -1,0 +1,130 @@
+"""A segment, taken apart: footer, columns, and row group by row group.
+
+A damaged footer is parsed in a process of its own: should the parser die of it, only that dies.
+"""
+
+import base64
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.doctor.anatomy.file_anatomy import Anatomy, Table, opened
+from headrace.doctor.look.segments import MAGIC, extent
+from headrace.errors import BadBatch, BadRequest, BadSchema
+from headrace.model.row_digest import RowDigest
+from headrace.partition.segments.segment import OFFSET, ROW_DIGEST_KEY, is_dense, retyped
+from headrace.storage.seam import Storage
+from headrace.storage.stream import ReadStream, whole_digest
+
+_HEADS = ("row group", "first row", "rows", "position", "bytes", "state")
+
+
+def segment_anatomy(path: str, limit: int) -> Anatomy:
+    """Show a segment as far as it goes."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        try:
+            return pool.submit(take_apart, path, limit).result()
+        except BrokenProcessPool:
+            file = opened(path)
+            found = Anatomy("segment", file.size())
+            file.close()
+            found.flaw(None, "the process that parsed it died of it")
+            return found
+
+
+def take_apart(path: str, limit: int) -> Anatomy:
+    """Do the work, in the child."""
+    file = opened(path)
+    try:
+        found = Anatomy("segment", file.size())
+        found.fields["file digest"] = whole_digest(file).hex()
+        if file.read(0, 4) != MAGIC:
+            found.flaw(0, "it does not begin as a Parquet file does")
+        if file.read(max(0, file.size() - 4), 4) != MAGIC:
+            found.flaw(max(0, file.size() - 4), "it does not end as a Parquet file does")
+            return found
+        _parquet(file, found, limit)
+        return found
+    finally:
+        file.close()
+
+
+def _parquet(file: Storage, found: Anatomy, limit: int) -> None:
+    try:
+        parquet = pq.ParquetFile(
+            pa.PythonFile(ReadStream(file), mode="r"),
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+        metadata = parquet.metadata
+        said = metadata.metadata or {}
+        _require_segment(file, said)
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        found.flaw(None, f"its footer cannot be read: {why}")
+        return
+    found.fields |= {
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for key, value in sorted(said.items())
+        if key.startswith(b"headrace.")
+    }
+    found.fields |= {"rows": metadata.num_rows, "written by": metadata.created_by}
+    columns = Table("columns", ("column", "type", "nullable"))
+    for each in schema:
+        columns.add(limit, each.name, str(each.type), "yes" if each.nullable else "no")
+    found.tables.append(columns)
+    _groups(parquet, schema, found, limit)
+
+
+def _require_segment(file: Storage, said: dict[bytes, bytes]) -> None:
+    if not any(key.startswith(b"headrace.") for key in said):
+        raise BadRequest(
+            f"{file.path} is a Parquet file, but no segment of Headrace",
+            hint="Segments are in the `segments` directory of a group",
+        )
+
+
+def _groups(parquet: pq.ParquetFile, schema: pa.Schema, found: Anatomy, limit: int) -> None:
+    table = Table("row groups", _HEADS)
+    found.tables.append(table)
+    try:
+        digest: RowDigest | None = RowDigest(schema)
+    except BadSchema:
+        digest = None
+    first = int(str(found.fields.get("headrace.first", "0")) or 0)
+    for number in range(parquet.metadata.num_row_groups):
+        group = parquet.metadata.row_group(number)
+        position = extent(group.column(0))[0]
+        size = sum(
+            group.column(each).total_compressed_size for each in range(group.num_columns)
+        )
+        state = "ok"
+        try:
+            rows = parquet.read_row_group(number, use_threads=False)
+            for each in rows.to_batches():
+                batch = retyped(each, schema)
+                if digest is not None:
+                    digest.update(batch)
+            if not is_dense(rows.column(OFFSET).combine_chunks(), first):
+                state = f"its offsets do not count up from {first:,}"
+        except (pa.ArrowException, OSError, KeyError, BadBatch) as error:
+            state = (str(error) or type(error).__name__).splitlines()[0]
+        if state != "ok":
+            found.flaw(position, f"row group {number}: {state}")
+            digest = None
+        table.add(limit, str(number), first, group.num_rows, position, size, state)
+        first += group.num_rows
+    if digest is not None:
+        _compare(digest, found)
+
+
+def _compare(digest: RowDigest, found: Anatomy) -> None:
+    said, rows = str(found.fields.get(ROW_DIGEST_KEY, "")), digest.digest().hex()
+    if said != rows:
+        found.flaw(
+            None, f"row digest: the footer says {said or 'nothing'}, the rows have {rows}"
+        )

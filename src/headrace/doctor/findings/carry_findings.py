@@ -1,0 +1,183 @@
+"""What was found of a shard's carry files, in words.
+
+A node reads an entry from its journal, or from the newest carry file that has it. What a file
+of the journal still holds below the previous checkpoint is drained: only a salvage finds it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace.doctor.findings.finding import (
+    PUT_BACK_OR_SALVAGE,
+    Finding,
+    Loss,
+    Rows,
+    Severity,
+    damage,
+    in_words,
+    joined,
+)
+from headrace.doctor.findings.names import Names
+from headrace.doctor.look.deep_check import BadEntry, CarryState
+from headrace.doctor.look.group_look import cause_text, flaw_text
+from headrace.doctor.look.shard_look import ShardSight
+from headrace.errors import ForeignFile
+from headrace.model.ids import Op
+from headrace.partition.files.carry import carry_name
+from headrace.partition.files.carry_table import Source
+from headrace.partition.machine.state import Partition, Piece
+from headrace.partition.shard_store import CARRY
+
+_UNREADABLE = "a node says so to whoever reads these rows, and serves all others"
+_FOUND = "; --salvage finds them in another copy of the entry"
+
+
+@dataclass(slots=True)
+class CarryWords:
+    """Turns what was found in carry files into findings."""
+
+    shard: ShardSight
+    where: str  # of the group, relative to the data directory
+    names: Names
+    states: Mapping[str, CarryState]  # of a deep look
+    told: set[Op]  # ops whose loss some finding explains
+
+    def findings(self) -> list[Finding]:
+        """Return what is wrong with files, then with entries."""
+        return [*self._misfits(), *self._bad_files(), *self._gone(), *self._bad_entries()]
+
+    def _misfits(self) -> Iterator[Finding]:
+        named = self.shard.named_carries()
+        for name, error in self.shard.entries.misfits.items():
+            what = cause_text(error)
+            if isinstance(error, ForeignFile):
+                what = f"its {error.field} should be {error.expected}, is {error.found}"
+            yield damage(
+                "foreign-file",
+                self._file(name),
+                what,
+                "it belongs to another log, and a start of this group refuses while it is here",
+                self._loss(self._rows_of(name, named)),
+                "Move it to where it belongs, and put this log's own file back",
+            )
+
+    def _bad_files(self) -> Iterator[Finding]:
+        entries, named = self.shard.entries, self.shard.named_carries()
+        for op in sorted(named):
+            name = carry_name(op)
+            if name in entries.ruins:
+                yield self._bad_file(name, flaw_text(entries.ruins[name].flaw), "carry-bad")
+            elif name not in entries.carries and name not in entries.misfits:
+                yield self._bad_file(name, "the file is gone", "carry-gone")
+            elif name in entries.carries and (
+                entries.carries[name].checksum != named[op].checksum
+            ):
+                yield self._bad_file(name, "it is another carry file of that op", "carry-bad")
+
+    def _bad_file(self, name: str, what: str, kind: str) -> Finding:
+        return damage(
+            kind,
+            self._file(name),
+            what,
+            "entries that are in no segment yet were kept here; " + _UNREADABLE,
+            self._loss(self._rows_of(name, self.shard.named_carries())),
+            PUT_BACK_OR_SALVAGE,
+            position=None if kind == "carry-gone" else 0,
+        )
+
+    def _gone(self) -> Iterator[Finding]:
+        """Find kept files that named carry files need, and that are not there."""
+        entries, named = self.shard.entries, self.shard.named_carries()
+        carries = [entries.carries.get(carry_name(op)) for op in sorted(named)]
+        for source in {
+            source: None
+            for carry in carries
+            if carry is not None
+            for source in carry.sources
+            if source.file_id not in entries.kept
+        }:
+            yield damage(
+                "kept-gone",
+                self._file(source.name),
+                "the file is gone",
+                "entries that are in no segment yet were kept here; " + _UNREADABLE,
+                self._loss(self._rows_in(source)),
+                PUT_BACK_OR_SALVAGE,
+            )
+
+    def _rows_in(self, source: Source) -> dict[Op, Rows]:
+        """Return the live rows that are nowhere but in a kept file."""
+        replayed = self.shard.replayed
+        live = replayed.pieces() if replayed is not None else {}
+        found: dict[Op, Rows] = {}
+        for carry in self.shard.entries.carries.values():
+            for op in carry.ops if source in carry.sources else ():
+                is_in = carry.source_of(carry.row(op)) == source
+                if is_in and op in live and not self.shard.is_served(op):
+                    self.told.add(op)
+                    found[op] = self.names.piece(*live[op])
+        return found
+
+    def _rows_of(self, name: str, named: Iterable[Op]) -> dict[Op, Rows]:
+        """Return the live rows that only this file had: the first that was made above them."""
+        replayed = self.shard.replayed
+        found: dict[Op, Rows] = {}
+        for op, live in sorted(replayed.pieces().items()) if replayed is not None else ():
+            home = min((one for one in named if one >= op), default=None)
+            is_here = home is not None and carry_name(home) == name
+            if is_here and not self.shard.is_served(op):
+                self.told.add(op)
+                found[op] = self.names.piece(*live)
+        return found
+
+    def _loss(self, found: Mapping[Op, Rows]) -> Loss:
+        if self.shard.replayed is None:
+            words = "not known: no snapshot tells which rows its entries had"
+            return Loss(words, is_counted=False)
+        if not found:
+            return Loss("nothing: the journal has all its entries, or no row needs them")
+        rows = joined(found.values())
+        kept = sum(self.shard.entries.holds(op) for op in found)
+        more = ""
+        if kept == len(found):
+            more = "; --salvage finds them, in the journal or in what is left of the file"
+        elif kept:
+            more = f"; --salvage finds {kept:,} of their {len(found):,} entries"
+        return Loss(in_words(rows) + more, rows)
+
+    def _bad_entries(self) -> Iterator[Finding]:
+        for state in self.states.values():
+            for bad in state.bad:
+                if bad.is_gone:
+                    continue  # the file it was in is a finding of its own
+                self.told.add(bad.op)
+                yield self._bad_entry(state, bad)
+
+    def _bad_entry(self, state: CarryState, bad: BadEntry) -> Finding:
+        replayed = self.shard.replayed
+        live = replayed.pieces().get(bad.op) if replayed is not None else None
+        return damage(
+            "carry-entry",
+            self._file(bad.name),
+            bad.flaw,
+            "an entry that is in no segment yet is rotten here; " + _UNREADABLE,
+            self._entry_loss(state.name, bad.op, live),
+            PUT_BACK_OR_SALVAGE if live is not None else "",
+            severity=Severity.NOTE if live is None else Severity.DAMAGE,
+            position=bad.position,
+            first_op=bad.op,
+        )
+
+    def _entry_loss(self, name: str, op: Op, live: tuple[Partition, Piece] | None) -> Loss:
+        if live is None:
+            return Loss("nothing: no row needs this entry any more")
+        rows = (self.names.piece(*live),)
+        if op > self.shard.drained and op in self.shard.entries.journal:
+            return Loss(f"nothing yet: until its next checkpoint the journal has {rows[0]}")
+        if self.shard.is_served(op, but_for=name):
+            return Loss("nothing: a newer carry file has a copy")
+        more = "" if self.shard.entries.read(op) is None else _FOUND
+        return Loss(in_words(rows) + more, rows)
+
+    def _file(self, name: str) -> str:
+        return f"{self.where}/{CARRY}/{name}"

@@ -1,0 +1,116 @@
+"""The copy of metadata beside what is left of group 0: judged as a start would, in words."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from headrace.doctor.findings.finding import NOTHING, Finding, Loss, Severity, damage
+from headrace.doctor.look.group_look import GroupSight
+from headrace.doctor.look.replay import MetadataReplayed
+from headrace.errors import HeadraceError
+from headrace.journal.heads import Head
+from headrace.metadata.machine import MetadataMachine
+from headrace.model.ids import Op
+from headrace.model.namespace import NamespaceLayout
+from headrace.node.doubt.metadata_copy import NAME, FoundCopy
+from headrace.node.doubt.metadata_start import remains_of, replayed
+from headrace.node.doubt.verdict import CopyState, Healed, Held, Remains, Shards, Verdict, judge
+from headrace.node.identity import GROUPS, METADATA, group_name
+
+IN_COPY = Loss("nothing: the copy of metadata has it")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a start would do with group 0, and what its copy is good for."""
+
+    verdict: Verdict
+    metadata: MetadataReplayed | None  # of the copy, where that has more than group 0
+
+    @property
+    def is_healed(self) -> bool:
+        return isinstance(self.verdict, Healed)
+
+    @property
+    def is_held(self) -> bool:
+        return isinstance(self.verdict, Held)
+
+
+def judged(
+    found: FoundCopy, group: GroupSight, slots: int, head: Head | None, shards: Shards
+) -> Judged | None:
+    """Judge group 0; None where there is no copy to judge it by."""
+    machine = MetadataMachine(NamespaceLayout(*group.identity.namespace_bits))
+    if found.copy is None or group.misfits:
+        return None
+    try:
+        done = replayed(found.copy, machine)
+    except HeadraceError:
+        return None
+    state = CopyState(found.copy, done.state)
+    remains = Remains((), Op(0), None, is_whole=False)
+    if not group.is_empty:
+        remains, _ = remains_of(group.survey, group.identity, slots, group.room.path)
+    has_more = isinstance(judge(head, state, remains, {}), Healed)
+    expected = Op(found.copy.newest.op + 1)
+    return Judged(
+        judge(head, state, remains, shards),
+        MetadataReplayed(done, expected) if has_more else None,
+    )
+
+
+def healed(judged: Judged | None, findings: Iterable[Finding]) -> list[Finding]:
+    """Turn damage of a group 0 that the next start heals into notes, and say so."""
+    if judged is None or not isinstance(judged.verdict, Healed):
+        return list(findings)
+    aside = "the next start sets it aside, and makes it anew from the copy"
+    notes = [
+        replace(
+            one,
+            severity=Severity.NOTE,
+            meaning=aside,
+            lost=NOTHING.words,
+            next="",
+            rows=(),
+            is_counted=True,
+        )
+        if one.severity is Severity.DAMAGE
+        else one
+        for one in findings
+    ]
+    verdict = judged.verdict
+    left = "nothing is left of it" if verdict.left is None else f"it ends at op {verdict.left}"
+    heal = Finding(
+        Severity.NOTE,
+        "heal",
+        f"{GROUPS}/{group_name(METADATA)}",
+        f"less than its copy: {left}, and {NAME} goes up to op {verdict.to}",
+        "the copy fits the shards and what is left, so nothing is lost",
+        next="The next start makes it anew from the copy, and sets the old files aside",
+    )
+    return [heal, *notes]
+
+
+def copy_findings(judged: Judged | None, group: GroupSight) -> Iterator[Finding]:
+    """Tell of a copy for which a start holds a group 0 that is whole by itself."""
+    if judged is None or not isinstance(judged.verdict, Held):
+        return
+    reasons = "; ".join(judged.verdict.reasons)
+    if group.plan is None:
+        yield Finding(
+            Severity.NOTE,
+            "copy",
+            NAME,
+            f"group 0 is not healed from it: {reasons}",
+            "nothing shows which state of metadata is right",
+        )
+        return
+    yield damage(
+        "copy-differs",
+        NAME,
+        reasons,
+        "the copy has more than group 0, or another history: a start holds group 0, and takes "
+        "no change of metadata",
+        Loss("not known: changes of metadata may be in one of the two alone", is_counted=False),
+        "Put group 0 and the copy back as they were at one moment; if group 0 is the one to go "
+        "on with, move the copy away",
+    )

@@ -1,0 +1,211 @@
+"""Which names belong into a data directory, and what to say of all others."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from headrace.doctor.findings.finding import Finding, Severity, count
+from headrace.doctor.look.group_look import JOURNAL, SNAPSHOTS, SPARE
+from headrace.doctor.look.readonly import Sight
+from headrace.errors import UnsupportedFormat
+from headrace.journal.entry import Flaw
+from headrace.journal.heads import NAME as HEADS_NAME
+from headrace.journal.journal_file import BLOCK_SIZE, decode_block, first_op_of
+from headrace.journal.superblock import NAMES
+from headrace.model.ids import GroupId
+from headrace.node.bootstrap import CONFIG_NAME
+from headrace.node.doubt.heal import NEW, is_old
+from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
+from headrace.node.identity import GROUPS, METADATA, group_name
+from headrace.node.identity import NAME as CLUSTER_NAME
+from headrace.partition.files.carry import kept_id, op_of
+from headrace.partition.segments.segment import parse_name
+from headrace.partition.shard_store import CARRY, QUARANTINE, SEGMENTS
+from headrace.storage.atomic import is_leftover
+from headrace.storage.lock import LOCK_NAME
+from headrace.wire.address import SOCKET_NAME
+
+REPORT_NAME: Final = "salvage.json"  # what a salvage leaves beside the log it made
+
+_SNAPSHOT = re.compile(r"[0-9]{20}\.snap")
+_SPARE = re.compile(r"[0-9a-f]{16}\.wal")
+_ROOT_NAMES: Final = frozenset(
+    {LOCK_NAME, CONFIG_NAME, CLUSTER_NAME, HEADS_NAME, COPY_NAME, SOCKET_NAME, REPORT_NAME}
+)
+
+Knows = Callable[[str], bool]
+
+
+def strangers(
+    root: Sight, groups: list[GroupId], known: Iterable[str] = ()
+) -> Iterator[Finding]:
+    """Find leftovers, files and directories that no part of Headrace made."""
+    rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, HEADS_NAME, COPY_NAME, *known}
+    yield from _names(root, "", _ROOT_NAMES.__contains__, rooms)
+    home = root.within(GROUPS)
+    aside = {name for name in home.rooms() if is_old(name) or name == NEW}
+    yield from _names(
+        home, GROUPS, lambda _: False, {group_name(one) for one in groups} | aside
+    )
+    for name in sorted(aside):
+        yield _aside(f"{GROUPS}/{name}", name)
+    for group in groups:
+        yield from _in_group(home.within(group_name(group)), group)
+
+
+def _aside(path: str, name: str) -> Finding:
+    if name == NEW:
+        return Finding(
+            Severity.NOTE,
+            "leftover",
+            path,
+            "a group 0 that is made anew from its copy",
+            "a process ended while it was healing group 0",
+            next="A start that has to heal group 0 goes on with it, or makes it again",
+        )
+    return Finding(
+        Severity.NOTE,
+        "set-aside",
+        path,
+        "group 0 as it was before it was healed from its copy",
+        "no start looks at it",
+        next="Look at the disk; remove it when it is of no use any more",
+    )
+
+
+def _in_group(room: Sight, group: GroupId) -> Iterator[Finding]:
+    where = f"{GROUPS}/{group_name(group)}"
+    rooms = {JOURNAL, SNAPSHOTS, QUARANTINE}
+    if group != METADATA:
+        rooms |= {SEGMENTS, CARRY}
+    yield from _names(room, where, NAMES.__contains__, rooms)
+    journal = room.within(JOURNAL)
+    yield from _names(journal, f"{where}/{JOURNAL}", _is_wal, {SPARE})
+    spare = f"{where}/{JOURNAL}/{SPARE}"
+    yield from _names(journal.within(SPARE), spare, _matches(_SPARE), set())
+    yield from _twins(journal, spare)
+    snapshots = f"{where}/{SNAPSHOTS}"
+    yield from _names(room.within(SNAPSHOTS), snapshots, _matches(_SNAPSHOT), set())
+    if group != METADATA:
+        segments = f"{where}/{SEGMENTS}"
+        yield from _names(room.within(SEGMENTS), segments, _is_segment, set())
+        yield from _names(room.within(CARRY), f"{where}/{CARRY}", _is_carry, set())
+    yield from _quarantined(room.within(QUARANTINE), f"{where}/{QUARANTINE}")
+
+
+def _names(room: Sight, where: str, knows: Knows, rooms: set[str]) -> Iterator[Finding]:
+    for name in room.names():
+        if is_leftover(name):
+            yield _leftover(_joined(where, name), room.size_of(name))
+        elif not knows(name):
+            yield _stranger(_joined(where, name), "file")
+    for name in room.rooms():
+        if name in NAMES and knows(name):
+            yield no_file("not-a-file", _joined(where, name))
+        elif name not in rooms:
+            yield _stranger(_joined(where, name), "directory")
+
+
+def no_file(kind: str, path: str) -> Finding:
+    """Tell of a directory where a start writes a file."""
+    return Finding(
+        Severity.DAMAGE,
+        kind,
+        path,
+        "a directory, where a file should be",
+        "a start fails while it is here",
+        next="Move it elsewhere: a start makes the file",
+    )
+
+
+def _leftover(path: str, size: int) -> Finding:
+    return Finding(
+        Severity.NOTE,
+        "leftover",
+        path,
+        f"an unfinished file of {count(size, 'byte')}",
+        "a process ended while it was writing it; nothing relied on it yet",
+        next="The next start, or the next file of that name, takes it away",
+    )
+
+
+def _stranger(path: str, what: str) -> Finding:
+    return Finding(
+        Severity.NOTE,
+        "stranger",
+        path,
+        f"a {what} that Headrace did not make",
+        "no start looks at it or touches it",
+        next="Find out who put it here, and keep it elsewhere",
+    )
+
+
+def _twins(journal: Sight, where: str) -> Iterator[Finding]:
+    """Find spares that are a second name of a live file, or cannot be one."""
+    live = {_file_id(journal, name) for name in journal.names() if _is_wal(name)} - {None}
+    spares = journal.within(SPARE)
+    for name in spares.names():
+        file_id = _file_id(spares, name)
+        if not is_leftover(name) and file_id is not None and file_id in live:
+            yield Finding(
+                Severity.NOTE,
+                "spare-twin",
+                f"{where}/{name}",
+                "a second name of a journal file that is in use",
+                "a crash came between two steps of a roll or a drain",
+                next="The next start drops this name; the file stays",
+            )
+        elif not is_leftover(name) and spares.size_of(name) % BLOCK_SIZE:
+            yield Finding(
+                Severity.NOTE,
+                "spare-size",
+                f"{where}/{name}",
+                f"a spare of {count(spares.size_of(name), 'byte')}, which is no whole block",
+                "it is never used; spares hold no rows",
+            )
+
+
+def _file_id(room: Sight, name: str) -> int | None:
+    try:
+        file = room.open(name)
+    except OSError:
+        return None
+    try:
+        header = decode_block(file.read(0, BLOCK_SIZE), file.path)
+    except (OSError, UnsupportedFormat):
+        return None
+    finally:
+        file.close()
+    return None if isinstance(header, Flaw) else header.file_id
+
+
+def _quarantined(room: Sight, where: str) -> Iterator[Finding]:
+    for name in room.names():
+        yield Finding(
+            Severity.NOTE,
+            "quarantined",
+            f"{where}/{name}",
+            f"a file of {count(room.size_of(name), 'byte')} that was set aside",
+            "an earlier start or scrub found it damaged, or of no row that the log knows",
+            next="No start removes it; --salvage looks for rows in it",
+        )
+
+
+def _matches(pattern: re.Pattern[str]) -> Knows:
+    return lambda name: pattern.fullmatch(name) is not None
+
+
+def _is_wal(name: str) -> bool:
+    return first_op_of(name) is not None
+
+
+def _is_segment(name: str) -> bool:
+    return parse_name(name) is not None
+
+
+def _is_carry(name: str) -> bool:
+    return op_of(name) is not None or kept_id(name) is not None
+
+
+def _joined(where: str, name: str) -> str:
+    return f"{where}/{name}" if where else name

@@ -1,0 +1,317 @@
+"""What was found in a whole log, in words: its metadata, then its shards."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.doctor.anatomy.file_anatomy import time_text
+from headrace.doctor.findings.copy_findings import IN_COPY, Judged, copy_findings, healed
+from headrace.doctor.findings.finding import (
+    PUT_BACK_OR_SALVAGE,
+    Finding,
+    Loss,
+    Severity,
+    apply_failed,
+    count,
+    damage,
+    in_words,
+    joined,
+    ops,
+)
+from headrace.doctor.findings.group_findings import GroupWords
+from headrace.doctor.findings.journal_findings import REFUSES
+from headrace.doctor.findings.names import Names
+from headrace.doctor.findings.ownership import Who
+from headrace.doctor.findings.shard_findings import ShardWords
+from headrace.doctor.look.deep_check import CarryState, State
+from headrace.doctor.look.group_look import GroupSight
+from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.replay import MetadataReplayed
+from headrace.doctor.look.segments import SegmentState
+from headrace.doctor.look.shard_look import ShardSight
+from headrace.journal.heads import NAME as HEADS_NAME
+from headrace.model.ids import GroupId, Op
+from headrace.model.revisions import shown
+from headrace.node.doubt.doubt import Doubt, Orphan, judge
+from headrace.node.identity import GROUPS, METADATA, group_name
+from headrace.node.identity import NAME as CLUSTER_NAME
+from headrace.node.node_status import schema_lines
+
+_MANY = 3  # foreign files of one origin are told as one
+
+States = Mapping[tuple[GroupId, str], State]  # of a deep look
+
+
+@dataclass(slots=True)
+class LogSight:
+    """Everything that is known of a log, in memory. Close it."""
+
+    root: Sight
+    who: Who
+    metadata_group: GroupSight
+    metadata: MetadataReplayed | None
+    names: Names
+    shards: dict[GroupId, ShardSight] = field(default_factory=dict)
+    judged: Judged | None = None  # group 0 and its copy, as a start would; None: no copy
+
+    @property
+    def is_in_copy(self) -> bool:
+        """Say whether metadata is taken from the copy, which has more than group 0."""
+        return self.judged is not None and self.judged.metadata is not None
+
+    def close(self) -> None:
+        self.metadata_group.close()
+        for shard in self.shards.values():
+            shard.close()
+
+
+def log_findings(log: LogSight, states: States) -> list[Finding]:
+    """Return everything that is found in a log's groups."""
+    found = _group_findings(log, states)
+    barred = _barred(log.root)
+    told = [one for one in found if not any(_is_in(one.file, path) for path in barred)]
+    return [*(_unlistable(path, why) for path, why in barred.items()), *told]
+
+
+def _barred(root: Sight) -> dict[str, str]:
+    """Return what cannot be listed, without what lies in such a place."""
+    found: dict[str, str] = {}
+    for path, why in sorted(root.barred.items()):
+        name = path.removeprefix(f"{root.path}/")
+        if not any(_is_in(name, above) for above in found):
+            found[name] = why
+    return found
+
+
+def _is_in(file: str, path: str) -> bool:
+    return file == path or file.startswith(f"{path}/")
+
+
+def _unlistable(path: str, why: str) -> Finding:
+    return damage(
+        "unlistable",
+        path,
+        f"cannot be listed: {why}",
+        "a start needs to see what is in it, and fails",
+        Loss("not known: nothing in it could be looked at", is_counted=False),
+        "Look with the rights of the user whose log it is, and at the disk",
+    )
+
+
+def _group_findings(log: LogSight, states: States) -> list[Finding]:
+    if _are_all_gone(log):
+        return [_all_gone(log)]
+    found = metadata_findings(log)
+    is_complete = log.metadata is not None and not any(uncounted(found))
+    for number, shard in log.shards.items():
+        if shard.group.is_empty:
+            found += _gone_shard(log, shard, is_complete)
+        else:
+            own = _shard_findings(log, number, shard, states)
+            found += _together(f"{GROUPS}/{group_name(number)}", own)
+    return found
+
+
+def _together(where: str, findings: list[Finding]) -> Iterator[Finding]:
+    """Tell many files that came from one other place as one finding."""
+    alike = Counter(one.what for one in findings if one.kind == "foreign-file")
+    told: set[str] = set()
+    for one in findings:
+        if one.kind != "foreign-file" or alike[one.what] < _MANY:
+            yield one
+        elif one.what not in told:
+            told.add(one.what)
+            yield _joined(where, [each for each in findings if each.what == one.what])
+
+
+def _joined(where: str, findings: list[Finding]) -> Finding:
+    is_counted = all(one.is_counted for one in findings)
+    rows = joined([rows for one in findings for rows in one.rows])
+    lost = in_words(rows) if rows else "nothing"
+    return replace(
+        findings[0],
+        file=where,
+        what=f"of {len(findings)} files: {findings[0].what}",
+        meaning=f"they belong to another log or group, and {REFUSES} while they are here",
+        lost=lost if is_counted else "not known, unless this group's own files are elsewhere",
+        next="Move them to where they belong, and put this group's own files back",
+        rows=rows,
+        is_counted=is_counted,
+    )
+
+
+def is_refused(log: LogSight, group: GroupSight) -> bool:
+    """Say whether a start refuses to make this group, which has no files, anew."""
+    metadata = log.metadata_group
+    if group.identity.group == METADATA:
+        if log.judged is not None:
+            return not log.judged.is_healed
+        return bool(log.who.heads.heads) or not _are_all_gone(log)
+    if metadata.is_empty:
+        return is_refused(log, metadata)
+    return metadata.refusal is not None or metadata.scan.head > 0
+
+
+def _are_all_gone(log: LogSight) -> bool:
+    groups = [log.metadata_group, *(shard.group for shard in log.shards.values())]
+    return all(one.is_empty for one in groups)
+
+
+def _all_gone(log: LogSight) -> Finding:
+    if log.who.heads.heads:
+        lost = Loss("everything", is_counted=False)
+        return _gone(GROUPS, lost, f"no group has any file, and {HEADS_NAME!r} names their ops")
+    return damage(
+        "group-gone",
+        GROUPS,
+        "no group has any file",
+        f"{CLUSTER_NAME} shows that a node began here: the files are gone, or its first start "
+        "was killed before it made any; the next start makes an empty log",
+        Loss("everything, if anything was ever written here: that is not known", (), False),
+        "If rows were here, do not start a node, and put the directory back from a copy",
+    )
+
+
+def uncounted(findings: list[Finding]) -> Iterator[str]:
+    """Say of each damage what is lost and cannot be counted in rows that are known."""
+    for one in findings:
+        if one.severity is Severity.DAMAGE and not one.is_counted:
+            yield f"{one.where}: {one.lost}"
+
+
+def metadata_findings(log: LogSight) -> list[Finding]:
+    """Return what is found in group 0."""
+    group, done = log.metadata_group, log.metadata
+    where = f"{GROUPS}/{group_name(METADATA)}"
+    if group.is_empty:
+        lost = Loss("which topics there are: names, schemas, retention", is_counted=False)
+        found = [_gone(where, IN_COPY if log.is_in_copy else lost)]
+        return [*healed(log.judged, found), *copy_findings(log.judged, group)]
+
+    def loss_of(first: Op, last: Op) -> Loss:
+        if log.is_in_copy:
+            return IN_COPY
+        if done is not None and last < done.expected:
+            return Loss("nothing: the entry itself is whole, and --salvage reads it")
+        behind = (
+            ""
+            if done is None or not done.names_behind
+            else (f"; topics made behind it: {', '.join(done.names_behind)}")
+        )
+        words = f"changes of topics: what {ops(first, last)} did is not known{behind}"
+        return Loss(words, is_counted=False)
+
+    covered = group.plan.base if group.plan else newest_snapshot(group)
+    found = GroupWords(group, where, covered, loss_of).findings()
+    raising = done.raising if done is not None else {}
+    found += [apply_failed(where, op, what, loss_of(op, op)) for op, what in raising.items()]
+    found = [*healed(log.judged, found), *copy_findings(log.judged, group)]
+    is_told = any(uncounted(found))
+    return [*found, *_doubts(log, where, is_told=is_told)]
+
+
+def _doubts(log: LogSight, where: str, *, is_told: bool) -> Iterator[Finding]:
+    """Say what shards have and metadata has not; in general only if no damage tells of it."""
+    doubt = doubt_of(log)
+    if doubt is None:
+        return
+    named = set(map(str, doubt.orphans))
+    for what in () if is_told else [each for each in doubt.reasons if each not in named]:
+        yield damage(
+            "metadata-behind",
+            where,
+            what,
+            "a shard follows a change only once the metadata has it: changes are gone from "
+            "here. A node serves what both agree on, and changes no topic",
+            Loss("changes of topics: names, schemas, retention", is_counted=False),
+            PUT_BACK_OR_SALVAGE,
+        )
+    for one in doubt.orphans:
+        yield _orphan(log, one)
+
+
+def _orphan(log: LogSight, one: Orphan) -> Finding:
+    partition = log.names.layout.unpack(one.key.namespace).partition_id
+    times = (
+        ""
+        if one.first_at is None or one.last_at is None
+        else f", from {time_text(one.first_at)} to {time_text(one.last_at)}"
+    )
+    return damage(
+        "orphan",
+        f"{GROUPS}/{group_name(one.shard)}",
+        f"partition {one.key.namespace:x} of revision {shown(one.key.created)} belongs to no "
+        f"topic: partition {partition} of one with {count(one.row_count, 'row')}, "
+        f"{one.size:,} bytes{times}; {', '.join(schema_lines(one.schema))}",
+        "the metadata neither has it nor has deleted it: no row of it is lost, and none can be "
+        "reached. A node removes nothing of it, and gives its place to no other topic",
+        Loss("the name, the retention and the key of a topic", is_counted=False),
+        PUT_BACK_OR_SALVAGE,
+    )
+
+
+def doubt_of(log: LogSight) -> Doubt | None:
+    """Return what speaks against the metadata, as far as it and its shards can be read."""
+    state = log.names.metadata
+    if state is None:
+        return None
+    shards = {
+        number: shard.replayed.machine.state
+        for number, shard in log.shards.items()
+        if shard.replayed is not None
+    }
+    return judge(state, shards)
+
+
+def newest_snapshot(group: GroupSight) -> Op:
+    """Return the op of the newest whole snapshot, 0 if there is none."""
+    return group.snapshots[0].op if group.snapshots else Op(0)
+
+
+def _gone(where: str, loss: Loss, what: str = "the group's files are gone") -> Finding:
+    return damage(
+        "group-gone",
+        where,
+        what,
+        "a start refuses this group, and makes no empty one in its place",
+        loss,
+        f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
+    )
+
+
+def _shard_findings(
+    log: LogSight,
+    number: GroupId,
+    shard: ShardSight,
+    states: States,
+) -> list[Finding]:
+    where = f"{GROUPS}/{group_name(number)}"
+    own = {name: one for (group, name), one in states.items() if group == number}
+    segments = {name: one for name, one in own.items() if isinstance(one, SegmentState)}
+    carries = {name: one for name, one in own.items() if isinstance(one, CarryState)}
+    words = ShardWords(shard, where, log.names, segments, carries)
+    plan = shard.group.plan
+    covered = plan.base if plan else shard.snapshot_op
+    found = GroupWords(shard.group, where, covered, words.loss_of).findings()
+    return [*found, *words.findings()]
+
+
+def _gone_shard(log: LogSight, shard: ShardSight, is_complete: bool) -> Iterator[Finding]:
+    group = shard.group
+    if not is_refused(log, group):
+        return  # a first start that was killed: nothing was ever written
+    number, state = group.identity.group, log.names.metadata
+    topics = state.topics.values() if state is not None else ()
+    own = sum(one.shard == number for one in topics)
+    where = f"{GROUPS}/{group_name(number)}"
+    if shard.segments.names() or shard.entries.carries:
+        what = "of the group's files only segments and carry files are left"
+        lost = "the state, and what the journal alone had"
+        yield _gone(where, Loss(lost, is_counted=False), what)
+    elif own:
+        yield _gone(where, Loss(f"every row of {count(own, 'topic')}", is_counted=False))
+    elif is_complete:
+        what = f"the group's files are gone, or {CLUSTER_NAME} counts a shard too many"
+        yield _gone(where, Loss("nothing: no topic is in it"), what)
+    else:
+        yield _gone(where, Loss("not known: nothing tells what was in it", is_counted=False))

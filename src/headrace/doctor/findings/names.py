@@ -1,0 +1,45 @@
+"""What partitions are called: by metadata, or by their numbers where it is lost."""
+
+from dataclasses import dataclass
+
+from headrace.doctor.findings.finding import Rows
+from headrace.metadata.state import MetadataState, Topic
+from headrace.model.names import TopicName
+from headrace.model.namespace import Namespace, NamespaceLayout
+from headrace.partition.machine.state import Partition, Piece
+
+LOST_STREAM = "salvaged"  # where topics go whose names are lost
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names of topics and partitions."""
+
+    layout: NamespaceLayout
+    metadata: MetadataState | None
+
+    def topic(self, namespace: int) -> Topic | None:
+        """Return what metadata knows of a partition's topic."""
+        if self.metadata is None or not self.layout.holds(namespace):
+            return None
+        stream_id, topic_id, _ = self.layout.unpack(Namespace(namespace))
+        return self.metadata.topics.get((stream_id, topic_id))
+
+    def name(self, namespace: int, topic_created: int) -> str:
+        """Return a topic's name; one that metadata does not know, in this life, has none."""
+        stream_id, topic_id, _ = self.layout.unpack(Namespace(namespace))
+        topic = self.topic(namespace)
+        if topic is None or topic.created != topic_created:
+            return f"{LOST_STREAM}/topic-{stream_id}-{topic_id}-{topic_created}"
+        assert self.metadata is not None
+        return str(TopicName(self.metadata.streams[stream_id].name, topic.name))
+
+    def piece(self, partition: Partition, piece: Piece) -> Rows:
+        """Name the rows of a piece that are still retained."""
+        start, end = max(piece.first, partition.first), min(piece.end, partition.end)
+        return self.rows(partition, start, end)
+
+    def rows(self, partition: Partition, start: int, end: int) -> Rows:
+        """Name rows of a partition."""
+        number = self.layout.unpack(partition.namespace).partition_id
+        return Rows(self.name(partition.namespace, partition.topic_created), number, start, end)

@@ -1,0 +1,1 @@
+"""Groups, shards and segments, read in any condition. Start at `readonly`."""

@@ -1,0 +1,187 @@
+"""A segment that no snapshot vouches for, read alone: by its footer, its name and its rows.
+
+Its footer has no checksum, so what it says counts only where something else says the same. The
+row digest proves rows, offsets, times and the partition's number; the name, or offsets that
+are not those of the name, tell whose rows they are. In a damaged file each row group is proven
+by itself, as in any other segment.
+"""
+
+import base64
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.segments import (
+    SegmentState,
+    SegmentTask,
+    check_segment,
+    footer_bytes,
+    rows_in,
+)
+from headrace.errors import BadSchema, Corrupt
+from headrace.model.ids import Identity, Offset, Op
+from headrace.model.namespace import NamespaceLayout
+from headrace.model.schema import SYSTEM_FIELDS, encode_schema
+from headrace.partition.segments.segment import (
+    FORMAT,
+    FORMAT_KEY,
+    OFFSET,
+    ROW_DIGEST_KEY,
+    TIMESTAMP,
+    Digests,
+    SegmentInfo,
+    parse_name,
+)
+from headrace.storage.seam import Storage
+from headrace.storage.stream import ReadStream, whole_digest
+
+
+@dataclass(frozen=True, slots=True)
+class LoneTask:
+    """One file that may be a segment of a group."""
+
+    directory: str
+    name: str
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRows:
+    """Rows that follow one another and got their offsets at one time."""
+
+    timestamp: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoneState:
+    """What a file says of itself, and what of it is proven."""
+
+    name: str
+    flaw: str = ""  # of the whole file; then no row can be taken from it
+    task: SegmentTask | None = None  # how to read it, if it is a segment of this group
+    state: SegmentState | None = None
+    times: tuple[TimedRows, ...] = ()  # of what can be proven, by offset
+
+    @property
+    def place(self) -> tuple[int, int, int, int] | None:
+        """Namespace, created, first and end: by the footer, or by the name alone."""
+        if self.task is None:
+            return parse_name(self.name)
+        info = self.task.info
+        return info.namespace, info.created, info.first, info.end
+
+    @property
+    def first(self) -> int:
+        return self.place[2] if self.place is not None else 0
+
+    @property
+    def end(self) -> int:
+        return self.place[3] if self.place is not None else 0
+
+    @property
+    def why(self) -> str:
+        """Why some of its rows cannot be read; empty if all can."""
+        return self.flaw or (self.state.flaw if self.state is not None else "")
+
+
+def check_lone(task: LoneTask) -> LoneState:
+    """Read a footer, then every row that it promises; a child process runs it."""
+    try:
+        storage = Sight(task.directory).open(task.name)
+    except OSError as error:
+        return LoneState(task.name, f"cannot be opened: {error.strerror}")
+    try:
+        found = _described(task, storage)
+        if isinstance(found, str):
+            return LoneState(task.name, found)
+        state = check_segment(found)
+        times = _times(found, state, storage)
+    except (Corrupt, OSError, pa.ArrowException) as error:
+        return LoneState(task.name, str(error))
+    finally:
+        storage.close()
+    return LoneState(task.name, "", found, state, times)
+
+
+def _described(task: LoneTask, storage: Storage) -> SegmentTask | str:
+    """Return what is to be checked, as the footer has it; or why that cannot be."""
+    if footer_bytes(storage) is None:
+        return "it does not end as a segment does"
+    try:
+        reader = pa.PythonFile(ReadStream(storage), mode="r")
+        said = pq.ParquetFile(reader, pre_buffer=False).metadata.metadata or {}
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
+        texts = {key.decode(): value.decode() for key, value in said.items()}
+        info = _info(texts)
+        user = encode_schema(pa.schema(list(schema)[len(SYSTEM_FIELDS) :]))
+        rows = bytes.fromhex(texts[ROW_DIGEST_KEY])
+    except (pa.ArrowException, OSError, ValueError, KeyError, AssertionError) as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        return f"its footer cannot be read ({why})"
+    except BadSchema as error:
+        return f"its footer has no schema of a topic ({error})"
+    flaw = _stranger(task, texts, info)
+    if flaw:
+        return flaw
+    digests = Digests(rows, whole_digest(storage), storage.size())
+    return SegmentTask(task.directory, task.name, info, digests, user)
+
+
+def _info(texts: dict[str, str]) -> SegmentInfo:
+    def number(key: str) -> int:
+        return int(texts[f"headrace.{key}"])
+
+    return SegmentInfo(
+        cluster=bytes.fromhex(texts["headrace.cluster"]),
+        group=number("group"),
+        namespace=number("namespace"),
+        created=number("created"),
+        first=Offset(number("first")),
+        end=Offset(number("end")),
+        first_op=Op(number("first_op")),
+        seal_op=Op(number("seal_op")),
+        tip=bytes.fromhex(texts["headrace.tip"]),
+        schema_id=number("schema_id"),
+    )
+
+
+def _stranger(task: LoneTask, texts: dict[str, str], info: SegmentInfo) -> str:
+    """Say why a segment is none of this group, or that its name and footer differ."""
+    if texts.get(FORMAT_KEY) != str(FORMAT):
+        return f"its format is {texts.get(FORMAT_KEY)}, and {FORMAT} is known here"
+    if (info.cluster, info.group) != (task.identity.cluster, task.identity.group):
+        return "it is a segment of another cluster or group"
+    if not NamespaceLayout(*task.identity.namespace_bits).holds(info.namespace):
+        return f"its footer names a partition that cannot be: {info.namespace:x}"
+    named = parse_name(task.name)
+    is_renamed = named is None or named[2:] != (info.first, info.end)
+    if not is_renamed and named is not None and named[:2] != (info.namespace, info.created):
+        return "its footer and its name say that its rows are of different partitions"
+    return ""
+
+
+def _times(task: SegmentTask, state: SegmentState, storage: Storage) -> tuple[TimedRows, ...]:
+    """Return when the rows that can be proven got their offsets."""
+    found: list[TimedRows] = []
+    for batch in rows_in(storage, task, state) if state.readable else ():
+        first = batch.column(OFFSET)[0].as_py()
+        runs = pc.run_end_encode(batch.column(TIMESTAMP).cast(pa.int64()))
+        start = 0
+        for time, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            _add(found, TimedRows(time, first + start, first + end))
+            start = end
+    return tuple(found)
+
+
+def _add(found: list[TimedRows], rows: TimedRows) -> None:
+    """Add rows, joined to those before if one entry had both."""
+    last = found[-1] if found else None
+    if last is not None and (last.timestamp, last.end) == (rows.timestamp, rows.start):
+        found[-1] = TimedRows(rows.timestamp, last.start, rows.end)
+    else:
+        found.append(rows)

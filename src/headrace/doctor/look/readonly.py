@@ -1,0 +1,174 @@
+"""A data directory that can only be looked at: every file is opened for reading alone.
+
+The code that scans takes a `storage.seam.Directory`. This is one whose descriptors the kernel
+lets nobody write through, so that looking cannot change anything, whatever a bug might try.
+"""
+
+import errno
+import fcntl
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from headrace.errors import StorageFailed
+from headrace.storage.file import FileStorage
+from headrace.storage.lock import LOCK_NAME
+from headrace.storage.seam import Directory, check_name, joined
+
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_ROOM: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK_SIZE_MAX: Final = 4096  # a pid and the path of a socket
+
+
+@dataclass(slots=True)
+class Sight:
+    """One directory, to read. See `seam.Directory`; what would change it raises EROFS.
+
+    Names in `hidden` are as if they were not there: a scan goes on without a foreign file.
+    """
+
+    path: str
+    hidden: set[str] = field(default_factory=set)
+    barred: dict[str, str] = field(default_factory=dict)  # what cannot be listed, and why
+
+    @classmethod
+    def of(cls, path: str) -> "Sight":
+        """Look at the directory at `path`, which may be named by a link."""
+        real = os.path.realpath(path)
+        try:
+            os.close(os.open(real, _ROOM))
+        except OSError as error:
+            raise StorageFailed(path, "open", error, hint="Check the path") from error
+        return cls(real)
+
+    def open(self, name: str, *, writable: bool = False) -> FileStorage:
+        """Open a file for reading; a write to it fails in the kernel."""
+        if writable:
+            raise self._refusal(name)
+        if name in self.hidden:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._place(name))
+        path = self._place(name)
+        return FileStorage(os.open(path, _FILE), path)
+
+    def names(self) -> list[str]:
+        """Return the names of the files here, sorted. A directory that is gone has none."""
+        return [name for name, is_room in self._entries() if not is_room]
+
+    def rooms(self) -> list[str]:
+        """Return the names of the directories here, sorted."""
+        return [name for name, is_room in self._entries() if is_room]
+
+    def child(self, name: str, *, make: bool = False) -> "Sight":
+        if make:
+            raise self._refusal(name)
+        path = self._place(name)
+        os.close(os.open(path, _ROOM))
+        return Sight(path, barred=self.barred)
+
+    def within(self, name: str) -> "Sight":
+        """Look at a directory that may be gone: it has no names then."""
+        return Sight(self._place(name), barred=self.barred)
+
+    def size_of(self, name: str) -> int:
+        """Return the size of a file, 0 of one that is gone or out of reach."""
+        try:
+            return Path(self._place(name)).lstat().st_size
+        except OSError:
+            return 0
+
+    def create(self, name: str) -> FileStorage:
+        raise self._refusal(name)
+
+    def rename(self, name: str, new_name: str, into: Directory | None = None) -> None:
+        raise self._refusal(name)
+
+    def link(self, name: str, new_name: str, into: Directory) -> None:
+        raise self._refusal(name)
+
+    def unlink(self, name: str) -> None:
+        raise self._refusal(name)
+
+    def sync(self) -> None:
+        raise self._refusal(".")
+
+    def _entries(self) -> list[tuple[str, bool]]:
+        try:
+            with os.scandir(self.path) as entries:
+                found = [(one.name, one.is_dir(follow_symlinks=False)) for one in entries]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            self.barred[self.path] = error.strerror or str(error)
+            return []
+        return sorted(one for one in found if one[0] not in self.hidden)
+
+    def _place(self, name: str) -> str:
+        return joined(self.path, check_name(name))
+
+    def _refusal(self, name: str) -> OSError:
+        return OSError(errno.EROFS, os.strerror(errno.EROFS), joined(self.path, name))
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has the directory's lock."""
+
+    is_held: bool
+    pid: int | None  # of the holder, or of the process that died with the lock
+    has_file: bool
+
+
+def holder(root: Sight) -> Holder:
+    """Say whether a process holds the directory, without taking it away from anyone.
+
+    A clean stop empties the file. Only if something is in it, its lock is asked for, shared,
+    and given back at once.
+    """
+    try:
+        descriptor = os.open(joined(root.path, LOCK_NAME), _FILE)
+    except OSError:
+        return Holder(is_held=False, pid=None, has_file=False)
+    try:
+        content = os.read(descriptor, _LOCK_SIZE_MAX)
+        if not content:
+            return Holder(is_held=False, pid=None, has_file=True)
+        return Holder(_is_locked(descriptor), _pid(content), has_file=True)
+    except OSError:  # no file: a start fails, and nobody holds it
+        return Holder(is_held=False, pid=None, has_file=False)
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def _pid(content: bytes) -> int | None:
+    for line in content.splitlines():
+        key, _, value = line.partition(b"=")
+        if key == b"pid" and value.isdigit():
+            return int(value)
+    return None
+
+
+def kept_still(root: Sight) -> int | None:
+    """Keep nodes from starting in `root` until the descriptor returned is closed.
+
+    The lock is shared and changes no byte. None if there is no file to lock.
+    """
+    try:
+        descriptor = os.open(joined(root.path, LOCK_NAME), _FILE)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,0 +1,269 @@
+"""Is a segment whole, and if not, which of its rows can still be proven?
+
+Its file digest proves a whole file. In a damaged one a row group counts only if it decodes with
+right page checksums, has its offsets, and gives the very same bytes when it is written again:
+page checksums cover no page headers, and a header that lies changes rows without a sound.
+"""
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.doctor.look.readonly import Sight
+from headrace.errors import Corrupt, CorruptSegment
+from headrace.model.schema import decode_schema
+from headrace.partition.segments.segment import (
+    OFFSET,
+    ROW_DIGEST_KEY,
+    Digests,
+    SegmentInfo,
+    identity,
+    is_dense,
+    retyped,
+    segment_schema,
+)
+from headrace.partition.segments.segment_reader import open_segment
+from headrace.partition.segments.segment_writer import leaves, writer_settings
+from headrace.storage.seam import Storage
+from headrace.storage.stream import ReadStream, whole_digest
+
+MAGIC: Final = b"PAR1"
+_FOOTER_SIZE_MAX: Final = 16 * 1024 * 1024  # far above the widest schema's
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTask:
+    """One segment to be checked: where it should be, and what it should be."""
+
+    directory: str
+    name: str
+    info: SegmentInfo
+    digests: Digests
+    schema: bytes  # of the user's columns, as an Arrow message
+
+
+@dataclass(frozen=True, slots=True)
+class BadGroup:
+    """A row group that cannot be proven, and where its bytes are."""
+
+    number: int
+    start: int  # offsets
+    end: int
+    position: int | None  # of the first bad column's bytes
+    flaw: str
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentState:
+    """What became of checking a segment."""
+
+    name: str
+    flaw: str = ""  # empty: every byte and every row is right
+    is_gone: bool = False
+    bad: tuple[BadGroup, ...] = ()  # if others can be proven; else all rows are out of reach
+    readable: tuple[tuple[int, int], ...] = ()  # ranges of offsets
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.flaw
+
+
+def check_segment(task: SegmentTask) -> SegmentState:
+    """Check every byte and every row; a child process runs it."""
+    info = task.info
+    try:
+        storage = Sight(task.directory).open(task.name)
+    except FileNotFoundError:
+        return SegmentState(task.name, "the file is gone", is_gone=True)
+    except OSError as error:
+        return SegmentState(task.name, f"cannot be opened: {error.strerror}")
+    try:
+        open_segment(storage, info, task.digests).check_rows()
+        return SegmentState(task.name, "", readable=((info.first, info.end),))
+    except Corrupt as error:
+        flaw = error.args[0].split(": ", 1)[-1]
+        return _partly(task, storage, flaw)
+    finally:
+        storage.close()
+
+
+def _partly(task: SegmentTask, storage: Storage, flaw: str) -> SegmentState:
+    """Find the row groups of a damaged file that can be proven one by one."""
+    try:
+        ruin = open_ruin(storage, task.info, task.digests.rows, decode_schema(task.schema))
+    except Corrupt as error:
+        return SegmentState(task.name, f"{flaw}; {error.args[0].split(': ', 1)[-1]}")
+    readable: list[tuple[int, int]] = []
+    bad: list[BadGroup] = []
+    for number in range(ruin.group_count):
+        start, end = ruin.bounds[number], ruin.bounds[number + 1]
+        try:
+            ruin.prove(number)
+            readable.append((start, end))
+        except CorruptSegment as error:
+            why = str(error.args[0]).split(": ", 1)[-1]
+            bad.append(BadGroup(number, start, end, error.position, why))
+    return SegmentState(task.name, flaw, bad=tuple(bad), readable=tuple(readable))
+
+
+@dataclass(slots=True)
+class Ruin:
+    """A damaged segment whose footer can be read and is that of the segment it should be."""
+
+    storage: Storage
+    schema: pa.Schema
+    parquet: Any  # a pq.ParquetFile
+    bounds: list[int]  # the first offset of each row group, and the end
+
+    @property
+    def group_count(self) -> int:
+        return len(self.bounds) - 1
+
+    def prove(self, number: int) -> pa.RecordBatch:
+        """Return the rows of a row group, or raise with the place that is bad."""
+        batch = self._decoded(number)
+        if not is_dense(batch.column(OFFSET), self.bounds[number]):
+            raise self._flaw(number, "its offsets do not count up", None)
+        before = self.parquet.metadata.row_group(number)
+        again = _encoded(batch, self.schema, before)
+        after = pq.read_metadata(pa.BufferReader(again)).row_group(0)
+        for column in range(before.num_columns):
+            start, size = extent(before.column(column))
+            at, same = extent(after.column(column))
+            data = self.storage.read(start, size)
+            if size != same or data != again[at : at + size].to_pybytes():
+                name = before.column(column).path_in_schema
+                flaw = f"column {name!r} is not what its rows are written as"
+                raise self._flaw(number, flaw, start)
+        return batch
+
+    def _decoded(self, number: int) -> pa.RecordBatch:
+        try:
+            table = self.parquet.read_row_group(number, use_threads=False)
+            batches = [retyped(one, self.schema) for one in table.to_batches()]
+            return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        except (pa.ArrowException, OSError, IndexError, KeyError) as error:
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            name, position = self._first_bad(number)
+            raise self._flaw(number, f"column {name!r}: {why}", position) from error
+
+    def _first_bad(self, number: int) -> tuple[str, int | None]:
+        """Find the first column of a row group that does not decode."""
+        for field in self.schema:
+            try:
+                self.parquet.read_row_group(number, columns=[field.name], use_threads=False)
+            except (pa.ArrowException, OSError):
+                group = self.parquet.metadata.row_group(number)
+                for column in range(group.num_columns):
+                    chunk = group.column(column)
+                    if chunk.path_in_schema.split(".")[0] == field.name:
+                        return field.name, extent(chunk)[0]
+        return self.schema.names[0], None
+
+    def _flaw(self, number: int, what: str, position: int | None) -> CorruptSegment:
+        error = CorruptSegment(what, path=self.storage.path, row_group=number)
+        error.position = position
+        return error
+
+
+def open_ruin(storage: Storage, info: SegmentInfo, rows: bytes, schema: pa.Schema) -> Ruin:
+    """Read a footer that no digest vouches for; it must say what the log says of it."""
+    expected = segment_schema(schema)
+    path = storage.path
+    try:
+        parquet = pq.ParquetFile(
+            pa.PythonFile(ReadStream(storage), mode="r"),
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )
+        metadata = parquet.metadata
+        said = metadata.metadata or {}
+        found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
+        counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise CorruptSegment(f"its footer cannot be read ({why})", path=path) from error
+    for key, value in {**identity(info), ROW_DIGEST_KEY: rows.hex()}.items():
+        if said.get(key.encode(), b"").decode("utf-8", "replace") != value:
+            raise CorruptSegment(f"its footer has another {key}", path=path)
+    if not found.equals(expected) or sum(counts) != info.row_count:
+        raise CorruptSegment("its footer has other columns or rows", path=path)
+    return Ruin(storage, expected, parquet, list(accumulate(counts, initial=int(info.first))))
+
+
+def _encoded(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    before: Any,  # noqa: ANN401 - a pq.RowGroupMetaData
+) -> pa.Buffer:
+    """Write a row group again, with dictionaries where its footer says that it has some.
+
+    Which columns have one was chosen by the first row group, and by older releases otherwise.
+    A footer that lies about it is found out by the bytes.
+    """
+    sink = pa.BufferOutputStream()
+    plain = {
+        path
+        for number, path in enumerate(leaves(schema))
+        if not before.column(number).has_dictionary_page
+    }
+    with pq.ParquetWriter(sink, schema, **writer_settings(schema, plain)) as writer:
+        writer.write_batch(batch, row_group_size=batch.num_rows)
+    return sink.getvalue()
+
+
+def extent(chunk: Any) -> tuple[int, int]:  # noqa: ANN401 - a pq.ColumnChunkMetaData
+    """Return where the bytes of a column are, page headers and all."""
+    starts = [chunk.data_page_offset]
+    if chunk.has_dictionary_page:
+        starts.append(chunk.dictionary_page_offset)
+    return min(starts), chunk.total_compressed_size
+
+
+def rows_in(
+    storage: Storage, task: SegmentTask, state: SegmentState
+) -> Iterator[pa.RecordBatch]:
+    """Give the rows that a check found readable, proven once more."""
+    if state.is_whole:
+        whole = open_segment(storage, task.info, task.digests)
+        yield from whole.read(task.info.first, task.info.end)
+        return
+    schema = decode_schema(task.schema)
+    ruin = open_ruin(storage, task.info, task.digests.rows, schema)
+    for number in range(ruin.group_count):
+        if (ruin.bounds[number], ruin.bounds[number + 1]) in state.readable:
+            yield ruin.prove(number)
+
+
+def footer_bytes(storage: Storage) -> bytes | None:
+    """Return the footer's bytes, unparsed; None if the file does not end as a segment does."""
+    try:
+        size = storage.size()
+        tail = storage.read(max(0, size - 8), 8)
+        if len(tail) < 8 or tail[4:] != MAGIC or storage.read(0, 4) != MAGIC:
+            return None
+        footer_size = int.from_bytes(tail[:4], "little")
+        if footer_size > min(size - 12, _FOOTER_SIZE_MAX):
+            return None
+        return storage.read(size - 8 - footer_size, footer_size)
+    except OSError:
+        return None
+
+
+def digest_of(directory: str, name: str) -> bytes | None:
+    """Return the file digest of a file, None if it cannot be read."""
+    try:
+        storage = Sight(directory).open(name)
+    except OSError:
+        return None
+    try:
+        return whole_digest(storage)
+    except OSError:
+        return None
+    finally:
+        storage.close()

@@ -1,0 +1,1 @@
+"""Rebuilds a shard that has no snapshot. Start at `rebuild`."""

@@ -1,0 +1,122 @@
+"""The account of a salvage: which old rows are which new ones, and which are missing."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headrace.doctor.rebuild.timeline import Doubt
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Old rows and the new ones that they became, each from `start` to before `end`."""
+
+    old_start: int
+    old_end: int
+    new_start: int
+    new_end: int
+    is_exact: bool  # False: a lost entry before them hides how many rows it had
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """Old rows that could not be brought over."""
+
+    start: int
+    end: int
+    why: str
+
+
+class CursorMoved(msgspec.Struct, frozen=True):
+    """A consumer group's next offset, before and after."""
+
+    group: str
+    old_next: int
+    new_next: int
+
+
+class PartitionAccount(msgspec.Struct, frozen=True):
+    """One partition."""
+
+    topic: str
+    partition: int
+    rows: int
+    first: int  # the first old offset that was still retained
+    end: int  # the end in the old log, as far as it is known
+    ranges: list[Range]
+    missing: list[Gone]
+    cursors: list[CursorMoved]
+    unsure_from: int | None  # from this old offset on, offsets are the least they can be
+    homes: dict[str, int]  # rows by where they were read: segments, carry, journal
+    is_rebuilt: bool  # without a snapshot
+
+
+class Account(msgspec.Struct, frozen=True):
+    """A whole salvage, as it is written to salvage.json in the new log."""
+
+    source_cluster: str
+    cluster: str
+    partitions: list[PartitionAccount]
+    lost: list[str]  # what was lost and cannot be named as rows
+    words: list[str]  # what a person should know
+
+    @property
+    def row_count(self) -> int:
+        return sum(one.rows for one in self.partitions)
+
+    @property
+    def missing_count(self) -> int:
+        return sum(gone.end - gone.start for one in self.partitions for gone in one.missing)
+
+    @property
+    def is_whole(self) -> bool:
+        """Everything was brought over, under the names that it had."""
+        return not self.missing_count and not self.lost
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts one partition while its rows are written."""
+
+    doubts: Sequence[Doubt] = ()
+    next: int = 0  # the next new offset
+    ranges: list[Range] = field(default_factory=list)
+    missing: list[Gone] = field(default_factory=list)
+    homes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def unsure_from(self) -> int | None:
+        """The first old offset that may have been a higher one."""
+        unsure = [one.old_start for one in self.ranges if not one.is_exact]
+        return min(unsure, default=None)
+
+    def add(self, start: int, end: int, home: str) -> None:
+        """Count old rows that became the next new ones."""
+        assert not self.ranges or start >= self.ranges[-1].old_end
+        is_exact = not any(
+            one.start <= start and (one.end is None or start < one.end) for one in self.doubts
+        )
+        self.homes[home] += end - start
+        first, self.next = self.next, self.next + end - start
+        last = self.ranges[-1] if self.ranges else None
+        if last is not None and (last.old_end, last.is_exact) == (start, is_exact):
+            self.ranges[-1] = Range(last.old_start, end, last.new_start, self.next, is_exact)
+        else:
+            self.ranges.append(Range(start, end, first, self.next, is_exact))
+
+    def lose(self, start: int, end: int, why: str) -> None:
+        """Count old rows that are nowhere."""
+        last = self.missing[-1] if self.missing else None
+        if last is not None and (last.end, last.why) == (start, why):
+            self.missing[-1] = Gone(last.start, end, why)
+        else:
+            self.missing.append(Gone(start, end, why))
+
+    def moved(self, old_next: int) -> int:
+        """Return where a cursor goes on: at the first new row that was not read before."""
+        read = (
+            min(one.old_end, old_next) - one.old_start
+            for one in self.ranges
+            if one.old_start < old_next
+        )
+        return sum(read)

@@ -1,0 +1,132 @@
+"""From what was appended to rows as readers see them.
+
+Before the user's columns stand `_partition`, `_offset` and `_timestamp`; rows of an older
+schema version are shown in a newer one, and only columns that were asked for are given.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.errors import BadRequest
+from headrace.model.batch import Body, Layout, decode
+from headrace.model.column_types import said
+from headrace.model.schema import SYSTEM_FIELDS, upgrade
+
+_PARTITION, _OFFSET, _TIMESTAMP = SYSTEM_FIELDS
+# Where a column comes from that is none of the user's.
+_FROM_PARTITION: Final = -1
+_FROM_OFFSET: Final = -2
+_FROM_TIMESTAMP: Final = -3
+_SYSTEM_SOURCES: Final = {
+    _PARTITION.name: _FROM_PARTITION,
+    _OFFSET.name: _FROM_OFFSET,
+    _TIMESTAMP.name: _FROM_TIMESTAMP,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What rows shall look like."""
+
+    user: pa.Schema  # all columns of the version in which rows are shown
+    schema: pa.Schema  # of the answer
+    sources: tuple[int, ...]  # of its columns: the user's by number, or one of the system's
+
+    @classmethod
+    def of(cls, user: pa.Schema, columns: Sequence[str] | None) -> "Shape":
+        """Return all columns of a version, the system's first, or just those asked for."""
+        whole = pa.schema([*SYSTEM_FIELDS, *user])
+        if columns is None:
+            return cls(user, whole, _sources(user, whole))
+        if not columns or len(set(columns)) < len(columns):
+            raise BadRequest(
+                "no columns" if not columns else "a column is asked for twice",
+                hint="Name each one once, or leave columns out for all",
+            )
+        for name in columns:
+            if name not in whole.names:
+                near = get_close_matches(name, whole.names, 1)
+                hint = (
+                    f"Is it {near[0]!r}?"
+                    if near
+                    else f"There are {said(', '.join(whole.names))}"
+                )
+                raise BadRequest(f"there is no column {said(name)!r}", hint=hint)
+        chosen = pa.schema([whole.field(name) for name in columns])
+        return cls(user, chosen, _sources(user, chosen))
+
+
+def _sources(user: pa.Schema, chosen: pa.Schema) -> tuple[int, ...]:
+    return tuple(
+        _SYSTEM_SOURCES[name] if name in _SYSTEM_SOURCES else user.get_field_index(name)
+        for name in chosen.names
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the rows of an entry are in their partition."""
+
+    partition_id: int
+    first: int
+    timestamp: int  # microseconds
+
+
+def placed(rows: pa.RecordBatch, place: Place, shape: Shape) -> pa.RecordBatch:
+    """Return user's rows of the shape's version, in that shape."""
+    count = rows.num_rows
+    columns = [
+        rows.column(source) if source >= 0 else _system(source, place, count)
+        for source in shape.sources
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=shape.schema)
+
+
+def read_entry(
+    body: Body,
+    schema: pa.Schema,
+    row_count: int,
+    place: Place,
+    shape: Shape,
+    known: Layout | None = None,
+) -> pa.RecordBatch:
+    """Return the rows of one entry, whose bytes are of `schema`. BadBatch if they are not.
+
+    `known` is the layout of `schema`, where the caller has it already.
+    """
+    return placed(upgrade(decode(body, schema, row_count, known), shape.user), place, shape)
+
+
+def cut(rows: pa.RecordBatch, first: int, start: int, end: int | None) -> pa.RecordBatch:
+    """Return those of the rows from offset `first` on that are in `start` to before `end`."""
+    last = first + rows.num_rows
+    start, end = max(start, first), last if end is None else min(end, last)
+    if (start, end) == (first, last):
+        return rows
+    return rows.slice(start - first, max(0, end - start))
+
+
+def _system(source: int, place: Place, count: int) -> pa.Array:
+    if source == _FROM_OFFSET:
+        return pa.arange(place.first, place.first + count)
+    if source == _FROM_PARTITION:
+        return _partition(place.partition_id, 1 << count.bit_length())[:count]
+    assert source == _FROM_TIMESTAMP
+    return _constant(_TIMESTAMP, place.timestamp, count)
+
+
+@lru_cache(maxsize=4)
+def _partition(partition_id: int, count: int) -> pa.Array:
+    return _constant(_PARTITION, partition_id, count)
+
+
+def _constant(field: pa.Field, value: int, count: int) -> pa.Array:
+    """Return a column of one value: its bytes, as often as there are rows."""
+    width = field.type.bit_width // 8
+    data = value.to_bytes(width, "little", signed=True) * count
+    return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(data)])

@@ -1,0 +1,1 @@
+"""Every setting, once; layers and checks. Start at `settings`."""

@@ -1,0 +1,132 @@
+"""What one setting demands of another: each rule looks at a whole config and names one key."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.model.namespace import NAMESPACE_BITS
+from headrace.model.units import format_size
+from headrace.node.config.settings import Config
+
+# Windows of the pipeline that fit the ring: one fills while checkpoints of others are pending.
+PIPELINES_PER_RING: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A rule that a config breaks, told of the setting that should change."""
+
+    key: str
+    text: str
+    hint: str = ""
+
+
+Rule = Callable[[Config], Iterator[Flaw]]
+
+
+def flaws(config: Config) -> Iterator[Flaw]:
+    """Give every rule that `config` breaks, the gravest first."""
+    for rule in RULES:
+        yield from rule(config)
+
+
+def _this_release_runs_one_replica(config: Config) -> Iterator[Flaw]:
+    if config.cluster.replicas != 1:
+        text = f"is {config.cluster.replicas}, but this release runs one replica"
+        yield Flaw("cluster.replicas", text, "Leave it at 1")
+
+
+def _a_namespace_fits_its_field(config: Config) -> Iterator[Flaw]:
+    cluster = config.cluster
+    bits = cluster.stream_bits + cluster.topic_bits + cluster.partition_bits
+    if bits > NAMESPACE_BITS:
+        yield Flaw(
+            "cluster.partition_bits",
+            f"stream_bits, topic_bits and partition_bits are {bits} together, "
+            f"more than {NAMESPACE_BITS}",
+            "Make one of them smaller",
+        )
+
+
+def _the_ring_holds_the_pipeline(config: Config) -> Iterator[Flaw]:
+    least = PIPELINES_PER_RING * config.commit.pipeline
+    slots = {
+        "journal.slots": config.journal.slots,
+        "journal.metadata_slots": config.journal.metadata_slots,
+    }
+    for key, count in slots.items():
+        if count < least:
+            text = f"{count} is less than {PIPELINES_PER_RING} x commit.pipeline, {least}"
+            yield Flaw(key, text, "Give it more slots, or make the pipeline shorter")
+
+
+def _the_largest_body_fits(config: Config) -> Iterator[Flaw]:
+    body_size = config.limits.body_size
+    sizes = {
+        "commit.pipeline_size": config.commit.pipeline_size,
+        "seal.size": config.seal.size,
+        "limits.in_flight_size": config.limits.in_flight_size,
+    }
+    for key, size in sizes.items():
+        if size < body_size:
+            text = (
+                f"{format_size(size)} is less than limits.body_size, {format_size(body_size)}"
+            )
+            yield Flaw(key, text, "Make it larger, or take smaller bodies")
+
+
+def _the_queue_holds_a_connection(config: Config) -> Iterator[Flaw]:
+    limits = config.limits
+    if limits.queue_size < limits.in_flight_size:
+        text = (
+            f"{format_size(limits.queue_size)} is less than limits.in_flight_size, "
+            f"{format_size(limits.in_flight_size)}"
+        )
+        yield Flaw("limits.queue_size", text, "One connection could fill the node")
+
+
+def _a_default_deadline_may_be_named(config: Config) -> Iterator[Flaw]:
+    request = config.request
+    if request.timeout > request.timeout_max:
+        text = f"{request.timeout} is more than request.timeout_max, {request.timeout_max}"
+        yield Flaw("request.timeout", text)
+
+
+def _others_prove_a_token(config: Config) -> Iterator[Flaw]:
+    if not (config.listen.address.is_loopback or config.auth.token):
+        yield Flaw(
+            "listen.address",
+            f"{config.listen.address} can be reached by others, and there is no token",
+            "Set auth.token_file or HEADRACE_AUTH__TOKEN, or listen on 127.0.0.1",
+        )
+
+
+def _an_advertised_address_can_be_reached(config: Config) -> Iterator[Flaw]:
+    listen = config.listen
+    if listen.advertise is not None and listen.advertise.is_wildcard:
+        yield Flaw("listen.advertise", f"{listen.advertise} is no address to connect to")
+    if listen.advertise is None and listen.address.is_wildcard and config.cluster.replicas > 1:
+        yield Flaw(
+            "listen.advertise",
+            f"is needed: listen.address is {listen.address}, which tells peers nothing",
+            "Set it to the address by which they reach this node",
+        )
+
+
+def _two_listeners_have_two_ports(config: Config) -> Iterator[Flaw]:
+    address, http = config.listen.address, config.listen.http
+    if http == address and address.port:
+        yield Flaw("listen.http", f"{http} is listen.address, too", "Give it another port")
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _this_release_runs_one_replica,
+    _a_namespace_fits_its_field,
+    _the_ring_holds_the_pipeline,
+    _the_largest_body_fits,
+    _the_queue_holds_a_connection,
+    _a_default_deadline_may_be_named,
+    _others_prove_a_token,
+    _an_advertised_address_can_be_reached,
+    _two_listeners_have_two_ports,
+)

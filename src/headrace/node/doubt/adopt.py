@@ -1,0 +1,283 @@
+"""The operator's way out of doubt: adopt what shards have, or give it up.
+
+What becomes of each orphan is decided here, from metadata and all shards as they are on the
+loop; apply refuses it whole if that is not so any more. A group 0 that is held takes nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.errors import BadRequest, HeadraceError, MetadataInDoubt, Rejected
+from headrace.metadata import results
+from headrace.metadata.commands import (
+    Adopt,
+    AdoptedEnd,
+    AdoptedMore,
+    AdoptedPartition,
+    AdoptedStream,
+    AdoptedTopic,
+    ForgetLife,
+)
+from headrace.metadata.state import MetadataState, Topic
+from headrace.model.ids import GroupId, Revision
+from headrace.model.names import TopicName, check_name
+from headrace.model.namespace import Namespace, StreamId
+from headrace.model.revisions import is_within, shown
+from headrace.node.doubt.doubt import Doubt, Orphan
+from headrace.node.requests.catalog import Answer, Catalog
+from headrace.node.requests.outcomes import metadata_error
+from headrace.partition.machine import state as partitions
+from headrace.partition.machine.state import PartitionsState
+from headrace.wire import topic_messages as wire
+from headrace.wire.messages import OrphanRequest
+
+NO_REVISION = Revision(0)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What an adoption is to do, as a command and in words."""
+
+    metadata: MetadataState
+    names: Mapping[Namespace, str]  # chosen by the operator
+    ended: dict[tuple[int, int], AdoptedEnd] = field(default_factory=dict)
+    streams: dict[StreamId, AdoptedStream] = field(default_factory=dict)
+    topics: dict[tuple[int, int], AdoptedTopic] = field(default_factory=dict)
+    more: list[AdoptedMore] = field(default_factory=list)
+    adopted: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    def command(self, floor: Revision) -> Adopt:
+        return Adopt(
+            floor,
+            tuple(self.ended.values()),
+            tuple(self.streams.values()),
+            tuple(self.topics.values()),
+            tuple(self.more),
+        )
+
+    def end(self, shard: GroupId, state: PartitionsState) -> None:
+        """Take over the deletions that a shard has followed, and metadata has lost."""
+        for topic in self.metadata.topics_in_order():
+            closed, count = _closed(self.metadata, state, topic), len(topic.partitions)
+            if topic.shard != shard or not closed:
+                continue
+            if closed == count:
+                self.ended[topic.key] = AdoptedEnd(topic.stream_id, topic.id, topic.created)
+                self.adopted.append(
+                    f"{self._full(topic)}: its deletion, which group {shard} has followed"
+                )
+            else:
+                self.left.append(
+                    f"{self._full(topic)}: group {shard} has {count - closed} of its {count} "
+                    "partitions, and has followed the deletion of the others; delete it again"
+                )
+
+    def take(
+        self, shard: GroupId, state: PartitionsState, lost: partitions.Topic, own: list[Orphan]
+    ) -> None:
+        """Decide what becomes of the partitions of one topic of a shard."""
+        layout = self.metadata.layout
+        first = Namespace(lost.number << state.partition_bits)
+        stream_id, topic_id, _ = layout.unpack(first)
+        known = self.metadata.topic_by_id(stream_id, topic_id)
+        if (stream_id, topic_id) in self.ended:
+            known = None
+        found = tuple(
+            AdoptedPartition(layout.unpack(one.key.namespace).partition_id, one.key.created)
+            for one in own
+        )
+        schemas = tuple(each.schema for each in lost.schemas)
+        if known is None and (stream_id, topic_id) not in self.topics:
+            name = self._name(own, f"recovered-{topic_id}-{shown(lost.created)}")
+            stream = self._stream(stream_id)
+            self.topics[stream_id, topic_id] = AdoptedTopic(
+                stream_id, topic_id, name, lost.created, shard, schemas, found
+            )
+            self.adopted.append(f"{stream}/{name}: {_in_words(shard, own)}")
+        elif known is not None and _is_same(known, shard, lost, schemas):
+            self._take_more(known, shard, schemas, found, own)
+        else:
+            there = "another topic" if known is None else f"topic {self._full(known)}"
+            self.left.append(
+                f"{_in_words(shard, own)}: {there} has its ids. `headrace doctor --salvage` "
+                "brings its rows into a new log"
+            )
+
+    def _take_more(
+        self,
+        known: Topic,
+        shard: GroupId,
+        schemas: tuple[bytes, ...],
+        found: tuple[AdoptedPartition, ...],
+        own: list[Orphan],
+    ) -> None:
+        added = schemas[len(known.schemas) :]
+        if not added and not found:
+            return
+        if any(one.id < len(known.partitions) for one in found):
+            self.left.append(
+                f"{_in_words(shard, own)}: topic {self._full(known)} has other partitions of "
+                "these numbers. `headrace doctor --salvage` brings its rows into a new log"
+            )
+            return
+        self.more.append(AdoptedMore(known.stream_id, known.id, known.created, added, found))
+        what = [_in_words(shard, own)] if own else []
+        what += [f"{len(added)} schemas"] if added else []
+        self.adopted.append(f"{self._full(known)}: {' and '.join(what)}")
+
+    def _name(self, own: list[Orphan], otherwise: str) -> str:
+        named = [one.key.namespace for one in own if one.key.namespace in self.names]
+        chosen = {self.names[namespace] for namespace in named}
+        return check_name("topic", chosen.pop()) if len(chosen) == 1 else otherwise
+
+    def _stream(self, stream_id: StreamId) -> str:
+        known = self.metadata.streams.get(stream_id)
+        if known is not None:
+            return known.name
+        made = AdoptedStream(stream_id, f"recovered-{stream_id}")
+        return self.streams.setdefault(stream_id, made).name
+
+    def _full(self, topic: Topic) -> str:
+        return str(TopicName(self.metadata.streams[topic.stream_id].name, topic.name))
+
+
+def plan(
+    metadata: MetadataState,
+    shards: Mapping[GroupId, PartitionsState],
+    doubt: Doubt,
+    names: Mapping[Namespace, str],
+) -> Plan:
+    """Decide what becomes of all that shards have and metadata does not know."""
+    made = Plan(metadata, names)
+    for number, state in sorted(shards.items()):
+        made.end(number, state)
+    for number, state in sorted(shards.items()):
+        for _, topic in sorted(state.topics.items()):
+            own = [
+                one
+                for one in doubt.orphans
+                if one.shard == number
+                and one.key.namespace >> state.partition_bits == topic.number
+            ]
+            if own or _has_more_schemas(metadata, number, state, topic):
+                made.take(number, state, topic, own)
+    return made
+
+
+def _closed(metadata: MetadataState, state: PartitionsState, topic: Topic) -> int:
+    """Count the partitions of a topic of metadata that a shard has closed."""
+    layout, closed = metadata.layout, state.closed
+    return sum(
+        is_within(one.created, closed.get(layout.pack(topic.stream_id, topic.id, one.id), 0))
+        for one in topic.partitions
+    )
+
+
+def _has_more_schemas(
+    metadata: MetadataState, shard: GroupId, state: PartitionsState, topic: partitions.Topic
+) -> bool:
+    target = metadata.partition_at(topic.number << state.partition_bits)
+    is_same = target is not None and target.shard == shard
+    return (
+        target is not None
+        and is_same
+        and target.topic_created == topic.created
+        and topic.newest > len(target.schemas)
+    )
+
+
+def _is_same(
+    known: Topic, shard: GroupId, lost: partitions.Topic, schemas: tuple[bytes, ...]
+) -> bool:
+    pairs = zip(known.schemas, schemas, strict=False)
+    is_alike = all(ours.data == theirs for ours, theirs in pairs)
+    return known.created == lost.created and known.shard == shard and is_alike
+
+
+def _in_words(shard: GroupId, own: list[Orphan]) -> str:
+    rows = sum(one.row_count for one in own)
+    names = ", ".join(f"{one.key.namespace:x}" for one in own)
+    return f"partitions {names} of group {shard}, {rows:,} rows"
+
+
+@dataclass(frozen=True, slots=True)
+class WayOut:
+    """Answers the requests of an operator. Made anew for each."""
+
+    path: str
+    catalog: Catalog
+    doubt: Doubt | None
+    shards: Mapping[GroupId, PartitionsState]
+
+    def handle(self, request: OrphanRequest, deadline: float, answer: Answer) -> None:
+        if self.doubt is not None and self.doubt.is_held:
+            raise self._held(self.doubt)
+        match request:
+            case wire.AdoptOrphans():
+                self._adopt(request, deadline, answer)
+            case wire.ForgetOrphan():
+                self._forget(request, deadline, answer)
+
+    def _held(self, doubt: Doubt) -> MetadataInDoubt:
+        return doubt.error(self.path, "this log takes no change, not even this one")
+
+    def _adopt(self, request: wire.AdoptOrphans, deadline: float, answer: Answer) -> None:
+        if self.doubt is None:
+            answer(wire.Adoption(self.catalog.state.revision, (), ()), ())
+            return
+        names = {Namespace(namespace): name for namespace, name in request.names}
+        for namespace in names.keys() - {one.key.namespace for one in self.doubt.orphans}:
+            raise BadRequest(f"partition {namespace:x} is no orphan, so it gets no name")
+        made = plan(self.catalog.state, self.shards, self.doubt, names)
+        said = (tuple(made.adopted), tuple(made.left))
+        if request.is_dry:
+            answer(wire.Adoption(self.catalog.state.revision, *said), ())
+            return
+
+        def done(result: object) -> None:
+            if isinstance(result, results.Adopted):
+                answer(wire.Adoption(result.revision, *said), ())
+            else:
+                answer(_error(result), ())
+
+        self.catalog.submit(made.command(self.doubt.floor), deadline, done)
+
+    def _forget(self, request: wire.ForgetOrphan, deadline: float, answer: Answer) -> None:
+        command = ForgetLife(Namespace(request.namespace), Revision(request.created))
+        is_known = self.doubt is not None and any(
+            (one.key.namespace, one.key.created) == (command.namespace, command.created)
+            for one in self.doubt.orphans
+        )
+        if not is_known:
+            raise Rejected(
+                f"partition {request.namespace:x} of revision {shown(request.created)} is no "
+                "orphan: nothing was changed",
+                hint="`headrace status` names all there are",
+            )
+        assert self.doubt is not None
+
+        def done(result: object) -> None:
+            if isinstance(result, results.Forgotten):
+                answer(wire.Changed(result.revision), ())
+            else:
+                answer(_error(result), ())
+
+        def above(result: object) -> None:
+            if isinstance(result, results.Adopted):
+                self.catalog.submit(command, deadline, done)
+            else:
+                answer(_error(result), ())
+
+        if is_within(self.doubt.floor, self.catalog.state.revision):
+            self.catalog.submit(command, deadline, done)
+        else:  # a removal needs metadata that is above what its shard has followed
+            floor_alone = Adopt(self.doubt.floor, (), (), (), ())
+            self.catalog.submit(floor_alone, deadline, above)
+
+
+def _error(result: object) -> HeadraceError:
+    if isinstance(result, results.Refused):
+        return metadata_error(result, ())
+    assert isinstance(result, HeadraceError)
+    return result

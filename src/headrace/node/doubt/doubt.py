@@ -1,0 +1,205 @@
+"""Whether metadata is what it once acknowledged: a function of what metadata and shards have.
+
+    held        group 0 cannot be brought back as it was: what is left of it is only read
+    behind      a shard has followed a revision that metadata does not have
+    orphan      a shard has a life that metadata neither has nor has deleted
+    schemas     a shard has more schemas of a topic than metadata
+
+Doubt is never decided by guessing. The topics that metadata and shard agree on are served, no
+change is taken, nothing is opened in the place of an orphan, and nothing is removed, trimmed or
+expired, until an operator decides.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.errors import MetadataInDoubt
+from headrace.metadata.state import MetadataState, Target
+from headrace.model.ids import GroupId, Revision
+from headrace.model.namespace import Namespace
+from headrace.model.revisions import Order, is_within, newest, shown
+from headrace.partition.machine.state import Partition, PartitionsState, Topic
+from headrace.partition.reader import Key
+from headrace.wire import read_messages, write_messages
+from headrace.wire.messages import PartitionRequest
+
+WAY_OUT: Final = (
+    "`headrace status` names every partition that is concerned. Put group 0 back from a copy, "
+    "or adopt what shards have: `headrace metadata adopt` says what that would do"
+)
+HELD_WAY_OUT: Final = (
+    "`headrace doctor` names every partition that is concerned. Put group 0 back from a copy, "
+    "or bring what can be read into a new log with `headrace doctor --salvage`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A life that a shard has and metadata does not know: nothing of it is removed."""
+
+    shard: GroupId
+    key: Key
+    topic_created: Revision
+    row_count: int
+    size: int  # body bytes
+    first_at: int | None  # microseconds; None if it has no rows
+    last_at: int | None
+    schema: bytes  # the newest of its topic
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.shard} has partition {self.key.namespace:x} of revision "
+            f"{shown(self.key.created)} with {self.row_count:,} rows, and the metadata "
+            "does not know of it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why metadata is not trusted, in words, and what it concerns."""
+
+    reasons: tuple[str, ...]
+    orphans: tuple[Orphan, ...]
+    floor: Revision  # the newest that any shard has followed, or has a life of
+    is_held: bool
+    _lives: frozenset[tuple[GroupId, Key]] = field(repr=False)
+    _taken: frozenset[int] = field(repr=False)  # the numbers of orphans' topics
+    _partition_bits: int = field(repr=False)
+
+    def is_orphan(self, shard: GroupId, key: Key) -> bool:
+        return (shard, key) in self._lives
+
+    def is_blocked(self, namespace: int) -> bool:
+        """Say whether nothing may be opened or changed there, in any shard."""
+        return self.is_held or namespace >> self._partition_bits in self._taken
+
+    def hides(self, namespace: int, revision: Revision) -> bool:
+        """Say whether doubt may be why a partition is not there."""
+        return self.is_blocked(namespace) or not is_within(self.floor, revision)
+
+    def refuses(self, request: PartitionRequest) -> bool:
+        """Remove nothing; of a topic that is served, while group 0 is held, only read."""
+        reads = isinstance(
+            request, read_messages.Fetch | read_messages.GetOffset | read_messages.GetCursors
+        )
+        removes = isinstance(request, write_messages.Trim | write_messages.Purge)
+        return removes or (self.is_held and not reads)
+
+    def error(self, path: str, what: str) -> MetadataInDoubt:
+        """Say why something is not done, or not known."""
+        hint = HELD_WAY_OUT if self.is_held else WAY_OUT
+        more = "" if len(self.reasons) == 1 else f" (and {len(self.reasons) - 1} more)"
+        return MetadataInDoubt(
+            f"{what}: the metadata is in doubt, since {self.reasons[0]}{more}",
+            path=path,
+            hint=hint,
+        )
+
+
+def judge(
+    metadata: MetadataState, shards: Mapping[GroupId, PartitionsState], held: str = ""
+) -> Doubt | None:
+    """Compare metadata with every shard that is there; None if nothing speaks against it.
+
+    `held`: why group 0 cannot be brought back as it was, if so.
+    """
+    orphans = [one for number, state in sorted(shards.items())
+               for one in _orphans(metadata, number, state)]  # fmt: skip
+    reasons = [held] if held else []
+    for number, state in sorted(shards.items()):
+        reasons += _reasons(metadata, number, state)
+    reasons += map(str, orphans)
+    if not reasons:
+        return None
+    floor = metadata.revision
+    for state in shards.values():
+        floor = newest(state.revision, floor)
+    for one in orphans:
+        floor = newest(newest(one.key.created, one.topic_created), floor)
+    bits = metadata.layout.partition_bits
+    return Doubt(
+        tuple(reasons),
+        tuple(orphans),
+        floor,
+        bool(held),
+        frozenset((one.shard, one.key) for one in orphans),
+        frozenset(one.key.namespace >> bits for one in orphans),
+        bits,
+    )
+
+
+def _reasons(metadata: MetadataState, number: GroupId, state: PartitionsState) -> Iterator[str]:
+    order = metadata.order_of(state.revision)
+    if order in (Order.AFTER, Order.BRANCHED):
+        which = " of another history" if order is Order.BRANCHED else ""
+        yield (
+            f"group {number} has followed revision {shown(state.revision)}{which}, and the "
+            f"metadata is at revision {shown(metadata.revision)}"
+        )
+    for topic in state.topics.values():
+        target = _target(metadata, number, state, topic)
+        if target is not None and topic.newest > len(target.schemas):
+            yield (
+                f"group {number} has {topic.newest} schemas of topic {topic.number:x}, and the "
+                f"metadata {len(target.schemas)}"
+            )
+
+
+def _target(
+    metadata: MetadataState, number: GroupId, state: PartitionsState, topic: Topic
+) -> Target | None:
+    """Return what metadata wants of a topic, if it is the very one that a shard has."""
+    target = metadata.partition_at(topic.number << state.partition_bits)
+    if target is None or target.shard != number or target.topic_created != topic.created:
+        return None
+    return target
+
+
+def _orphans(
+    metadata: MetadataState, number: GroupId, state: PartitionsState
+) -> Iterator[Orphan]:
+    for namespace in sorted(state.partitions):
+        partition = state.partitions[namespace]
+        if is_within(partition.created, metadata.deleted.get(namespace, 0)):
+            continue  # deleted, and about to go
+        if not _is_own(metadata.partition_at(namespace), number, state, partition):
+            yield orphan(number, state, partition)
+
+
+def _is_own(
+    target: Target | None, number: GroupId, state: PartitionsState, partition: Partition
+) -> bool:
+    """Say whether a partition is the very one that metadata means, by all that both know."""
+    if target is None or target.shard != number:
+        return False
+    topic = state.topic_of(partition)
+    return (target.created, target.topic_created) == (partition.created, topic.created) and all(
+        ours.schema == theirs.data
+        for ours, theirs in zip(topic.schemas, target.schemas, strict=False)
+    )
+
+
+def orphan(number: GroupId, state: PartitionsState, partition: Partition) -> Orphan:
+    """Describe a life in figures."""
+    topic = state.topic_of(partition)
+    first, last = _times(partition)
+    return Orphan(
+        number,
+        Key(Namespace(partition.namespace), partition.created),
+        topic.created,
+        partition.end - partition.first,
+        partition.size,
+        first,
+        last,
+        topic.schemas[-1].schema,
+    )
+
+
+def _times(partition: Partition) -> tuple[int | None, int | None]:
+    times = [(one.first_timestamp, one.last_timestamp) for one in partition.segments]
+    for run in partition.runs:
+        times += [(piece.timestamp, piece.timestamp) for piece in run.pieces]
+    if not times:
+        return None, None
+    return min(first for first, _ in times), max(last for _, last in times)

@@ -1,0 +1,207 @@
+"""Making group 0 anew from its copy: a new directory, made whole, in the place of the old one.
+
+What is on disk after a crash, step by step; `.new` and `.old-<n>` are beside the group:
+
+    made     files of `.new`, the superblock last   the old group as it was, judged as before;
+                                                    `.new` is emptied and made again
+    aside    the old group is `.old-<n>`            a whole `.new`, and nothing under the name
+                                                    of the group: the next start goes on
+    placed   `.new` has the group's name            a whole group
+
+While the old group has its name it is judged again, even beside a whole `.new`: somebody may
+have put a better one there meanwhile. Where it has not, a start goes on with `.new` before it
+asks what is gone. Nothing of the old group is deleted. The copy stays as it was until the new
+group has been recovered.
+"""
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import Corrupt, DiskFull, StorageFailed
+from headrace.journal.entry import root
+from headrace.journal.frame import entry_frame_size
+from headrace.journal.journal import Journal
+from headrace.journal.journal_file import size_for
+from headrace.journal.machine_seam import State
+from headrace.journal.recovery.judge import judge
+from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.survey import Survey, survey
+from headrace.journal.ring import Ring
+from headrace.journal.snapshot import SnapshotFiles
+from headrace.journal.spare import Spares
+from headrace.journal.superblock import NAMES, Checkpoint, Superblock, SuperblockFile
+from headrace.model.ids import Identity, Op
+from headrace.node.doubt.metadata_copy import Base
+from headrace.node.identity import METADATA, group_name
+from headrace.storage.seam import Directory, is_full, joined
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GROUP: Final = group_name(METADATA)
+NEW: Final = f"{GROUP}.new"
+_OLD: Final = f"{GROUP}.old-"
+_ROOMS: Final = ("journal", "snapshots", "quarantine")
+_SPARE: Final = "spare"  # within the journal
+_OLD_MAX: Final = 10_000  # heals of one log; a limit for a loop, far above any real number
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """A new group 0 has its place."""
+
+    aside: str | None  # the path of the old directory; None: there was none
+
+
+def is_old(name: str) -> bool:
+    """Tell whether a directory is a group that was set aside."""
+    return name.startswith(_OLD)
+
+
+def heal(groups: Directory, identity: Identity, options: Options, base: Base) -> Swapped:
+    """Make group 0 anew at `base`, and put it in the old one's place.
+
+    DiskFull: the old one is in its place; repeat. StorageFailed: the next start tells.
+    """
+    with _failing(joined(groups.path, NEW)):
+        room = groups.child(NEW, make=True)
+        groups.sync()
+        _empty(room)
+        _make(room, identity, options, base)
+    return _swap(groups)
+
+
+def resume(groups: Directory, identity: Identity, options: Options) -> Swapped | None:
+    """Go on with a heal that has set the old group aside; None if there is none."""
+    with _failing(joined(groups.path, NEW)):
+        room = _child(groups, NEW) if _child(groups, GROUP) is None else None
+        if room is None or not _is_whole(room, identity, options.slots):
+            return None
+    return _swap(groups)
+
+
+def look(room: Directory, identity: Identity, options: Options) -> Survey:
+    """Survey a group's directory. The caller closes what it opened: see `closed`.
+
+    A room of it that is gone is made, as every start does: without it nothing can be listed.
+    """
+    journal, snapshots = (room.child(name, make=True) for name in _ROOMS[:2])
+    return survey(room, journal, SnapshotFiles(snapshots, identity), options.head)
+
+
+@contextmanager
+def closed(found: Survey) -> "Iterator[Survey]":
+    """Let go of the files of a survey at the end."""
+    try:
+        yield found
+    finally:
+        for one in found.scan.files:
+            with suppress(OSError):
+                one.candidate.storage.close()
+
+
+def _is_whole(room: Directory, identity: Identity, slots: int) -> bool:
+    """Tell whether a recovery takes it, and the superblocks, which are made last, are there."""
+    try:
+        with closed(look(room, identity, Options())) as found:
+            judge(found, identity, slots, room.path)
+            return found.superblock is not None and not any(found.copies.flaws)
+    except Corrupt:
+        return False
+
+
+def _empty(room: Directory) -> None:
+    """Remove what an earlier try left, what could pass for whole first."""
+    for name in NAMES:
+        with suppress(FileNotFoundError):
+            room.unlink(name)
+    room.sync()
+    rooms = [room]
+    rooms += [found for name in _ROOMS if (found := _child(room, name)) is not None]
+    spare = None if (journal := _child(room, "journal")) is None else _child(journal, _SPARE)
+    for each in rooms if spare is None else [*rooms, spare]:
+        for name in each.names():
+            each.unlink(name)
+        each.sync()
+
+
+def _make(room: Directory, identity: Identity, options: Options, base: Base) -> None:
+    """Make a whole group: a journal file, the snapshot, and last the superblock."""
+    journal, snapshots, _ = (room.child(name, make=True) for name in _ROOMS)
+    spares = Spares(
+        journal.child(_SPARE, make=True),
+        size_for(0, options.file_size),
+        options.spare_count_max,
+        options.new_id,
+        reader_min=options.reader_min,
+    )
+    for made in (journal, room):
+        made.sync()
+    _make_journal(journal, spares, identity, options.slots, base)
+    superblock = SuperblockFile(room, Superblock(identity, reader_min=options.reader_min))
+    if base.op == 0:
+        superblock.write()
+        return
+    kept = SnapshotFiles(snapshots, identity).persist(base.op, base.tip, State(base.image))
+    superblock.write(
+        checkpoint=Checkpoint(base.op, base.tip, kept.checksum),
+        previous_op=base.op,
+        commit=base.op,
+    )
+
+
+def _make_journal(
+    directory: Directory, spares: Spares, identity: Identity, slots: int, base: Base
+) -> None:
+    """Have one file, which begins with the entry that the snapshot stands at, if known."""
+    entry = base.entry
+    before, parent = (base.op, base.tip) if entry is None else (base.op - 1, entry.parent)
+    assert base.op > 0 or parent == root(identity)
+    size = size_for(0 if entry is None else entry_frame_size(len(entry.body)), spares.file_size)
+    first = spares.enlist(directory, identity, Op(before + 1), parent, size)
+    ring = Ring(slots, Op(before))
+    journal = Journal(
+        identity, directory, spares, ring, [first], Op(before), parent, marked=Op(before)
+    )
+    try:
+        if entry is not None:
+            journal.append([entry])
+            journal.commit = journal.durable
+            journal.mark()
+    finally:
+        journal.close()
+
+
+def _swap(groups: Directory) -> Swapped:
+    """Put `.new`, which is whole and durable, in the place of what is there, if anything is."""
+    with _failing(joined(groups.path, GROUP)):
+        aside = None
+        if _child(groups, GROUP) is not None:
+            aside = next(
+                f"{_OLD}{number}"
+                for number in range(1, _OLD_MAX)
+                if _child(groups, f"{_OLD}{number}") is None
+            )
+            groups.rename(GROUP, aside)
+            groups.sync()
+        groups.rename(NEW, GROUP)
+        groups.sync()
+        return Swapped(None if aside is None else joined(groups.path, aside))
+
+
+def _child(directory: Directory, name: str) -> Directory | None:
+    try:
+        return directory.child(name)
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _failing(path: str) -> "Iterator[None]":
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull(path, "heal") from error
+        raise StorageFailed(path, "heal", error) from error

@@ -1,0 +1,333 @@
+"""Group 0 at a start: looked at and judged, then recovered, or healed from its copy, or held.
+
+look         go on with a heal that was begun; read the copy; survey group 0
+recover      what is whole is brought back by itself, before the shards
+settle       what is less than its copy is judged again when it is known what shards follow
+begin_copy   once group 0 is back: until then the copy may be the one that knows more
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from headrace.errors import (
+    ApplyFailed,
+    Corrupt,
+    CorruptEntry,
+    CorruptFile,
+    DiskFull,
+    HeadraceError,
+    StorageFailed,
+    UnsupportedFormat,
+)
+from headrace.journal.entry import Entry, root
+from headrace.journal.group import Group
+from headrace.journal.heads import Head
+from headrace.journal.journal import Journal
+from headrace.journal.recovery.judge import judge as judge_journal
+from headrace.journal.recovery.readable_prefix import read_prefix
+from headrace.journal.recovery.recover import Options, recover
+from headrace.journal.recovery.recovery_report import RecoveryReport
+from headrace.journal.recovery.scan import contiguous_from
+from headrace.journal.recovery.survey import Survey
+from headrace.journal.superblock import Superblock
+from headrace.metadata.machine import MetadataMachine
+from headrace.model.ids import GroupId, Identity, Op
+from headrace.node.doubt import heal
+from headrace.node.doubt.copy_writer import CopyFile
+from headrace.node.doubt.metadata_copy import NAME, Base, Copy, FoundCopy, read_copy
+from headrace.node.doubt.verdict import (
+    CopyState,
+    Healed,
+    Held,
+    Recovered,
+    Remains,
+    Shards,
+    Verdict,
+    judge,
+)
+from headrace.node.identity import GROUPS, METADATA, find_group, gone, group_directory
+from headrace.node.requests.catalog import MetadataGroup
+from headrace.partition.shard_store import Store
+from headrace.storage.seam import Directory, is_full, joined
+
+
+def is_holdable(error: HeadraceError) -> bool:
+    """Say whether bytes that are bad, or gone, are why group 0 refuses."""
+    is_other = isinstance(error, UnsupportedFormat | ApplyFailed)
+    return isinstance(error, Corrupt) and not is_other
+
+
+def hold(
+    root: Directory, identity: Identity, machine: MetadataMachine, error: HeadraceError
+) -> Op | None:
+    """Read what is whole of group 0 after it refused with `error`; return the op reached.
+
+    None: bad bytes are not why it refused, or it has peers that have them. Nothing is written.
+    """
+    if not is_holdable(error) or not identity.is_solo:
+        return None
+    directory = find_group(root, METADATA)
+    if directory is None:
+        machine.restore(None)
+        return Op(0)
+    return read_prefix(directory, identity, MetadataGroup(machine))
+
+
+_PUT_BACK = (
+    "Nothing was changed. Keep the directory as it is, and put group 0 and the copy back as "
+    "they were at one moment; if group 0 is the one to go on with, move the copy away"
+)
+
+
+@dataclass(slots=True)
+class MetadataStart:
+    """What is known of group 0, and what becomes of it."""
+
+    directory: Directory  # the data directory
+    identity: Identity
+    machine: MetadataMachine
+    options: Options
+    found: FoundCopy
+    remains: Remains
+    refusal: HeadraceError | None  # why a recovery would refuse what is there
+    resumed: heal.Swapped | None  # a heal that was begun, and came to its end now
+    state: CopyState | None = None  # of the copy, if it comes to a state of metadata
+    verdict: Verdict = field(default_factory=lambda: Held(()))
+    swapped: heal.Swapped | None = None
+    copy: CopyFile | None = None  # begun anew, once group 0 is back
+
+    @classmethod
+    def look(
+        cls,
+        directory: Directory,
+        identity: Identity,
+        machine: MetadataMachine,
+        options: Options,
+        *,
+        is_in_use: bool,
+    ) -> "MetadataStart":
+        """Look at everything. `is_in_use`: it is known that all groups were made once."""
+        found = read_copy(directory, identity)
+        groups = _groups(directory)
+        resumed = None if groups is None else heal.resume(groups, identity, options)
+        is_in_use = is_in_use or not found.is_missing or resumed is not None
+        remains, refusal = _surveyed(directory, groups, identity, options, is_in_use)
+        start = cls(directory, identity, machine, options, found, remains, refusal, resumed)
+        start._replay_copy()
+        # In a cluster peers have what is missing here: it is fetched, and never healed.
+        start.verdict = (
+            judge(options.head, start.state, remains, {}) if identity.is_solo else Recovered()
+        )
+        return start
+
+    @property
+    def is_decided(self) -> bool:
+        """Say whether it does not matter what shards follow."""
+        return isinstance(self.verdict, Recovered)
+
+    def recover(self) -> tuple[Group, RecoveryReport]:
+        """Bring back what is whole."""
+        return recover(
+            group_directory(self.directory, METADATA),
+            self.identity,
+            MetadataGroup(self.machine),
+            self.options,
+        )
+
+    def settle(self, shards: Shards) -> tuple[Group, RecoveryReport]:
+        """Heal what is short of its copy, or raise why that must not be."""
+        self.verdict = judge(self.options.head, self.state, self.remains, shards)
+        if isinstance(self.verdict, Held):
+            raise self._refusal(self.verdict)
+        if isinstance(self.verdict, Healed):
+            self._heal()
+        return self.recover()
+
+    def lines(self) -> list[str]:
+        """Say what was done, besides the recovery."""
+        said: list[str] = []
+        if self.resumed is not None:
+            said.append(f"went on with a heal that was begun{_aside(self.resumed)}")
+        if isinstance(self.verdict, Healed) and self.swapped is not None:
+            said.append(f"{self.verdict.words}{_aside(self.swapped)}")
+        if self.found.flaw:
+            said.append(f"{NAME}: {self.found.flaw}")
+        return said
+
+    def describe(self) -> dict[str, object]:
+        """Return what the status shows: what came of the copy, and what is wrong with it."""
+        said = {"failure": None} if self.copy is None else self.copy.describe()
+        reasons = self.verdict.reasons if isinstance(self.verdict, Held) else ()
+        healed = self.verdict.words if isinstance(self.verdict, Healed) else None
+        if healed is not None and self.swapped is not None:
+            healed += _aside(self.swapped)
+        flaw = self.found.flaw or None
+        return {"healed": healed, "held": list(reasons), "flaw": flaw, **said}
+
+    def _replay_copy(self) -> None:
+        """Find out what the copy comes to. One that is no state of metadata is damaged."""
+        copy = self.found.copy
+        if copy is None:
+            return
+        try:
+            machine = replayed(copy, self.machine)
+        except HeadraceError as error:
+            self.found = FoundCopy(flaw=f"it is no state of metadata: {error}")
+        else:
+            self.state = CopyState(copy, machine.state)
+
+    def _heal(self) -> None:
+        assert self.state is not None
+        copy = self.state.copy
+        image = replayed(copy, self.machine).snapshot()
+        entry = copy.entries[-1] if copy.entries else copy.base.entry
+        base = Base(copy.newest.op, copy.newest.tip, image, entry)
+        try:
+            groups = self.directory.child(GROUPS, make=True)
+            self.directory.sync()
+        except OSError as error:
+            raise StorageFailed(joined(self.directory.path, GROUPS), "make", error) from error
+        self.swapped = heal.heal(groups, self.identity, self.options, base)
+
+    def begin_copy(self, group: Group, *, is_in_doubt: bool = False) -> None:
+        """Begin the copy anew with what is back, and let the group write it from now on.
+
+        In doubt it stays as it was until metadata is changed again: it may know more than could
+        be read of it, and be what a person needs. Nothing else runs meanwhile.
+        """
+        journal = group.journal
+        known: dict[Op, bytes] = {}
+        is_kin = isinstance(self.verdict, Healed) or self.verdict == Recovered(is_kin=True)
+        if self.found.copy is not None and is_kin:
+            known = self.found.copy.history
+        headers = journal.headers(Op(1), journal.durable)
+        known |= {header.op: header.checksum for header in headers}
+        file = CopyFile(self.directory, self.identity.cluster, known, waits=is_in_doubt)
+        image = group.machine.snapshot().replicated
+        file.start(Base(journal.durable, journal.tip, image, _newest(journal)))
+        group.copy = self.copy = file
+
+    def _refusal(self, held: Held) -> HeadraceError:
+        """Return the error that a recovery would raise, or why it must not be tried."""
+        if self.refusal is not None:
+            return self.refusal
+        path = joined(self.directory.path, NAME)
+        return CorruptFile("; ".join(held.reasons), path=path, hint=_PUT_BACK)
+
+
+def followed(numbers: Iterable[GroupId], stores: Mapping[GroupId, Store]) -> Shards:
+    """Return the revision of metadata that each shard follows; None of one that is not up."""
+    return {
+        number: store.machine.state.revision if (store := stores.get(number)) else None
+        for number in numbers
+    }
+
+
+def replayed(copy: Copy, like: MetadataMachine) -> MetadataMachine:
+    """Return what a copy comes to. Raises Corrupt on an image that is none."""
+    machine = MetadataMachine(like.layout)
+    machine.restore(copy.base.image)
+    group = MetadataGroup(machine)
+    for entry in copy.entries:
+        try:
+            group.apply(entry)
+        except Exception as error:
+            raise ApplyFailed(
+                f"op {entry.op}: {error!r}",
+                path=NAME,
+                expected="a result",
+                found=type(error).__name__,
+                hint="Report this error",
+            ) from error
+    return machine
+
+
+def _groups(directory: Directory) -> Directory | None:
+    try:
+        return directory.child(GROUPS)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFailed(joined(directory.path, GROUPS), "open", error) from error
+
+
+def _surveyed(
+    directory: Directory,
+    groups: Directory | None,
+    identity: Identity,
+    options: Options,
+    is_in_use: bool,
+) -> tuple[Remains, HeadraceError | None]:
+    """Survey group 0, and say why a recovery would refuse it, if it would."""
+    try:
+        room = None if groups is None else groups.child(heal.GROUP)
+    except FileNotFoundError:
+        room = None
+    except OSError as error:
+        raise StorageFailed(joined(directory.path, GROUPS), "open", error) from error
+    if room is None:
+        return _nothing(directory, options, is_in_use)
+    try:
+        with heal.closed(heal.look(room, identity, options)) as found:
+            if found.is_empty:
+                return _nothing(directory, options, is_in_use)
+            return remains_of(found, identity, options.slots, room.path)
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull(room.path, "recovery") from error
+        raise StorageFailed(room.path, "recovery", error) from error
+
+
+def _nothing(
+    directory: Directory, options: Options, is_in_use: bool
+) -> tuple[Remains, HeadraceError | None]:
+    """Group 0 has no file: a new log, or one that lost it."""
+    if not is_in_use and options.head is None:
+        return Remains((), Op(0), None, is_whole=True), None
+    head = None if options.head is None else options.head.op
+    error = gone(directory.path, METADATA, is_told=True, head=head)
+    return Remains((), Op(0), None, is_whole=False), error
+
+
+def remains_of(
+    found: Survey, identity: Identity, slots: int, path: str
+) -> tuple[Remains, HeadraceError | None]:
+    """Say what a survey found of group 0, and why a recovery would refuse it, if it would."""
+    block = found.superblock or Superblock(identity)
+    pair = block.checkpoint
+    heads = [Head(one.op, one.checksum) for one in found.scan.entries]
+    heads += [Head(one.op, one.tip) for one in found.snapshots]
+    heads += [Head(pair.op, pair.tip)] if pair.op else []
+    known = [block.commit, pair.op, block.clean_head or Op(0), found.scan.proven]
+    reach = max([*known, *(one.op for one in heads)])
+    remains = Remains(tuple(heads), reach, _left(found, identity), is_whole=True)
+    try:
+        plan = judge_journal(found, identity, slots, path)
+    except Corrupt as error:
+        return replace(remains, is_whole=False), error
+    return replace(remains, left=Head(plan.head, plan.tip)), None
+
+
+def _left(found: Survey, identity: Identity) -> Head | None:
+    """Return the highest op that a replay of what is there could come to, from any state."""
+    bases = [Head(one.op, one.tip) for one in found.snapshots]
+    files = found.scan.files
+    if files and files[0].candidate.header.first_op == 1:
+        bases.append(Head(Op(0), root(identity)))
+    ends: list[Head] = []
+    for base in bases:
+        chain = list(contiguous_from(found.scan.entries, base.op, base.tip))
+        ends.append(Head(chain[-1].op, chain[-1].checksum) if chain else base)
+    return max(ends, key=lambda one: one.op, default=None)
+
+
+def _newest(journal: Journal) -> Entry | None:
+    """The newest entry; None if there is none, or if only a snapshot still stands for it."""
+    try:
+        return journal.read(journal.durable)
+    except CorruptEntry:
+        return None
+
+
+def _aside(swapped: heal.Swapped) -> str:
+    return "" if swapped.aside is None else f"; the old files are in {swapped.aside}"

@@ -1,0 +1,1 @@
+"""One group that runs: the pump decides, the driver performs. Start at `pump`."""

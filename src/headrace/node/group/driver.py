@@ -1,0 +1,181 @@
+"""Performs what a pump decides: the only I/O of a running group, and as thin as it can be.
+
+Everything here runs on the loop's thread, except what the two threads do: the journal's writer
+and one that writes checkpoints. They report back with one wake-up of the loop for each commit
+group.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from headrace.errors import HeadraceError
+from headrace.journal.entry import Entry
+from headrace.journal.superblock import Checkpoint
+from headrace.node.events import event
+from headrace.node.group.journal_thread import (
+    GROUP_SIZE,
+    Durable,
+    Failed,
+    JournalWriter,
+    Paired,
+    Report,
+)
+from headrace.node.group.pump import Effect, Pair, Persist, Pump
+from headrace.vsr.peer_messages import Append, Reply, Request
+
+Ticket = Callable[[object], None]  # what a request's answer is given to
+
+
+def now_us() -> int:
+    """Return the wall clock in microseconds: what timestamps are made from."""
+    return time.time_ns() // 1_000
+
+
+@dataclass(slots=True)
+class Driver:
+    """Runs one group on one loop."""
+
+    name: str
+    pump: Pump
+    loop: asyncio.AbstractEventLoop
+    group_size: int = GROUP_SIZE
+    writer: JournalWriter = field(init=False)
+    checkpoints: ThreadPoolExecutor = field(init=False)
+    _outgoing: list[Entry] = field(default_factory=list)  # to the writer, at the turn's end
+    _stopped: bool = False
+    _quiet: asyncio.Event | None = None  # set when a stop waits for nothing any more
+    after: Callable[[], None] = lambda: None  # called at the end of each wake-up
+    on_checkpoint: Callable[[Checkpoint], None] = lambda _: None
+    on_failed_checkpoint: Callable[[HeadraceError], None] = lambda _: None
+    on_group: Callable[[int], None] = lambda _: None  # told the ops of each commit group
+
+    def __post_init__(self) -> None:
+        self.writer = JournalWriter(self.pump.group, self._report, self.group_size)
+        self.checkpoints = ThreadPoolExecutor(1, thread_name_prefix=f"checkpoint {self.name}")
+
+    def start(self) -> None:
+        """Begin, with a checkpoint that a recovery may have left pending."""
+        self.writer.start()
+        self.tick()
+
+    def submit(self, request: Request, ticket: Ticket | None, deadline: float) -> None:
+        """Take a request; `ticket` is called once with its result or its error."""
+        self.perform(self.pump.submit(request, now_us(), ticket=ticket, deadline=deadline))
+
+    def tick(self) -> None:
+        """Let time pass."""
+        self.perform(self.pump.on_tick(now_us(), self.loop.time()))
+
+    def perform(self, effects: Sequence[Effect]) -> None:
+        """Carry out `effects`: entries first, then the others in order.
+
+        Whoever is answered may ask for the next op at once, and its entry goes behind these.
+        """
+        self._hand_over([one for effect in effects for one in _entries_of(effect)])
+        for effect in effects:
+            match effect:
+                case Append():
+                    pass
+                case Reply(ticket, result):
+                    if ticket is not None:
+                        assert callable(ticket)
+                        ticket(result)
+                case Persist():
+                    running = self.checkpoints.submit(self.pump.group.checkpoints.persist)
+                    running.add_done_callback(self._persisted)
+                case Pair(checkpoint):
+                    self.writer.pair(checkpoint)
+                case _:
+                    assert_never(effect)
+        if self._quiet is not None and self._is_quiet():
+            self._quiet.set()
+
+    async def stop(self) -> None:
+        """Finish what is under way. The caller lets nothing new come, and sets the limit."""
+        if not self._is_quiet():
+            self._quiet = asyncio.Event()
+            await self._quiet.wait()
+        self._stopped = True
+        await self.loop.run_in_executor(None, self._end)
+
+    def abandon(self) -> None:
+        """Let go of the threads; nothing is written that was not under way."""
+        self._stopped = True
+        self._end()
+
+    def _is_quiet(self) -> bool:
+        return self.pump.is_idle or self.pump.halted is not None
+
+    def _end(self) -> None:
+        self.writer.stop()
+        self.checkpoints.shutdown()
+
+    def _hand_over(self, entries: list[Entry]) -> None:
+        """Have these written at the end of this turn of the loop."""
+        if entries and not self._outgoing:
+            self.loop.call_soon(self._flush)
+        self._outgoing += entries
+
+    def _flush(self) -> None:
+        """Give the writer all that one turn of the loop has prepared."""
+        entries, self._outgoing = self._outgoing, []
+        self.writer.append(entries)
+
+    def _report(self, report: Report) -> None:
+        """In the writer's thread."""
+        self.loop.call_soon_threadsafe(self._on_report, report)
+
+    def _on_report(self, report: Report) -> None:
+        match report:
+            case Durable(op):
+                self.on_group(op - self.pump.replica.durable)
+                self.perform(self.pump.on_durable(op, now_us()))
+            case Failed(durable, error):
+                # What this turn has prepared chains to what failed: it goes the same way.
+                self._outgoing.clear()
+                effects = self.pump.on_failed(durable, error, now_us())
+                event("node.journal.failed", group=self.name, error=str(error))
+                self.writer.resume()
+                self.perform(effects)
+            case Paired(checkpoint, error):
+                self._on_paired(checkpoint, error)
+            case _:
+                assert_never(report)
+        self.after()
+
+    def _on_paired(self, checkpoint: Checkpoint, error: HeadraceError | None) -> None:
+        if error is not None:
+            self._on_unpersisted(error)
+            return
+        self.perform(self.pump.on_paired(checkpoint, now_us()))
+        self.on_checkpoint(checkpoint)
+
+    def _persisted(self, running: Future[Checkpoint]) -> None:
+        """In the thread of checkpoints."""
+        if not self._stopped:
+            self.loop.call_soon_threadsafe(self._on_persisted, running)
+
+    def _on_persisted(self, running: Future[Checkpoint]) -> None:
+        error = running.exception()
+        if error is None:
+            self.perform(self.pump.on_persisted(running.result()))
+        elif isinstance(error, HeadraceError):
+            self._on_unpersisted(error)
+        else:  # a defect, or no memory: what it left is not known
+            died = HeadraceError(f"the checkpoint's thread died: {error!r}")
+            event("node.checkpoint.died", level=logging.ERROR, group=self.name, error=died)
+            self.perform(self.pump.on_halted(died))
+
+    def _on_unpersisted(self, error: HeadraceError) -> None:
+        event("node.checkpoint.failed", group=self.name, error=str(error))
+        self.on_failed_checkpoint(error)
+        self.perform(self.pump.on_unpersisted(error, self.loop.time()))
+
+
+def _entries_of(effect: Effect) -> list[Entry]:
+    return effect.prepares if isinstance(effect, Append) else []

@@ -1,0 +1,302 @@
+"""The pump of one group: the single writer of its log, as a synchronous machine.
+
+Requests come in; what should be done leaves as effects, which the driver performs:
+
+    Append    hand these entries to the journal's thread     → on_durable or on_failed
+    Reply     answer the one who asked
+    Persist   write the oldest checkpoint, in its own thread → on_persisted or on_unpersisted
+    Pair      name it in the superblock, in the journal's    → on_paired
+              thread
+
+What does not fit into the pipeline or the ring, or must wait for a checkpoint, waits in the
+inbox, within bounds and its deadline. A request in the inbox is not in the log: one that leaves
+it unprepared surely did not happen.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.errors import Busy, HeadraceError, NotReady, TimedOut, Unavailable
+from headrace.journal.checkpoint import PENDING_MAX
+from headrace.journal.entry import SEAL, Entry, seal
+from headrace.journal.group import SEAL_SLOTS, Group
+from headrace.journal.heads import Head
+from headrace.journal.superblock import Checkpoint
+from headrace.model.ids import Op
+from headrace.node.group.seal_pace import Pace
+from headrace.partition.machine import operations
+from headrace.vsr.peer_messages import Append, Apply, Reply, Request
+from headrace.vsr.replica import Replica
+
+_SEAL_REQUESTS = {
+    expire: Request(SEAL, operations.encode(operations.Seal(expire=expire)))
+    for expire in (True, False)
+}
+_FREEING = frozenset({operations.ClosePartition.operation, operations.Purge.operation})
+BUSY_MS = 50  # about what it takes to write a full pipeline
+RETRY_S = 1.0  # between two tries of a checkpoint that could not be written
+
+
+@dataclass(frozen=True, slots=True)
+class PumpLimits:
+    """How much may be under way at once."""
+
+    pipeline_count: int = 1_024
+    pipeline_size: int = 64 * 1024 * 1024
+    inbox_size: int = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write the oldest pending checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Name a checkpoint that was written, and clear up behind it."""
+
+    checkpoint: Checkpoint
+
+
+Effect = Append[Entry] | Reply | Persist | Pair
+
+
+class _Waiting(NamedTuple):
+    request: Request
+    ticket: object
+    deadline: float
+
+
+def _unobserved(entry: Entry, result: object) -> None:
+    return
+
+
+@dataclass(slots=True)
+class Pump:
+    """Drives one group. All calls come from one thread, one after the other."""
+
+    group: Group
+    pace: Pace
+    limits: PumpLimits = field(default_factory=PumpLimits)
+    observe: Callable[[Entry, object], None] = _unobserved  # told of every op that was applied
+    replica: Replica[Entry] = field(init=False)
+    inbox: deque[_Waiting] = field(default_factory=deque)
+    inbox_size: int = 0
+    seals_in_flight: int = 0
+    expires: bool = True  # Seals let writers and stages go that were idle too long
+    owes_seal: bool = False  # a Seal was due and could not be written
+    is_persisting: bool = False
+    retry_at: float = 0.0  # of a checkpoint that failed
+    halted: HeadraceError | None = None
+    last_failure: HeadraceError | None = None  # of a checkpoint; None once one succeeds
+
+    def __post_init__(self) -> None:
+        """Go on where recovery ended; count what it found since the last Seal."""
+        journal = self.group.journal
+        newest = journal.headers(journal.durable, journal.durable)
+        timestamp = newest[0].timestamp if newest else 0
+        self.replica = Replica(self._seal, journal.durable, journal.tip, timestamp)
+
+    def submit(
+        self, request: Request, now: int, *, ticket: object = None, deadline: float = 0.0
+    ) -> list[Effect]:
+        """Take a request. It is answered exactly once, through its ticket."""
+        size = len(request.body)
+        if self.halted is not None:
+            return [Reply(ticket, not_ready(self.halted))]
+        if not self.inbox and self._has_room():
+            return self._prepare(request, now, ticket, deadline)
+        if self.inbox and self.inbox_size + size > self.limits.inbox_size:
+            return [Reply(ticket, Busy("the group has as much to write as it may", BUSY_MS))]
+        self.inbox.append(_Waiting(request, ticket, deadline))
+        self.inbox_size += size
+        return self._relieve(now)
+
+    def on_durable(self, op: Op, now: int) -> list[Effect]:
+        """The journal has all up to `op`: apply, answer, and take what waits."""
+        if self.halted is not None:
+            return []
+        effects: list[Effect] = []
+        for effect in self.replica.on_durable(op):
+            assert isinstance(effect, Apply)
+            entry = effect.prepare
+            try:
+                result = self.group.apply(entry)
+            except HeadraceError as error:
+                return [*effects, *self.on_halted(error)]
+            if entry.header.operation == SEAL:
+                self.seals_in_flight -= 1
+            self.observe(entry, result)
+            effects += _replies(self.replica.on_applied(entry.op, result))
+        return [*effects, *self._persist(), *self._fill(now)]
+
+    def on_failed(self, durable: Op, error: HeadraceError, now: int) -> list[Effect]:
+        """The journal has all up to `durable`, and surely nothing above it."""
+        if not isinstance(error, Unavailable):
+            return self.on_halted(error)
+        effects = self.on_durable(durable, now) if durable > self.replica.durable else []
+        if self.halted is not None:
+            return effects
+        # What was prepared meanwhile goes back, too: it chains to what is not there.
+        effects = [one for one in effects if not isinstance(one, Append)]
+        effects += _replies(self.replica.on_failed(error))
+        self.owes_seal = self.owes_seal or self.seals_in_flight > 0
+        self.seals_in_flight = 0
+        return effects + self._refuse_inbox(error)
+
+    def on_halted(self, error: HeadraceError) -> list[Effect]:
+        """Nothing goes on in this group: say so to everybody, now and from now on."""
+        self.halted = error
+        return [
+            *_replies(self.replica.on_halted(error)),
+            *self._refuse_inbox(not_ready(error)),
+        ]
+
+    def on_persisted(self, checkpoint: Checkpoint) -> list[Effect]:
+        return [Pair(checkpoint)]
+
+    def on_paired(self, checkpoint: Checkpoint, now: int) -> list[Effect]:
+        """A checkpoint is done: the ring has room again."""
+        self.group.checkpoints.release(checkpoint)
+        self.is_persisting = False
+        self.last_failure = None
+        return [*self._persist(), *self._fill(now)]
+
+    def on_unpersisted(self, error: HeadraceError, clock: float) -> list[Effect]:
+        """A checkpoint could not be written: try again later, or halt if that is in vain."""
+        self.is_persisting = False
+        self.last_failure = error
+        self.retry_at = clock + RETRY_S
+        return [] if isinstance(error, Unavailable) else self.on_halted(error)
+
+    def on_tick(self, now: int, clock: float) -> list[Effect]:
+        """Let deadlines pass, Seals come due, and failed checkpoints have another try."""
+        effects = _replies(self.replica.on_tick(clock))
+        if any(clock >= one.deadline for one in self.inbox):
+            late = [one for one in self.inbox if clock >= one.deadline]
+            self.inbox = deque(one for one in self.inbox if clock < one.deadline)
+            self.inbox_size = sum(len(one.request.body) for one in self.inbox)
+            error = _timed_out(self.last_failure)
+            effects += [Reply(one.ticket, error) for one in late if one.ticket]
+        if self.halted is not None:
+            return effects
+        if clock >= self.retry_at:
+            effects += self._persist()
+        return [*effects, *self._fill(now)]
+
+    @property
+    def head(self) -> Head | None:
+        """The newest entry that was applied, so durable and committed; None before the first.
+
+        Op and checksum belong together because both are of the machine, which runs on the loop:
+        `journal.durable` and `journal.tip` are two stores of another thread.
+        """
+        replica = self.replica
+        return Head(replica.applied, replica.applied_tip) if replica.applied else None
+
+    def request_seal(self, now: int) -> list[Effect]:
+        """Have a Seal soon, whatever the pace says."""
+        self.owes_seal = True
+        return self._relieve(now)
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing is under way."""
+        return not self.inbox and not self.replica.in_flight and not self.is_persisting
+
+    def _seal(
+        self, op: Op, parent: bytes, view: int, timestamp: int, request: Request
+    ) -> Entry:
+        return seal(
+            self.group.journal.identity,
+            op=op,
+            parent=parent,
+            view=self.replica.view,
+            operation=request.operation,
+            timestamp=timestamp,
+            body=request.body,
+            body_checksum=request.body_checksum,
+            writer=request.writer,
+            version=request.version,
+            namespace=request.namespace,
+            created=request.created,
+            schema_id=request.schema_id,
+            row_count=request.row_count,
+        )
+
+    def _has_room(self) -> bool:
+        replica, limits = self.replica, self.limits
+        return (
+            len(replica.in_flight) < limits.pipeline_count
+            and replica.in_flight_size < limits.pipeline_size
+            and self._may_seal()
+            and not self._ring_is_full()
+        )
+
+    def _may_seal(self) -> bool:
+        """Say whether one more Seal may come; nothing is prepared behind the last one."""
+        return len(self.group.checkpoints.pending) + self.seals_in_flight < PENDING_MAX
+
+    def _ring_is_full(self) -> bool:
+        return self.group.journal.ring.collides(Op(self.replica.op + 1 + SEAL_SLOTS))
+
+    def _prepare(
+        self, request: Request, now: int, ticket: object, deadline: float
+    ) -> list[Effect]:
+        append = self.replica.on_request(request, now, ticket=ticket, deadline=deadline)
+        frees = request.operation in _FREEING
+        self.pace.count(len(request.body), self.replica.timestamp, frees=frees)
+        return [append, *self._seal_if_due(now)]
+
+    def _seal_if_due(self, now: int) -> list[Effect]:
+        if not (self.owes_seal or self.pace.is_due(now)) or not self._may_seal():
+            return []
+        self.owes_seal = False
+        self.pace.sealed()
+        self.seals_in_flight += 1
+        return [self.replica.on_request(_SEAL_REQUESTS[self.expires], now)]
+
+    def _relieve(self, now: int) -> list[Effect]:
+        """Seal if that is due, or if only a checkpoint gives slots back."""
+        if self._ring_is_full() and self.seals_in_flight == 0 and not self.is_persisting:
+            self.owes_seal = self.owes_seal or not self.group.checkpoints.pending
+        return self._seal_if_due(now)
+
+    def _fill(self, now: int) -> list[Effect]:
+        """Prepare what waits, as far as there is room."""
+        effects: list[Effect] = []
+        while self.inbox and self._has_room():
+            request, ticket, deadline = self.inbox.popleft()
+            self.inbox_size -= len(request.body)
+            effects += self._prepare(request, now, ticket, deadline)
+        return [*effects, *self._relieve(now)]
+
+    def _persist(self) -> list[Effect]:
+        if self.is_persisting or not self.group.checkpoints.pending:
+            return []
+        self.is_persisting = True
+        return [Persist()]
+
+    def _refuse_inbox(self, error: HeadraceError) -> list[Effect]:
+        refused = [one.ticket for one in self.inbox if one.ticket is not None]
+        self.inbox.clear()
+        self.inbox_size = 0
+        return [Reply(ticket, error) for ticket in refused]
+
+
+def _replies(effects: list[Append[Entry] | Apply[Entry] | Reply]) -> list[Effect]:
+    return [effect for effect in effects if isinstance(effect, Reply)]
+
+
+def not_ready(error: HeadraceError) -> NotReady:
+    return NotReady(f"this group does not serve: {error}", hint="See the node's status")
+
+
+def _timed_out(cause: HeadraceError | None) -> TimedOut:
+    why = "" if cause is None else f", since a checkpoint cannot be written: {cause}"
+    return TimedOut(
+        f"the deadline came before it was written; it did not happen{why}",
+        hint="" if why else "Repeat it, with more time or when the node has less to do",
+    )

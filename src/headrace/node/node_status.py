@@ -1,0 +1,187 @@
+"""A node in numbers: what its status tells besides its words.
+
+Everything here is read from what the machines keep anyway, when somebody asks. Sizes are bytes,
+times are ISO 8601, in UTC.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from headrace.errors import HeadraceError
+from headrace.journal.group import Group
+from headrace.model.schema import decode_schema
+from headrace.node.group.pump import Pump
+from headrace.node.shard.shard import Shard
+from headrace.partition.machine.state import Placed
+from headrace.partition.shard_store import Store
+from headrace.storage.seam import Buffer
+from headrace.wire.messages import Reply
+from headrace.wire.read_messages import Fetched
+from headrace.wire.write_messages import Appended, Published, Staged
+
+_US_PER_S = 1_000_000
+
+
+@dataclass(slots=True)
+class Work:
+    """What was done since the start. Its one writer is the loop."""
+
+    appends: int = 0
+    appended_rows: int = 0
+    appended_bytes: int = 0
+    fetches: int = 0
+    fetched_bytes: int = 0
+
+    def count(self, reply: Reply, body: Buffer, rows: Sequence[Buffer]) -> None:
+        """Count what was done. Rows of a transaction count when it is published."""
+        match reply:
+            case Appended(repeated=False):
+                self.appends += 1
+                self.appended_rows += reply.end - reply.start
+                self.appended_bytes += len(body)
+            case Staged(repeated=False):
+                self.appended_bytes += len(body)
+            case Published(repeated=False):
+                self.appends += 1
+                self.appended_rows += sum(each.end - each.start for each in reply.ranges)
+            case Fetched():
+                self.fetches += 1
+                self.fetched_bytes += sum(map(len, rows))
+            case _:
+                return
+
+    def figures(self) -> dict[str, object]:
+        return dict(asdict(self))
+
+
+def iso(seconds: float) -> str:
+    """Return a moment as text, to the millisecond."""
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """What a file system has, and what of it is left for this process."""
+
+    free: int
+    total: int
+
+
+def disk_space(path: str) -> DiskSpace | None:
+    """Look at the file system of a directory; None if it does not say."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return DiskSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+
+def disk_figures(path: str) -> dict[str, object]:
+    """Say what the file system of the data directory has; nothing if it does not say."""
+    space = disk_space(path)
+    return {} if space is None else dict(asdict(space))
+
+
+def journal_size(group: Group) -> int:
+    """Return the bytes of a group's journal files, and of its spares if they can be listed."""
+    journal = group.journal
+    size = sum(file.header.size for file in list(journal.files))
+    with suppress(OSError):  # a disk that fails is no reason to say nothing
+        size += len(journal.spares.names()) * journal.spares.file_size
+    return size
+
+
+def group_figures(group: Group, pump: Pump | None) -> dict[str, object]:
+    """Say how a group's journal and checkpoints are, and what it cannot let go."""
+    journal, current = group.journal, group.superblock.current
+    op = current.checkpoint.op
+    seal = journal.headers(op, op)
+    said: dict[str, object] = {}
+    if pump is not None:
+        failure = pump.last_failure
+        said["halted"] = None if pump.halted is None else str(pump.halted)
+        said["checkpoint"] = None if failure is None else str(failure)
+    return said | {
+        "findings": [
+            f"{path}: {what}" for files in group.stuck for path, what in files.findings()
+        ],
+        "durable": group.journal.durable,
+        "applied": group.applied,
+        "journal": {
+            "size": journal_size(group),
+            "slots": journal.ring.count,
+            "free_slots": journal.free_slots,
+        },
+        "checkpoints": {
+            "op": op,
+            "at": iso(seal[0].timestamp / _US_PER_S) if seal else None,
+            "pending": len(group.checkpoints.pending),
+            "unsealed_bytes": 0 if pump is None else pump.pace.size,
+            "waiting": 0 if pump is None else len(pump.inbox),
+        },
+    }
+
+
+def store_figures(store: Store) -> dict[str, object]:
+    """Say what a shard's rows take on disk, beside its journal."""
+    return {
+        "findings": [f"{each.path}: {each.what}" for each in store.findings],
+        "partitions": len(store.machine.state.partitions),
+        "segments": {"count": len(_placed(store)), "size": segments_size(store)},
+    }
+
+
+def schema_lines(data: bytes) -> list[str]:
+    """Show a schema, one column a line; one that cannot be read says so."""
+    try:
+        return [f"{field.name}: {field.type}" for field in decode_schema(data)]
+    except HeadraceError as error:
+        return [str(error)]
+
+
+def diverged(store: Store) -> Iterator[str]:
+    """Name the cursors beyond their partition's end."""
+    for partition in store.machine.state.partitions.values():
+        for group, cursor in partition.cursors.items():
+            if cursor.next > partition.end:
+                yield (
+                    f"consumer group {group!r} reads {cursor.next} next in partition "
+                    f"{partition.namespace:x}, which ends at {partition.end}"
+                )
+
+
+def segments_size(store: Store) -> int:
+    """Return the bytes of a shard's segments and carry files, and of what those keep."""
+    carries = list(store.keeper.files.carry.values())
+    kept = {source for file in carries for source in file.sources}
+    carried = sum(file.size for file in carries) + sum(source.size for source in kept)
+    return sum(each.size for each in _placed(store)) + carried
+
+
+def _placed(store: Store) -> list[Placed]:
+    return [
+        segment.place
+        for partition in list(store.machine.state.partitions.values())
+        for segment in partition.segments
+        if isinstance(segment.place, Placed)
+    ]
+
+
+def reconciler_figures(shard: Shard) -> dict[str, object]:
+    """Say what a shard's reconciler did, and who waits for it."""
+    counters = shard.reconciler.counters
+    return {
+        "reconciler": {
+            "passes": counters.pass_count,
+            "skips": counters.skip_count,
+            "builds": counters.build_count,
+            "removals": counters.removal_count,
+            "failures": dict(counters.failures),
+            "removing": len(shard.reconciler.tombstones),
+            "parked": len(shard.parking),
+        }
+    }

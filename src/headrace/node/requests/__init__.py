@@ -1,0 +1,1 @@
+"""From requests to proposals, and from results to replies. Start at `admission`."""

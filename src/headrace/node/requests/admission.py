@@ -1,0 +1,169 @@
+"""Judges batches before they are proposed: sizes, checksum, Arrow's own checks, schema.
+
+Small batches are judged at once, large ones in threads, beside the loop; what counts is the
+size they inflate to. Those of one writer leave in the order in which they came, since its
+versions must not overtake one another; nobody waits for another writer's.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+from xxhash import xxh3_128_digest
+
+from headrace.errors import BadBatch, BodyTooLarge, HeadraceError
+from headrace.journal.entry import BODY_SIZE_MAX, CHECKSUM_SIZE
+from headrace.model import batch
+from headrace.model.arrow_message import INFLATED_SIZE_MAX
+from headrace.node.requests.outcomes import defect
+from headrace.partition.machine.operations import (
+    APPEND,
+    STAGE,
+    STAGE_HEADER_SIZE,
+    STAGE_ID_SIZE,
+    encode_stage,
+)
+from headrace.storage.seam import Buffer
+from headrace.vsr.peer_messages import NOBODY, Request
+from headrace.wire.write_messages import Append, Stage
+
+# Judged within a loop's turn: a quarter of a millisecond, less than two wake-ups of a thread.
+INLINE_SIZE_MAX = 1024 * 1024 + 64 * 1024
+_VERSION_MAX = 2**63 - 1
+_NUMBER_MAX = 2**32 - 1
+
+
+class Kind(NamedTuple):
+    """What a batch must be."""
+
+    schema: pa.Schema
+    layout: batch.Layout
+
+
+Judge = Callable[[int], Request]  # given what the batch may inflate to; `batch.Inflates` else
+Then = Callable[[Request | HeadraceError], None]
+
+
+@dataclass(slots=True)
+class _InLine:
+    then: Then
+    outcome: Request | HeadraceError | None = None
+
+
+@dataclass(slots=True)
+class Admission:
+    """A line of batches for each writer. All but the judging happens on the loop's thread."""
+
+    loop: asyncio.AbstractEventLoop
+    threads: Executor
+    _lines: dict[bytes, deque[_InLine]] = field(default_factory=dict)  # none of them is empty
+
+    def admit(self, writer: bytes, judge: Judge, size: int, then: Then) -> None:
+        """Call `then` with what `judge` returns or raises, after all before it of `writer`."""
+        outcome = _outcome_now(judge) if size <= INLINE_SIZE_MAX else None
+        if outcome is not None and writer not in self._lines:
+            then(outcome)
+            return
+        place = _InLine(then, outcome)
+        self._lines.setdefault(writer, deque()).append(place)
+        if outcome is None:
+            self.threads.submit(self._judge, writer, judge, place)
+
+    def _judge(self, writer: bytes, judge: Judge, place: _InLine) -> None:
+        """In a thread."""
+        outcome = _outcome(judge, INFLATED_SIZE_MAX)
+        self.loop.call_soon_threadsafe(self._judged, writer, place, outcome)
+
+    def _judged(self, writer: bytes, place: _InLine, outcome: Request | HeadraceError) -> None:
+        place.outcome = outcome
+        line = self._lines[writer]
+        while line and line[0].outcome is not None:
+            through = line.popleft()
+            assert through.outcome is not None
+            through.then(through.outcome)
+        if not line:
+            del self._lines[writer]
+
+
+def _outcome_now(judge: Judge) -> Request | HeadraceError | None:
+    """Judge within a loop's turn; None if that would take too long."""
+    try:
+        return _outcome(judge, INLINE_SIZE_MAX)
+    except batch.Inflates:
+        return None
+
+
+def _outcome(judge: Judge, inflated_max: int) -> Request | HeadraceError:
+    try:
+        return judge(inflated_max)
+    except HeadraceError as error:
+        return error
+    except (MemoryError, pa.ArrowMemoryError):
+        return BadBatch("this node has not enough memory for it", hint="Send smaller batches")
+    except batch.Inflates:
+        raise
+    except Exception as error:  # noqa: BLE001 - the root of a thread's work
+        return defect("the judging of a batch", error)
+
+
+def judge_append(request: Append, body: Buffer, kind: Kind, inflated_max: int) -> Request:
+    """Return what is proposed for an Append, or raise."""
+    checksum = _judge(request, body, kind, inflated_max)
+    return Request(
+        APPEND,
+        body,
+        checksum,
+        request.writer,
+        request.version,
+        request.namespace,
+        request.created,
+        request.schema_id,
+        request.row_count,
+    )
+
+
+def judge_stage(request: Stage, body: Buffer, kind: Kind, inflated_max: int) -> Request:
+    """Return what is proposed for a Stage, or raise."""
+    if len(request.stage_id) != STAGE_ID_SIZE or not 0 <= request.number <= _NUMBER_MAX:
+        raise BadBatch("the stage's id or number cannot be")
+    _judge(request, body, kind, inflated_max, reserve=STAGE_HEADER_SIZE)
+    return Request(
+        STAGE,
+        encode_stage(request.stage_id, request.number) + bytes(body),
+        b"",
+        request.writer,
+        request.version,
+        request.namespace,
+        request.created,
+        request.schema_id,
+        request.row_count,
+    )
+
+
+def _judge(
+    request: Append | Stage, body: Buffer, kind: Kind, inflated_max: int, reserve: int = 0
+) -> bytes:
+    """Judge a batch, and return the checksum of its body."""
+    if len(body) + reserve > BODY_SIZE_MAX:
+        limit = BODY_SIZE_MAX - reserve
+        raise BodyTooLarge(len(body), limit, row_count=request.row_count)
+    if len(request.writer) != len(NOBODY) or request.writer == NOBODY:
+        raise BadBatch("a writer is 16 bytes, and not all zeros")
+    if not 1 <= request.version <= _VERSION_MAX:
+        raise BadBatch(f"{request.version} is no version: a writer counts from 1")
+    if not 0 <= request.row_count <= _NUMBER_MAX:
+        raise BadBatch(f"{request.row_count} is no number of rows")
+    checksum = xxh3_128_digest(body)
+    if request.checksum and (
+        len(request.checksum) != CHECKSUM_SIZE or request.checksum != checksum
+    ):
+        raise BadBatch(
+            f"the body's checksum is {checksum.hex()}, the sender's {request.checksum.hex()}",
+            hint="Its bytes were changed on the way: send it again, and look at the network",
+        )
+    batch.admit(body, kind.schema, request.row_count, kind.layout, inflated_max)
+    return checksum

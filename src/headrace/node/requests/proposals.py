@@ -1,0 +1,131 @@
+"""Requests about partitions, as operations of the log; their results, as replies."""
+
+from collections.abc import Callable
+from typing import Any, assert_never
+
+from headrace.errors import BadRequest, HeadraceError
+from headrace.model.ids import Offset
+from headrace.node.requests.outcomes import partition_error
+from headrace.partition.machine import operations, results
+from headrace.partition.machine.operations import STAGE_ID_SIZE, Command, Receipt
+from headrace.vsr.peer_messages import NOBODY, Request
+from headrace.wire import read_messages, write_messages
+from headrace.wire.messages import Reply
+
+Written = (
+    write_messages.Publish
+    | write_messages.Discard
+    | write_messages.Trim
+    | write_messages.Purge
+    | read_messages.StoreCursor
+    | read_messages.DeleteCursor
+)
+_NUMBER_MAX = 2**63 - 1  # of what counts in the log: it fits where it is kept
+
+
+def to_log(request: Written) -> Request:
+    """Return what is proposed for a request without rows, or raise BadRequest."""
+    writer, version = NOBODY, 0
+    if isinstance(request, write_messages.Publish | write_messages.Discard):
+        writer = _writer(request.writer)
+    if isinstance(request, write_messages.Publish):
+        version = _number("version", request.version)
+    command = _command(request)
+    return Request(
+        command.operation,
+        operations.encode(command),
+        b"",
+        writer,
+        version,
+        request.namespace,
+        request.created,
+    )
+
+
+def _command(request: Written) -> Command:
+    match request:
+        case write_messages.Publish():
+            stages = tuple(
+                Receipt(
+                    _stage_id(one.stage_id),
+                    _number("op_count", one.op_count),
+                    _number("row_count", one.row_count),
+                    one.digest,
+                )
+                for one in request.stages
+            )
+            return operations.Publish(stages)
+        case write_messages.Discard():
+            return operations.Discard(tuple(map(_stage_id, request.stage_ids)))
+        case write_messages.Trim():
+            first = Offset(_number("first", request.first))
+            return operations.Trim(first, request.past_hold)
+        case write_messages.Purge():
+            return operations.Purge()
+        case read_messages.StoreCursor():
+            following = Offset(_number("next", request.next))
+            generation = _number("generation", request.generation)
+            return operations.StoreCursor(request.group, following, generation, request.hold)
+        case read_messages.DeleteCursor():
+            generation = _number("generation", request.generation)
+            return operations.DeleteCursor(request.group, generation)
+        case _:
+            assert_never(request)
+
+
+def to_reply(result: object) -> Reply | HeadraceError:
+    """Return the answer that a result of the machine becomes."""
+    if isinstance(result, HeadraceError):
+        return result
+    return _REPLIES[type(result)](result)
+
+
+def _staged(result: results.Staged) -> write_messages.Staged:
+    found = result.receipt
+    receipt = write_messages.Receipt(
+        found.stage_id, found.op_count, found.row_count, found.digest
+    )
+    return write_messages.Staged(receipt, result.repeated)
+
+
+def _published(result: results.Published) -> write_messages.Published:
+    given = tuple(
+        write_messages.PublishedRange(one.namespace, one.start, one.end)
+        for one in result.ranges
+    )
+    return write_messages.Published(given, result.repeated, result.same)
+
+
+def _trimmed(result: results.Trimmed) -> write_messages.Trimmed:
+    holds = tuple((hold.group, hold.next) for hold in result.holds)
+    return write_messages.Trimmed(result.first, holds)
+
+
+_REPLIES: dict[type, Callable[[Any], Reply | HeadraceError]] = {
+    results.Refused: partition_error,
+    results.Appended: lambda one: write_messages.Appended(one.start, one.end, one.repeated),
+    results.Staged: _staged,
+    results.Published: _published,
+    results.Discarded: lambda one: write_messages.Discarded(one.count),
+    results.Trimmed: _trimmed,
+    results.CursorStored: lambda one: read_messages.CursorStored(one.next),
+    results.CursorDeleted: lambda one: read_messages.CursorDeleted(),
+}
+
+
+def _writer(writer: bytes) -> bytes:
+    if len(writer) != len(NOBODY) or writer == NOBODY:
+        raise BadRequest("a writer is 16 bytes, and not all zeros")
+    return writer
+
+
+def _stage_id(stage_id: bytes) -> bytes:
+    if len(stage_id) != STAGE_ID_SIZE:
+        raise BadRequest(f"a stage's id has {STAGE_ID_SIZE} bytes, this one {len(stage_id)}")
+    return stage_id
+
+
+def _number(name: str, number: int) -> int:
+    if not 0 <= number <= _NUMBER_MAX:
+        raise BadRequest(f"{name} cannot be {number}")
+    return number

@@ -1,0 +1,53 @@
+"""What a shard holds, as replies to those who read."""
+
+from collections.abc import Sequence
+
+from headrace.partition.fetch import Fetched
+from headrace.partition.machine.state import Partition
+from headrace.storage.seam import Buffer
+from headrace.wire import read_messages
+
+ALIGNMENT = 64  # Arrow likes its buffers at such places
+
+
+def bounds_of(partition: Partition) -> read_messages.PartitionBounds:
+    """Say what is retained of a partition."""
+    first, end = partition.first, partition.end
+    sealed_end = min((run.first for run in partition.runs), default=end)
+    sealed_end = max(first, sealed_end)
+    return read_messages.PartitionBounds(
+        first, end, partition.size, sealed_end, partition.versions
+    )
+
+
+def cursors_of(partition: Partition) -> read_messages.Cursors:
+    """Return the cursors of a partition, by group."""
+    return read_messages.Cursors(
+        tuple(
+            read_messages.CursorInfo(group, cursor.next, cursor.generation, cursor.hold)
+            for group, cursor in sorted(partition.cursors.items())
+        )
+    )
+
+
+def fetched(found: Fetched) -> tuple[read_messages.Fetched, Sequence[Buffer]]:
+    """Return rows as a reply and a body, each piece at an aligned place."""
+    pieces = []
+    body: list[Buffer] = []
+    for part in found.parts:
+        size = len(part.body)
+        pieces.append(
+            read_messages.Piece(
+                part.is_entry,
+                part.first,
+                part.row_count,
+                part.timestamp,
+                part.schema_id,
+                size,
+                part.checksum,
+            )
+        )
+        body.append(part.body)
+        if size % ALIGNMENT:
+            body.append(bytes(ALIGNMENT - size % ALIGNMENT))
+    return read_messages.Fetched(found.next, found.first, found.end, tuple(pieces)), body

@@ -1,0 +1,1 @@
+"""One shard as a machine: routing, reconciling, retention. Start at `shard`."""

@@ -1,0 +1,74 @@
+"""When something that failed may be tried again: a table, and no timer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from headrace.partition.reader import Key
+
+DELAY_MS: Final = 1_000  # after the first failure; doubled by each that follows
+DELAY_MAX_MS: Final = 60_000  # what was repaired is found within a minute
+
+
+class Work(StrEnum):
+    """What is done for one life. Each has a budget of its own: none holds up another."""
+
+    BUILD = "build"
+    SCHEMA = "schema"  # its key is that of a topic: partition 0, and the topic's `created`
+    REMOVAL = "removal"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How often one thing failed for one cause, and when it may be tried again."""
+
+    work: Work
+    key: Key
+    cause: str
+    attempt_count: int
+    until_ms: int
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Failures that are not over, each with a delay of its own for (work, life, cause)."""
+
+    _failures: dict[tuple[Work, Key], dict[str, Failure]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return for how many works something is recorded."""
+        return len(self._failures)
+
+    def fail(self, work: Work, key: Key, cause: str, now_ms: int) -> None:
+        """Note a failure: twice the delay of the one before it for this cause."""
+        known = self._failures.setdefault((work, key), {})
+        before = known.get(cause)
+        count = 1 + (before.attempt_count if before else 0)
+        known[cause] = Failure(work, key, cause, count, now_ms + delay_ms(count))
+
+    def is_held(self, work: Work, key: Key, now_ms: int) -> bool:
+        """Say whether it is too early, for any cause, to do this work again."""
+        causes = self._failures.get((work, key), {})
+        return any(now_ms < each.until_ms for each in causes.values())
+
+    def clear(self, work: Work, key: Key) -> None:
+        """Forget the failures of what was done at last."""
+        self._failures.pop((work, key), None)
+
+    def prune(self, is_wanted: Callable[[Work, Key], bool]) -> None:
+        """Forget the failures of what nobody wants any more."""
+        for work, key in [each for each in self._failures if not is_wanted(*each)]:
+            del self._failures[work, key]
+
+    def failures(self) -> list[Failure]:
+        """Return what is recorded, the most stubborn first."""
+        every = [each for causes in self._failures.values() for each in causes.values()]
+        return sorted(every, key=lambda each: -each.attempt_count)
+
+
+def delay_ms(attempt_count: int) -> int:
+    """Return how long to wait after so many failures."""
+    assert attempt_count >= 1
+    doublings = min(attempt_count - 1, DELAY_MAX_MS.bit_length())  # no giant number for long
+    return min(DELAY_MS << doublings, DELAY_MAX_MS)

@@ -1,0 +1,98 @@
+"""Which shard serves a partition: one table for all shards of a node.
+
+A row says that a shard's machine has this life of the partition. It comes only from the
+reconciler of that shard; there is no rule that guesses a shard where there is no row.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from headrace.errors import PartitionUnknown, Recreated
+from headrace.metadata.state import MetadataState, Target
+from headrace.model.ids import GroupId, Revision
+from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_past, is_within, newest
+from headrace.partition.reader import Key
+
+_NO_ROWS: Final[Mapping[Namespace, Revision]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The shard whose machine has this life."""
+
+    shard: GroupId
+    created: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """The shard that will have this life: metadata wants it there, and it is not there yet."""
+
+    shard: GroupId
+    created: Revision
+
+
+@dataclass(slots=True)
+class Router:
+    """The rows of all partitions that are there. Invariant: both tables say the same."""
+
+    _routes: dict[Namespace, Route] = field(default_factory=dict)
+    _rows: dict[GroupId, dict[Namespace, Revision]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._routes)
+
+    def route(self, namespace: int, created: int, metadata: MetadataState) -> Route | Awaited:
+        """Find the shard of one life; `namespace` and `created` may come from anywhere.
+
+        `metadata` is what is applied here. It fences at once what it knows to be gone, before
+        a reconciler has taken the row away, and it may lag behind a row. Awaited: the caller
+        parks the request. PartitionUnknown: unknown here, or not yet known. Recreated: the
+        life that was meant is over, and there is a newer one.
+        """
+        key = Key(Namespace(namespace), Revision(created))
+        row = self._routes.get(key.namespace)
+        wanted = metadata.partition_at(namespace)
+        known = _newest(row, wanted)
+        if known is None or is_past(created, known):
+            raise PartitionUnknown(str(key))
+        if created != known:  # before it, or of a history that was lost
+            raise Recreated(f"{namespace:x}", expected=created, found=known)
+        if row is not None and row.created == created:
+            if wanted is None and is_within(created, metadata.revision):
+                raise PartitionUnknown(str(key))  # deleted; the row is about to go
+            return row
+        assert wanted is not None
+        return Awaited(wanted.shard, wanted.created)
+
+    def insert(self, key: Key, shard: GroupId) -> None:
+        """Put a life's row. A row of a newer life stays: two shards may know of both."""
+        known = self._routes.get(key.namespace)
+        if known is not None:
+            if is_past(known.created, key.created):
+                return
+            del self._rows[known.shard][key.namespace]
+        self._routes[key.namespace] = Route(shard, key.created)
+        self._rows.setdefault(shard, {})[key.namespace] = key.created
+
+    def remove(self, key: Key) -> None:
+        """Take a life's row away, and no other life's."""
+        known = self._routes.get(key.namespace)
+        if known is not None and known.created == key.created:
+            del self._routes[key.namespace]
+            del self._rows[known.shard][key.namespace]
+
+    def rows_of(self, shard: GroupId) -> Mapping[Namespace, Revision]:
+        """Return a shard's rows, as they are from now on."""
+        rows = self._rows.get(shard)
+        return _NO_ROWS if rows is None else MappingProxyType(rows)
+
+
+def _newest(row: Route | None, wanted: Target | None) -> Revision | None:
+    if row is None or wanted is None:
+        known = wanted or row
+        return None if known is None else known.created
+    return newest(wanted.created, row.created)

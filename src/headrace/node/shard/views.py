@@ -1,0 +1,144 @@
+"""What metadata wants and what a shard has, side by side. It only looks."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from headrace.metadata.state import Target
+from headrace.model.ids import GroupId, Revision
+from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_within, newest
+from headrace.node.doubt.doubt import Doubt
+from headrace.partition.machine.operations import Schema
+from headrace.partition.machine.state import PartitionsState
+from headrace.partition.reader import Key
+
+
+@dataclass(frozen=True, slots=True)
+class TargetView:
+    """What metadata wants, as applied here."""
+
+    revision: Revision
+    is_normal: bool  # group 0 is neither recovering nor changing its view here
+    partitions: Mapping[Namespace, Target]  # all, in order: MetadataState.target()
+    deleted: Mapping[Namespace, Revision]  # the newest life that was deleted: MetadataState
+    doubt: Doubt | None = None  # then nothing is removed, nor opened in an orphan's place
+
+
+@dataclass(frozen=True, slots=True)
+class ActualView:
+    """What the shard has."""
+
+    state: PartitionsState
+    routes: Mapping[Namespace, Revision]  # this shard's rows
+    files: AbstractSet[Key]  # lives that have files here
+    parked: AbstractSet[Key]  # lives that requests wait for
+    is_primary: bool = True  # a backup proposes nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Both views, and what they say about one life. Only (namespace, created) is a life."""
+
+    shard: GroupId
+    target: TargetView
+    actual: ActualView
+
+    def unlike(self) -> list[Namespace]:
+        """Return where metadata, the machine and the rows do not all say the same, in order.
+
+        There is nothing to do elsewhere, and of thousands of partitions few are here.
+        """
+        partitions, wanted = self.actual.state.partitions, self.target.partitions
+        there = {(namespace, one.created) for namespace, one in partitions.items()}
+        wanted_here = {
+            (namespace, one.created)
+            for namespace, one in wanted.items()
+            if one.shard == self.shard
+        }
+        differing = (there ^ wanted_here) | (there ^ self.actual.routes.items())
+        return sorted({namespace for namespace, _ in differing})
+
+    def lives(self, among: Iterable[Namespace]) -> Iterator[Key]:
+        """Yield the lives that the machine has."""
+        for namespace in among:
+            partition = self.actual.state.partitions.get(namespace)
+            if partition is not None:
+                yield Key(namespace, partition.created)
+
+    def wanted_here(self, among: Iterable[Namespace]) -> Iterator[tuple[Key, Target]]:
+        """Yield the lives that metadata places in this shard."""
+        for namespace in among:
+            target = self.target.partitions.get(namespace)
+            if target is not None and target.shard == self.shard:
+                yield Key(namespace, target.created), target
+
+    def is_there(self, key: Key) -> bool:
+        """Say whether the machine has this very life."""
+        partition = self.actual.state.partitions.get(key.namespace)
+        return partition is not None and partition.created == key.created
+
+    def has_row(self, key: Key) -> bool:
+        """Say whether a row leads to this very life."""
+        return self.actual.routes.get(key.namespace) == key.created
+
+    def is_closed(self, key: Key) -> bool:
+        """Say whether the machine has closed this life, or a later one."""
+        return is_within(key.created, self.actual.state.closed.get(key.namespace, 0))
+
+    def is_wanted(self, key: Key) -> bool:
+        """Say whether metadata wants this life, in whichever shard."""
+        wanted = self.target.partitions.get(key.namespace)
+        return wanted is not None and wanted.created == key.created
+
+    def is_unwanted(self, key: Key) -> bool:
+        """Say whether metadata has a record that this life, or a later one, was deleted.
+
+        What is merely absent there is an orphan: it is never removed, whatever else is known.
+        """
+        deleted = self.target.deleted.get(key.namespace, 0)
+        return is_within(key.created, deleted) and not self.is_wanted(key)
+
+    def is_misplaced(self, key: Key) -> bool:
+        """Say whether metadata wants this life in another shard."""
+        wanted = self.target.partitions.get(key.namespace)
+        return self.is_wanted(key) and wanted is not None and wanted.shard != self.shard
+
+    def is_orphan(self, key: Key) -> bool:
+        """Say whether metadata does not mean this life, though it may have its number."""
+        doubt = self.target.doubt
+        return doubt is not None and doubt.is_orphan(self.shard, key)
+
+    def is_blocked(self, namespace: Namespace) -> bool:
+        """Say whether nothing may be opened or changed there."""
+        doubt = self.target.doubt
+        return doubt is not None and doubt.is_blocked(namespace)
+
+    def successor(self, key: Key) -> Revision | None:
+        """Return the newest later life under the same namespace."""
+        wanted = self.target.partitions.get(key.namespace)
+        there = self.actual.state.partitions.get(key.namespace)
+        known = [each.created for each in (wanted, there) if each is not None]
+        found = key.created
+        for created in known:
+            found = newest(found, created)
+        return found if found != key.created else None
+
+    def schemas_ahead(self, number: int) -> tuple[Schema, ...]:
+        """Return the schemas of an open topic that the machine does not know yet, in order."""
+        topic = self.actual.state.topics.get(number)
+        target = self.target.partitions.get(self.topic_namespace(number))
+        if topic is None or target is None or target.shard != self.shard:
+            return ()
+        if target.topic_created != topic.created or len(target.schemas) <= topic.newest:
+            return ()
+        return schemas_of(target)[topic.newest :]
+
+    def topic_namespace(self, number: int) -> Namespace:
+        """Return the namespace that stands for a topic: that of its partition 0."""
+        return Namespace(number << self.actual.state.partition_bits)
+
+
+def schemas_of(target: Target) -> tuple[Schema, ...]:
+    """Return a topic's schemas as the shard's log carries them."""
+    return tuple(Schema(each.id, each.data) for each in target.schemas)

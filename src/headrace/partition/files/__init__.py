@@ -1,0 +1,1 @@
+"""Carry files, linked journals, and which files a shard has. Start at `file_set`."""

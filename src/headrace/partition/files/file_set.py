@@ -1,0 +1,472 @@
+"""The segments and carry files of one shard: which are there, which are named, which may go."""
+
+import errno
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace.errors import CorruptSegment, HeadraceError, ReadFailed, StorageFailed
+from headrace.journal.entry import Flaw
+from headrace.journal.journal import Journal
+from headrace.journal.journal_file import BLOCK_SIZE, FileHeader, check_identity, decode_block
+from headrace.journal.snapshot import Snapshot, SnapshotFiles
+from headrace.model.ids import Identity, Op
+from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_within
+from headrace.partition.files import placement as local_part
+from headrace.partition.files.carry import CarryFile, carry_name, kept_id, op_of, open_carry
+from headrace.partition.files.carry_table import Source, kept_name
+from headrace.partition.files.placement import Carried, Local
+from headrace.partition.machine.state import PartitionsState, Placed
+from headrace.partition.segments.row_group_cache import Groups
+from headrace.partition.segments.segment import Digests, SegmentInfo, parse_name, segment_name
+from headrace.partition.segments.segment_reader import SegmentFile, open_segment
+from headrace.storage.atomic import is_leftover
+from headrace.storage.seam import Directory, joined
+from headrace.storage.stuck import StuckFiles
+
+OPEN_COUNT_MAX: Final = 128  # verified segments that stay open: a descriptor and a footer each
+_FOOTER_SIZE_MAX: Final = 16 * 1024 * 1024  # of a Parquet file: far above the widest schema's
+
+
+# What is said of a file that is gone, unreadable or none: anything else is about us.
+_DAMAGE: Final = frozenset(
+    {errno.ENOENT, errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ESPIPE}
+)
+
+
+def is_damage(error: OSError) -> bool:
+    """Tell a file that is not as it should be from a machine that is short of something."""
+    return error.errno in _DAMAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A file that is not as it should be. What it costs is said by `what`."""
+
+    path: str
+    what: str
+    rows_missing: bool = True  # maybe: as long as the file is so, rows in it cannot be read
+
+
+@dataclass(slots=True)
+class ShardFiles:
+    """The one place that unlinks segments and carry files."""
+
+    # A file that cannot be moved or removed is in `stuck`, and tried again at each collection.
+
+    identity: Identity
+    segments: Directory
+    carries: Directory
+    quarantine: Directory
+    there: set[str] = field(default_factory=set)  # segments on disk
+    found: set[str] = field(default_factory=set)  # of them, those that were there at the start
+    carry: dict[Op, CarryFile] = field(default_factory=dict)  # whole ones
+    carry_ops: list[Op] = field(default_factory=list)  # their keys, ascending
+    # Journal files with a second name among the carry files, by id, and the newest Seal that
+    # gave it to them in this process.
+    kept: dict[int, Op] = field(default_factory=dict)
+    rotten: set[Op] = field(default_factory=set)  # carry files in which the scrub found rot
+    lost_carries: dict[Op, tuple[Carried, Flaw]] = field(default_factory=dict)
+    named: dict[Op, frozenset[str]] = field(default_factory=dict)  # by the snapshot at an op
+    restored: Op = Op(0)  # the snapshot that this process began with
+    holds: Counter[str] = field(default_factory=Counter)  # readers and leases of a name
+    leased: Counter[str] = field(default_factory=Counter)  # of them, the leases
+    segments_stay: bool = False  # none is removed, nor set aside: nobody knows what is wanted
+    kept_back: set[str] = field(default_factory=set)  # held at the last collection
+    open: OrderedDict[str, SegmentFile] = field(default_factory=OrderedDict)
+    groups: Groups = field(default_factory=Groups)
+    findings: list[Finding] = field(default_factory=list)
+    stuck: StuckFiles = field(default_factory=StuckFiles)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of holds and `kept_back`
+
+    def report(self, finding: Finding) -> None:
+        """Note what is wrong with a file, once."""
+        if finding not in self.findings:
+            self.findings.append(finding)
+
+    def restore(self, known: Local, op: Op) -> None:
+        """Look at what is there, unlink leftovers, open what the snapshot at `op` names."""
+        self.restored = op
+        for room in (self.segments, self.carries):
+            for name in filter(is_leftover, room.names()):
+                self.stuck.unlink(room, name)
+        self.there = {name for name in self.segments.names() if parse_name(name)}
+        self.found = set(self.there)
+        ids = map(kept_id, self.carries.names())
+        self.kept = {file_id: Op(0) for file_id in ids if file_id is not None}
+        self.findings.clear()
+        for one in known.placed:
+            name = segment_name(one.namespace, one.created, one.first, one.end)
+            if name not in self.there:
+                what = f"segment is gone: offsets {one.first} to {one.end} cannot be read"
+                self.report(Finding(joined(self.segments.path, name), what))
+        for carried in known.carried:
+            self._open_carry(carried)
+
+    def _open_carry(self, known: Carried) -> None:
+        found = open_carry(self.carries, self.identity, known.op)
+        if isinstance(found, CarryFile) and found.checksum != known.checksum:
+            found.close()
+            found = Flaw("another carry file", known.checksum.hex(), found.checksum.hex())
+        if isinstance(found, Flaw):
+            self.lost_carries[known.op] = (known, found)
+            path = joined(self.carries.path, carry_name(known.op))
+            self.report(Finding(path, f"carry file: {found.what}"))
+        else:
+            self.add_carry(found)
+            for source in found.sources:
+                if source.file_id not in self.kept:
+                    path = joined(self.carries.path, source.name)
+                    what = f"kept file of {found.name} is gone: its entries cannot be read"
+                    self.report(Finding(path, what))
+
+    def add(self, name: str) -> None:
+        """Note a segment that was written under its name just now."""
+        self.there.add(name)
+        self.found.discard(name)
+        self.stuck.forget(joined(self.segments.path, name))
+        self._forget_open(name)
+
+    def add_carry(self, file: CarryFile) -> None:
+        # One that is replaced closes when its last reader lets go of it.
+        self.carry[file.op] = file
+        self.carry_ops = sorted(self.carry)
+
+    def carry_of(self, op: Op) -> CarryFile | None:
+        """Return the newest carry file that holds `op`: it may mend one before it."""
+        for seal_op in reversed(self.carry_ops):
+            if seal_op < op:
+                return None
+            file = self.carry.get(seal_op)
+            # Most files hold the ops between two Seals: the first look tells.
+            if file is not None and file.ops and file.ops[0] <= op and op in file:
+                return file
+        return None
+
+    def holding(self, ops: Iterable[Op]) -> Iterator[tuple[CarryFile | None, set[Op]]]:
+        """Part `ops` by what `carry_of` says of each: newest file first, None at last."""
+        left = set(ops)
+        for seal_op in reversed(self.carry_ops):
+            file = self.carry[seal_op]
+            held = file.holds(left)
+            if held:
+                yield file, held
+                left -= held
+        if left:
+            yield None, left
+
+    def lost_carries_for(self, op: Op) -> dict[Op, Carried]:
+        """Return the carry files that are gone or bad and might have held `op`."""
+        return {key: known for key, (known, _) in self.lost_carries.items() if key >= op}
+
+    def carry_flaws(self) -> str:
+        """Say in words which carry files are bad."""
+        flaws = [
+            f"{carry_name(op)}: {flaw.what}" for op, (_, flaw) in self.lost_carries.items()
+        ]
+        return f" ({'; '.join(flaws)})" if flaws else ""
+
+    def name(self, op: Op, names: frozenset[str]) -> None:
+        """Note what the snapshot at `op` names."""
+        self.named[op] = names
+
+    def collect(
+        self,
+        snapshots: SnapshotFiles,
+        kept: Sequence[Op],
+        state: PartitionsState,
+        journal: Journal,
+    ) -> None:
+        """Let go of what no kept snapshot names; if one of them cannot be read, of nothing.
+
+        All is unlinked, but journal files that the journal can use again.
+        """
+        named: set[str] = set()
+        for op in kept:
+            names = self._names_at(snapshots, op)
+            if names is None:
+                return
+            named |= names
+        if not kept:
+            return
+        # A checkpoint that is on its way is named by no snapshot yet.
+        named.update(*(names for op, names in self.named.items() if op > kept[0]))
+        self.named = {op: names for op, names in self.named.items() if op >= kept[-1]}
+        kept_back = set() if kept[0] > self.restored else self.found
+        self._collect_segments(named | kept_back, state)
+        sources = self._sources(named)
+        self._collect_carries(named, kept[0])
+        self._collect_kept(sources, kept[0], journal)
+
+    def _names_at(self, snapshots: SnapshotFiles, op: Op) -> frozenset[str] | None:
+        if op not in self.named:
+            found = snapshots.load(op)
+            if not isinstance(found, Snapshot):
+                return None
+            try:
+                self.named[op] = local_part.decode(found.state.local).names
+            except HeadraceError:
+                return None
+        return self.named[op]
+
+    def _collect_segments(self, named: set[str], state: PartitionsState) -> None:
+        gone = 0
+        for name in sorted(self.there - named):
+            if self.segments_stay or self._is_held(name):
+                continue
+            if name in self.found and not self._is_covered(name, state):
+                if not self.stuck.set_aside(self.segments, name, self.quarantine):
+                    continue
+                what = "segment of no row that this log knows: moved to quarantine"
+                path = joined(self.segments.path, name)
+                self.report(Finding(path, what, rows_missing=False))
+            else:
+                self._forget_open(name)  # first: the last to let go of a file frees it
+                if not self.stuck.unlink(self.segments, name):
+                    continue
+                gone += 1
+            self.there.discard(name)
+            self.found.discard(name)
+        if gone:
+            self._sync(self.segments)
+
+    def _sync(self, room: Directory) -> None:
+        """Sync after a collection; a failure is never tried again, and poisons the keeper."""
+        try:
+            room.sync()
+        except OSError as error:
+            raise StorageFailed(room.path, "collect", error) from error
+
+    def _is_held(self, name: str) -> bool:
+        with self._lock:
+            if self.holds[name]:
+                self.kept_back.add(name)
+                return True
+            self.kept_back.discard(name)
+            return False
+
+    def lives(self) -> set[tuple[int, int]]:
+        """Return (namespace, created) of every life that has a segment here.
+
+        What a lease keeps does not count: nobody waits for the end of a lease.
+        """
+        parsed = (parse_name(name) for name in list(self.there) if name not in self.leased)
+        return {each[:2] for each in parsed if each is not None}
+
+    def stuck_code(self, namespace: int, created: int) -> str | None:
+        """Return the error that keeps a segment of this life here, such as EPERM."""
+        for path, code in self.stuck.codes():
+            parsed = parse_name(path.rpartition("/")[2])
+            if parsed is not None and parsed[:2] == (namespace, created):
+                return code
+        return None
+
+    def _is_covered(self, name: str, state: PartitionsState) -> bool:
+        """Say whether the log knows all rows of a segment that no snapshot names."""
+        parsed = parse_name(name)
+        assert parsed is not None
+        namespace, created, _, end = Namespace(parsed[0]), *parsed[1:]
+        partition = state.partitions.get(namespace)
+        known = partition is not None and partition.created == created and end <= partition.end
+        ended = state.closed.get(namespace)
+        known = known or (ended is not None and is_within(created, ended))
+        return known and self._is_ours(name)
+
+    def _is_ours(self, name: str) -> bool:
+        """Find this cluster's id in the footer, without parsing what may be rotten."""
+        try:
+            file = self.segments.open(name)
+        except OSError:
+            return False
+        try:
+            size = file.size()
+            footer_size = int.from_bytes(file.read(max(0, size - 8), 4), "little")
+            footer_size = min(footer_size, _FOOTER_SIZE_MAX)
+            footer = file.read(max(0, size - 8 - footer_size), footer_size)
+        except OSError:
+            return False
+        finally:
+            file.close()
+        return self.identity.cluster.hex().encode() in footer
+
+    def _collect_carries(self, named: set[str], newest: Op) -> None:
+        gone = 0
+        for name in self.carries.names():
+            op = op_of(name)
+            if op is None or op > newest or name in named:
+                continue
+            known = self.carry.pop(op, None)
+            self.carry_ops = sorted(self.carry)
+            self.rotten.discard(op)
+            if known is None and self._is_foreign_carry(op):
+                self.stuck.set_aside(self.carries, name, self.quarantine)
+                continue
+            del known  # first: the last to let go of a file frees it
+            gone += self.stuck.unlink(self.carries, name)
+        for op in [op for op in self.lost_carries if carry_name(op) not in named]:
+            del self.lost_carries[op]
+        if gone:
+            self._sync(self.carries)
+
+    def _sources(self, named: set[str]) -> set[int]:
+        """Return the kept files that named carry files need.
+
+        One that cannot be read was there at the start, and may need what was kept then.
+        """
+        found: set[int] = set()
+        for op in map(op_of, named) if self.kept else ():
+            if op is None:
+                continue
+            sources = self._sources_of(op)
+            if sources is None:
+                found.update(file_id for file_id, given in self.kept.items() if not given)
+            else:
+                found.update(source.file_id for source in sources)
+        return found
+
+    def _sources_of(self, op: Op) -> tuple[Source, ...] | None:
+        if op in self.lost_carries:
+            return None  # whatever has its name now
+        known = self.carry.get(op)
+        if known is None:  # of the previous snapshot, and this process did not need it
+            try:
+                looked = open_carry(self.carries, self.identity, op)
+            except HeadraceError:
+                return None
+            if isinstance(looked, Flaw):
+                return None
+            looked.close()
+            known = looked
+        return known.sources
+
+    def _collect_kept(self, needed: set[int], newest: Op, journal: Journal) -> None:
+        gone = [
+            file_id
+            for file_id, op in sorted(self.kept.items())
+            if file_id not in needed and op <= newest
+        ]
+        for file_id in gone:
+            name = kept_name(file_id)
+            if self._is_foreign_kept(name):
+                is_gone = self.stuck.set_aside(self.carries, name, self.quarantine)
+            else:
+                is_gone = journal.reuse(self.carries, name, file_id) or self.stuck.unlink(
+                    self.carries, name
+                )
+            if is_gone:
+                del self.kept[file_id]
+        if gone:
+            self._sync(self.carries)
+
+    def _is_foreign_carry(self, op: Op) -> bool:
+        try:
+            found = open_carry(self.carries, self.identity, op)
+        except HeadraceError:
+            return True
+        if isinstance(found, CarryFile):
+            found.close()
+        return False
+
+    def _is_foreign_kept(self, name: str) -> bool:
+        try:
+            file = self.carries.open(name)
+        except OSError:
+            return False
+        try:
+            header = decode_block(file.read(0, BLOCK_SIZE), file.path)
+            if isinstance(header, FileHeader):
+                check_identity(header, self.identity, file.path)
+        except OSError:
+            return False
+        except HeadraceError:
+            return True
+        finally:
+            file.close()
+        return False
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        """Keep a segment's file from being unlinked."""
+        with self._lock:
+            self.holds[name] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                _count_down(self.holds, [name])
+
+    def lease(self, names: Sequence[str]) -> None:
+        """Keep files from being unlinked until `end_lease` of the same names."""
+        with self._lock:
+            self.holds.update(names)
+            self.leased.update(names)
+
+    def end_lease(self, names: Sequence[str]) -> bool:
+        """Let files go. Say whether a collection has left one of them only for that."""
+        with self._lock:
+            _count_down(self.holds, names)
+            _count_down(self.leased, names)
+            return any(name in self.kept_back and not self.holds[name] for name in names)
+
+    def segment(self, info: SegmentInfo, place: Placed) -> SegmentFile:
+        """Return a segment that was checked whole, once, since it was opened."""
+        name = info.name
+        known = self.open.get(name)
+        if known is not None:
+            with suppress(KeyError):  # another thread may have let it go just now
+                self.open.move_to_end(name)
+            return known
+        path = joined(self.segments.path, name)
+        try:
+            storage = self.segments.open(name)
+        except OSError as error:
+            if not is_damage(error):
+                raise ReadFailed(path, error) from error
+            found = error.strerror
+            raise CorruptSegment(
+                "segment cannot be opened", path=path, expected="a file", found=found
+            ) from error
+        try:
+            file = open_segment(storage, info, Digests(place.rows, place.file, place.size))
+        except HeadraceError:
+            storage.close()
+            raise
+        file.groups = self.groups
+        self.open[name] = file
+        while len(self.open) > OPEN_COUNT_MAX:
+            self.open.popitem(last=False)  # a reader in the middle of it still holds it open
+        return file
+
+    def _forget_open(self, name: str) -> None:
+        known = self.open.pop(name, None)
+        if known is not None:
+            self.groups.forget(known.digests.file)
+
+    def quarantine_segment(self, name: str, what: str) -> None:
+        """Move a bad segment out of the way. Its place stays known: a copy can be put back."""
+        self._forget_open(name)
+        if self.stuck.set_aside(self.segments, name, self.quarantine):
+            self.there.discard(name)
+        self.report(Finding(joined(self.segments.path, name), what))
+
+    def close(self) -> None:
+        """Let go of every file."""
+        for file in self.carry.values():
+            file.close()
+        self.carry.clear()
+        self.carry_ops = []
+        with suppress(KeyError):
+            while True:
+                self.open.popitem()[1].close()
+
+
+def _count_down(counts: Counter[str], names: Iterable[str]) -> None:
+    for name in names:
+        counts[name] -= 1
+        assert counts[name] >= 0
+        if not counts[name]:
+            del counts[name]

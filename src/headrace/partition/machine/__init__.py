@@ -1,0 +1,1 @@
+"""The machine of partitions; pure. Start at `partitions_machine`."""

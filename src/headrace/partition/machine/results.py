@@ -1,0 +1,191 @@
+"""What became of an operation on partitions: a closed list of values, equal on every replica.
+
+A refusal is a result like any other: it commits, and it changes nothing. Its words are not part
+of it: replicas of two releases may word it differently and must still be equal.
+"""
+
+from enum import StrEnum
+
+from headrace.model.ids import Offset
+from headrace.model.namespace import Namespace
+from headrace.partition.machine.operations import Receipt, Value
+
+
+class Code(StrEnum):
+    """Why an operation was refused. A name never changes its meaning; none is used again."""
+
+    MALFORMED = "malformed"
+    OPERATION_UNKNOWN = "operation_unknown"
+    STALE = "stale"
+    PARTITION_UNKNOWN = "partition_unknown"
+    RECREATED = "recreated"
+    TOPIC_UNKNOWN = "topic_unknown"
+    SCHEMA_UNKNOWN = "schema_unknown"
+    SCHEMA_NOT_NEXT = "schema_not_next"
+    EMPTY = "empty"
+    WRITER_UNKNOWN = "writer_unknown"
+    WRITER_CONFLICT = "writer_conflict"
+    WRITERS_FULL = "writers_full"
+    TOO_OLD = "too_old"
+    OUT_OF_ORDER = "out_of_order"
+    SUPERSEDED = "superseded"
+    STAGE_MISSING = "stage_missing"
+    STAGE_REPEATED = "stage_repeated"
+    STAGES_FULL = "stages_full"
+    FENCED = "fenced"
+    CURSOR_UNKNOWN = "cursor_unknown"
+    CURSORS_FULL = "cursors_full"
+    BAD_NAME = "bad_name"
+    OUT_OF_RANGE = "out_of_range"
+
+
+# Those that may be repeated as they are: what is missing may be on its way.
+RETRYABLE = frozenset({Code.PARTITION_UNKNOWN, Code.SCHEMA_UNKNOWN, Code.OUT_OF_ORDER})
+
+MESSAGES: dict[Code, str] = {
+    Code.MALFORMED: "the body of operation {operation} cannot be read",
+    Code.OPERATION_UNKNOWN: "the partitions machine knows no operation {operation}",
+    Code.STALE: "planned with metadata of revision {found}, but {expected} was seen already",
+    Code.PARTITION_UNKNOWN: "there is no partition {namespace:x} here, or not yet",
+    Code.RECREATED: "partition {namespace:x} was deleted and created again: "
+    "meant for revision {expected}, found {found}",
+    Code.TOPIC_UNKNOWN: "there is no topic {topic:x} here, or it is another one by now",
+    Code.SCHEMA_UNKNOWN: "schema {schema_id} is not known here yet; the newest is {newest}",
+    Code.SCHEMA_NOT_NEXT: "schema {version} does not follow the known {newest}",
+    Code.EMPTY: "a batch without rows",
+    Code.WRITER_UNKNOWN: "an unknown writer begins with version 1, not {version}: what it had "
+    "in flight may have happened; go on as a new writer",
+    Code.WRITER_CONFLICT: "version {version} was written before with other content",
+    Code.WRITERS_FULL: "there are {max} writers already",
+    Code.TOO_OLD: "version {version} is below the {first} that is still remembered",
+    Code.OUT_OF_ORDER: "version {version} came before {expected}",
+    Code.SUPERSEDED: "version {version} is not above the published {published}",
+    Code.STAGE_MISSING: "stage {stage_id} is absent, has expired or holds something else",
+    Code.STAGE_REPEATED: "stage {stage_id} is named twice",
+    Code.STAGES_FULL: "there are {max} stages already",
+    Code.FENCED: "generation {found} of the consumer group is over, it is at {expected}",
+    Code.CURSOR_UNKNOWN: "consumer group {group!r} has no cursor here",
+    Code.CURSORS_FULL: "there are {max} cursors already",
+    Code.BAD_NAME: "{name!r} is no name for a consumer group",
+    Code.OUT_OF_RANGE: "offset {offset} is not within {first} and {end}",
+}
+
+
+class Refused(Value, frozen=True):
+    """Nothing changed."""
+
+    code: Code
+    fields: dict[str, int | str]  # what the message of `code` names, in that order
+
+    @property
+    def message(self) -> str:
+        return MESSAGES[self.code].format_map(self.fields)
+
+    @property
+    def is_retryable(self) -> bool:
+        return self.code in RETRYABLE
+
+
+class Opened(Value, frozen=True):
+    """The partition is there, now or already."""
+
+    end: Offset
+
+
+class SchemaSet(Value, frozen=True):
+    """The topic has this version in force."""
+
+    version: int
+
+
+class Closed(Value, frozen=True):
+    """The partition is gone, now or already."""
+
+
+class Range(Value, frozen=True):
+    """Rows of one partition, `start` to before `end`."""
+
+    namespace: Namespace
+    start: Offset
+    end: Offset
+
+
+class Appended(Value, frozen=True):
+    """The rows have these offsets: given now, or by an earlier try."""
+
+    start: Offset
+    end: Offset
+    repeated: bool
+
+
+class Staged(Value, frozen=True):
+    """The stage holds this, the entry included."""
+
+    receipt: Receipt
+    repeated: bool
+
+
+class Published(Value, frozen=True):
+    """The rows of all stages have offsets: given now, or by an earlier try."""
+
+    ranges: tuple[Range, ...]  # one for each partition, in the order of their first rows
+    repeated: bool
+    same: bool  # False: the earlier try had other content, which is what counts
+
+
+class Discarded(Value, frozen=True):
+    """So many stages were there and are gone."""
+
+    count: int
+
+
+class CursorStored(Value, frozen=True):
+    """The group reads `next` next."""
+
+    next: Offset
+
+
+class CursorDeleted(Value, frozen=True):
+    """The group has no cursor here any more."""
+
+
+class Hold(Value, frozen=True):
+    """A consumer group that holds rows, and the first of them."""
+
+    group: str
+    next: Offset
+
+
+class Trimmed(Value, frozen=True):
+    """`first` is the first row retained; `holds` stood in the way, or were passed."""
+
+    first: Offset
+    holds: tuple[Hold, ...]
+
+
+class Sealed(Value, frozen=True):
+    """So many runs become segments; the rest is carried."""
+
+    segment_count: int
+    expired_writers: int
+    expired_stages: int
+
+
+Result = (
+    Refused
+    | Opened
+    | SchemaSet
+    | Closed
+    | Appended
+    | Staged
+    | Published
+    | Discarded
+    | CursorStored
+    | CursorDeleted
+    | Trimmed
+    | Sealed
+)
+
+
+def refuse(code: Code, **fields: int | str) -> Refused:
+    return Refused(code, fields)

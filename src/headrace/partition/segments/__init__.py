@@ -1,0 +1,1 @@
+"""Parquet segments, and who writes and reads them. Start at `segment`."""

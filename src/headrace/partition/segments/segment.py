@@ -1,0 +1,164 @@
+"""What a segment is: a name, an identity and a schema around the rows of one partition.
+
+    name     := namespace:16 hex "-" created:decimal "-" first:20 digits "-" end:20 digits
+                ".parquet"
+    columns  := _partition:int32  _offset:int64  _timestamp:timestamp[us, UTC]  the user's
+    metadata := headrace.format  headrace.cluster  headrace.group  headrace.namespace
+                headrace.created  headrace.first  headrace.end  headrace.first_op
+                headrace.seal_op  headrace.tip  headrace.schema_id  headrace.row_digest
+
+A segment is an immutable Parquet file with the rows [first, end), all of one schema version.
+Numbers in the metadata are decimal, bytes are hex. `segment_writer.py` and `segment_reader.py`
+write and read it; docs/formats/segment.md is the page about it.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.model.ids import CLUSTER_ID_SIZE, Offset, Op
+from headrace.model.row_digest import DIGEST_SIZE
+from headrace.model.schema import SYSTEM_FIELDS
+
+FORMAT: Final = 1
+
+OFFSET: Final = "_offset"
+TIMESTAMP: Final = "_timestamp"
+SYSTEM_ROW_SIZE: Final = sum(field.type.bit_width // 8 for field in SYSTEM_FIELDS)
+
+FORMAT_KEY: Final = "headrace.format"
+ROW_DIGEST_KEY: Final = "headrace.row_digest"
+
+_NUMBER_MAX: Final = 2**64 - 1  # of a namespace or a revision
+_OFFSET_MAX: Final = 2**63 - 1  # of the column
+_NAME = re.compile(r"([0-9a-f]{16})-(0|[1-9][0-9]{0,19})-([0-9]{20})-([0-9]{20})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """Which segment this is. Equal on all replicas; a file that says otherwise is another's."""
+
+    cluster: bytes
+    group: int
+    namespace: int
+    created: int  # the partition's birth revision
+    first: Offset
+    end: Offset
+    first_op: Op  # of the oldest entry with a row in it
+    seal_op: Op  # of the Seal that cut it
+    tip: bytes  # the checksum of the entry at `seal_op`
+    schema_id: int
+
+    def __post_init__(self) -> None:
+        assert len(self.cluster) == CLUSTER_ID_SIZE
+        assert len(self.tip) == DIGEST_SIZE
+        assert 0 <= self.first < self.end <= _OFFSET_MAX
+
+    @property
+    def name(self) -> str:
+        return segment_name(self.namespace, self.created, self.first, self.end)
+
+    @property
+    def row_count(self) -> int:
+        return self.end - self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """What proves a segment: its rows, equal on all replicas, and the bytes of this file."""
+
+    rows: bytes
+    file: bytes  # xxh3-128 of the whole file
+    size: int
+
+
+def segment_name(namespace: int, created: int, first: int, end: int) -> str:
+    """Return the name of the file with these rows of this partition."""
+    return f"{namespace:016x}-{created}-{first:020}-{end:020}.parquet"
+
+
+def parse_name(name: str) -> tuple[int, int, Offset, Offset] | None:
+    """Return namespace, created, first and end; None if no segment is called so."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    namespace, created = int(found[1], 16), int(found[2])
+    first, end = int(found[3]), int(found[4])
+    if created > _NUMBER_MAX or not first < end <= _OFFSET_MAX:
+        return None
+    return namespace, created, Offset(first), Offset(end)
+
+
+def segment_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a segment: the system's, then those of `schema`.
+
+    Metadata of the schema as a whole is left out: it would stand beside the segment's own.
+    """
+    return pa.schema([*SYSTEM_FIELDS, *schema])
+
+
+def identity(info: SegmentInfo) -> dict[str, str]:
+    """Return what the file says about itself, without the row digest."""
+    return {
+        FORMAT_KEY: str(FORMAT),
+        "headrace.cluster": info.cluster.hex(),
+        "headrace.group": str(info.group),
+        "headrace.namespace": str(info.namespace),
+        "headrace.created": str(info.created),
+        "headrace.first": str(info.first),
+        "headrace.end": str(info.end),
+        "headrace.first_op": str(info.first_op),
+        "headrace.seal_op": str(info.seal_op),
+        "headrace.tip": info.tip.hex(),
+        "headrace.schema_id": str(info.schema_id),
+    }
+
+
+def columns_text(schema: Iterable[pa.Field]) -> str:
+    """Write the columns down for a message."""
+    return ", ".join(
+        f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema
+    )
+
+
+def retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the columns of `schema`, in its order and with its names of inner fields.
+
+    Parquet has names of its own for those, which make no type another.
+    """
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        same = column.type.equals(field.type, check_metadata=True)
+        columns.append(column if same else _relabelled(column, field))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _relabelled(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Give the same memory a type that differs only in names.
+
+    A cast would refuse required values that are null because what is around them is.
+    """
+    if not column.type.equals(field.type):
+        return column.cast(field.type)
+    return pa.array(_Relabelled(column, field))
+
+
+@dataclass(frozen=True, slots=True)
+class _Relabelled:
+    """An array under another field, as Arrow's C data interface hands it over."""
+
+    column: pa.Array
+    field: pa.Field
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        _, data = self.column.__arrow_c_array__()
+        return self.field.__arrow_c_schema__(), data
+
+
+def is_dense(offsets: pa.Array, first: int) -> bool:
+    """Tell whether `offsets` count up from `first` without a gap, a repeat or a null."""
+    return bool(offsets.equals(pa.arange(first, first + len(offsets))))

@@ -1,0 +1,269 @@
+"""Reading a segment: no row leaves it before the bytes it came from were checked.
+
+`open_segment` proves the whole file before it parses any of it, and keeps a sum of each block:
+what rots later is found by these at each read. Page checksums are verified too; they came with
+the rows, before any digest, but cover no page headers. Every failure is a `CorruptSegment`.
+"""
+
+import base64
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat
+from headrace.model.ids import Offset
+from headrace.model.row_digest import RowDigest
+from headrace.model.schema import SYSTEM_FIELDS
+from headrace.partition.segments.row_group_cache import Groups
+from headrace.partition.segments.segment import (
+    FORMAT,
+    FORMAT_KEY,
+    OFFSET,
+    ROW_DIGEST_KEY,
+    TIMESTAMP,
+    Digests,
+    SegmentInfo,
+    columns_text,
+    identity,
+    is_dense,
+    retyped,
+    segment_schema,
+)
+from headrace.storage.seam import Storage
+from headrace.storage.stream import ReadStream, Sums, sums_of
+
+_TIMESTAMP_TYPE = SYSTEM_FIELDS[2].type
+_TIMESTAMP_LEAF = 2  # the system's columns have no children: leaf and column are the same
+_TIMESTAMP_MIN, _TIMESTAMP_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(slots=True, eq=False)
+class SegmentFile:
+    """An open segment whose bytes were whole when it was opened. Any thread may read it."""
+
+    info: SegmentInfo
+    digests: Digests
+    schema: pa.Schema  # as sealed: the system's columns, then the user's
+    _storage: Storage
+    _sums: Sums  # of the file when it was proven
+    _metadata: pq.FileMetaData
+    _bounds: list[Offset]  # the first offset of each row group, and the end
+    groups: Groups = field(default_factory=Groups)  # decoded, and not read to their end
+
+    def read(
+        self, start: Offset, end: Offset, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the rows [start, end), within the segment, a row group at a time.
+
+        `columns` are names, the system's too; None is all of them.
+        """
+        assert self.info.first <= start <= end <= self.info.end
+        names = self.schema.names if columns is None else list(columns)
+        for name in names:
+            if name not in self.schema.names:
+                raise BadRequest(
+                    f"there is no column {name!r}",
+                    hint=f"Ask for some of {', '.join(self.schema.names)}",
+                )
+        return self._read(start, end, names)
+
+    def offset_at(self, timestamp_us: int) -> Offset:
+        """Return the first offset whose timestamp is not before `timestamp_us`, or the end."""
+        if timestamp_us > _TIMESTAMP_MAX:
+            return self.info.end
+        wanted = pa.scalar(max(timestamp_us, _TIMESTAMP_MIN), _TIMESTAMP_TYPE)
+        reader = self._reader()
+        for group in range(len(self._bounds) - 1):
+            if self._is_before(group, timestamp_us):
+                continue
+            for batch in self._decode(reader, group, [OFFSET, TIMESTAMP]):
+                late_enough = pc.greater_equal(batch.column(TIMESTAMP), wanted)
+                index = pc.index(late_enough, True).as_py()
+                if index >= 0:
+                    return Offset(batch.column(OFFSET)[index].as_py())
+        return self.info.end
+
+    def check(self) -> None:
+        """Check every byte and every row against the digests, as it reads now."""
+        _check_bytes(self._storage, self.digests)
+        self.check_rows()
+
+    def check_rows(self) -> None:
+        """Check every row against the row digest."""
+        digest = RowDigest(self.schema)
+        reader = self._reader()
+        for group in range(len(self._bounds) - 1):
+            for batch in self._decode(reader, group, self.schema.names):
+                digest.update(batch)
+        _expect(self._storage.path, "row digest", self.digests.rows, digest.digest())
+
+    def close(self) -> None:
+        """Close the storage too."""
+        self._storage.close()
+
+    def _read(self, start: Offset, end: Offset, names: list[str]) -> Iterator[pa.RecordBatch]:
+        if start == end:
+            return
+        group = bisect_right(self._bounds, start) - 1
+        while self._bounds[group] < end:
+            key, base = (self.digests.file, group, tuple(names)), self._bounds[group]
+            rows = self.groups.take(key) or list(self._decode(self._reader(), group, names))
+            try:
+                yield from _between(rows, start - base, end - base)
+            except GeneratorExit:  # the answer is full: whoever wants the rest comes back
+                self.groups.keep(key, rows)
+                raise
+            group += 1
+
+    def _reader(self) -> pq.ParquetFile:
+        try:
+            return _parquet(self._storage, self._sums, self._metadata)
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self._storage.path, error) from error
+
+    def _decode(
+        self,
+        reader: pq.ParquetFile,
+        group: int,
+        names: list[str],
+    ) -> Iterator[pa.RecordBatch]:
+        """Give the columns `names` of a row group. Its offsets are read and checked always."""
+        wanted = list(dict.fromkeys([OFFSET, *names]))
+        schema = pa.schema([self.schema.field(name) for name in wanted])
+        try:
+            table = reader.read_row_group(group, columns=wanted, use_threads=False)
+            batches = [retyped(batch, schema) for batch in table.to_batches()]
+        except pa.ArrowMemoryError:
+            raise  # the bytes were checked: this node is out of memory, the file is whole
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self._storage.path, error, group) from error
+        self._check_offsets(group, batches)
+        for batch in batches:
+            yield batch.select(names)
+
+    def _check_offsets(self, group: int, batches: list[pa.RecordBatch]) -> None:
+        offset, end = self._bounds[group], self._bounds[group + 1]
+        for batch in batches:
+            if not is_dense(batch.column(OFFSET), offset):
+                raise CorruptSegment(
+                    f"offsets that do not count up from {offset}",
+                    path=self._storage.path,
+                    row_group=group,
+                )
+            offset = Offset(offset + batch.num_rows)
+        _expect(self._storage.path, "end", end, offset, group)
+
+    def _is_before(self, group: int, timestamp_us: int) -> bool:
+        """Tell from the footer alone whether all of a row group is before a time."""
+        statistics = self._metadata.row_group(group).column(_TIMESTAMP_LEAF).statistics
+        if statistics is None or not statistics.has_min_max:
+            return False
+        return bool(statistics.max_raw < timestamp_us)
+
+
+def _between(rows: list[pa.RecordBatch], start: int, end: int) -> Iterator[pa.RecordBatch]:
+    """Give the rows [start, end) of a group, counted from its first."""
+    before = 0
+    for batch in rows:
+        first, last = max(start - before, 0), min(end - before, batch.num_rows)
+        if first < last:
+            yield batch.slice(first, last - first)
+        before += batch.num_rows
+
+
+def open_segment(storage: Storage, info: SegmentInfo, digests: Digests) -> SegmentFile:
+    """Return the segment in `storage`, every byte of it checked, once it is that of `info`.
+
+    The segment closes the storage; after an error it is still the caller's.
+    """
+    path = storage.path
+    sums = _check_bytes(storage, digests)
+    try:
+        metadata = _parquet(storage, sums, None).metadata
+        found = metadata.metadata or {}
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found[b"ARROW:schema"])))
+        counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise _unreadable(path, error) from error
+    _check_identity(path, {**identity(info), ROW_DIGEST_KEY: digests.rows.hex()}, found)
+    system = columns_text(list(schema)[: len(SYSTEM_FIELDS)])
+    _expect(path, "system columns", columns_text(SYSTEM_FIELDS), system)
+    _expect(path, "row count", info.row_count, sum(counts))
+    bounds = [Offset(offset) for offset in accumulate(counts, initial=int(info.first))]
+    return SegmentFile(info, digests, schema, storage, sums, metadata, bounds)
+
+
+def read_back(storage: Storage, info: SegmentInfo, schema: pa.Schema, written: Digests) -> None:
+    """Check that the file reads as what was written; CorruptSegment on any difference.
+
+    The bytes are those that the kernel has: whether the disk has them is what a sync says.
+    """
+    file = open_segment(storage, info, written)
+    expected = segment_schema(schema)
+    if not file.schema.equals(expected):
+        raise CorruptSegment(
+            "another schema",
+            path=storage.path,
+            expected=columns_text(expected),
+            found=columns_text(file.schema),
+        )
+    file.check_rows()
+
+
+def _parquet(storage: Storage, sums: Sums, metadata: pq.FileMetaData | None) -> pq.ParquetFile:
+    # Without a buffer in the background: every byte is read by the caller's own thread.
+    return pq.ParquetFile(
+        pa.PythonFile(ReadStream(storage, sums), mode="r"),
+        metadata=metadata,
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+
+
+def _check_bytes(storage: Storage, digests: Digests) -> Sums:
+    try:
+        size = storage.size()
+        _expect(storage.path, "size", digests.size, size)
+        sums = sums_of(storage)
+    except OSError as error:
+        raise _unreadable(storage.path, error) from error
+    _expect(storage.path, "file digest", digests.file, sums.digest)
+    return sums
+
+
+def _check_identity(path: str, expected: dict[str, str], found: dict[bytes, bytes]) -> None:
+    texts = {key: found.get(key.encode(), b"").decode("utf-8", "replace") for key in expected}
+    version = texts[FORMAT_KEY]
+    if version.isascii() and version.isdigit() and int(version) > FORMAT:
+        raise UnsupportedFormat(
+            "needs a newer release", path=path, expected=f"format {FORMAT}", found=version
+        )
+    for key, value in expected.items():
+        _expect(path, key, value, texts[key] or "nothing")
+
+
+def _expect(
+    path: str, what: str, expected: object, found: object, row_group: int | None = None
+) -> None:
+    if found != expected:
+        raise CorruptSegment(
+            f"another {what}",
+            path=path,
+            row_group=row_group,
+            expected=_shown(expected),
+            found=_shown(found),
+        )
+
+
+def _shown(value: object) -> object:
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _unreadable(path: str, error: Exception, row_group: int | None = None) -> CorruptSegment:
+    first_line = (str(error) or type(error).__name__).splitlines()[0]
+    return CorruptSegment(f"cannot be read: {first_line}", path=path, row_group=row_group)

@@ -1,0 +1,112 @@
+"""One shard on disk, opened: its group, its machine, its files and its reader."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from headrace.errors import DiskFull, MissingFile, StorageFailed
+from headrace.journal.group import Group
+from headrace.journal.recovery.recover import Options, recover
+from headrace.journal.recovery.recovery_report import RecoveryReport
+from headrace.model.ids import Identity
+from headrace.partition.checkpoint_files import ShardKeeper
+from headrace.partition.files.file_set import Finding, ShardFiles
+from headrace.partition.machine.partitions_machine import PartitionsMachine
+from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes
+from headrace.partition.reader import Reader
+from headrace.partition.segments.sealer import Children, Sealer
+from headrace.storage.seam import Directory, is_full
+
+SEGMENTS = "segments"
+CARRY = "carry"
+QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What a shard is run with. `sizes` are constants of the cluster; the rest is local."""
+
+    group: Options = field(default_factory=Options)
+    sizes: SegmentSizes = SEGMENT_SIZES
+    sealer: Callable[[], Sealer] = Children
+    new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
+
+
+@dataclass(slots=True)
+class Store:
+    """An open shard. Its owner appends and applies through `group`; any thread may read."""
+
+    group: Group
+    machine: PartitionsMachine
+    keeper: ShardKeeper
+    reader: Reader
+    report: RecoveryReport
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Files that are not as they should be, and segments that could not be written."""
+        files = self.keeper.files
+        return [*files.findings, *self.stuck, *self.keeper.unsealed()]
+
+    @property
+    def stuck(self) -> list[Finding]:
+        """Files that should have gone, and cannot be moved or removed."""
+        every = (*self.group.stuck, self.keeper.files.stuck)
+        return [
+            Finding(path, what, rows_missing=False)
+            for stuck in every
+            for path, what in stuck.findings()
+        ]
+
+    def stop(self) -> None:
+        """Stop cleanly."""
+        self.group.stop()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of children and descriptors. Nothing is written."""
+        self.keeper.sealer.close()
+        self.keeper.files.close()
+        self.group.journal.close()
+
+
+def open_store(
+    directory: Directory, identity: Identity, options: StoreOptions | None = None
+) -> Store:
+    """Bring the shard in `directory` back, or make it. The caller holds the lock."""
+    options = options or StoreOptions()
+    machine = PartitionsMachine(identity.namespace_bits[2], options.sizes)
+    segments, carries, quarantine = (
+        _room(directory, name, options.group) for name in (SEGMENTS, CARRY, QUARANTINE)
+    )
+    files = ShardFiles(identity, segments, carries, quarantine)
+    keeper = ShardKeeper(machine, identity, files, options.sealer(), options.new_id)
+    try:
+        group, report = recover(
+            directory, identity, machine, replace(options.group, keeper=keeper)
+        )
+    except BaseException:
+        keeper.sealer.close()
+        raise
+    reader = Reader(machine, group.journal, keeper)
+    return Store(group, machine, keeper, reader, report)
+
+
+def _room(parent: Directory, name: str, options: Options) -> Directory:
+    try:
+        return parent.child(name)
+    except FileNotFoundError as error:
+        if not options.create:
+            raise MissingFile(
+                f"there is no directory {name!r}, so this is not a shard",
+                path=parent.path,
+                hint="Check the path of the data directory",
+            ) from error
+    try:
+        made = parent.child(name, make=True)
+        parent.sync()
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull(parent.path, "make") from error
+        raise StorageFailed(parent.path, "make", error) from error
+    return made

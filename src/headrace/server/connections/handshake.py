@@ -1,0 +1,70 @@
+"""What a peer says before its first request: Hello, and Proof where a token is wanted."""
+
+import secrets
+from dataclasses import dataclass, field
+
+from headrace.errors import BadFrame, Unauthorized, VersionUnknown
+from headrace.server.connections.limits import Limits
+from headrace.wire.greeting import VERSION, VERSION_MIN, Accepted, Hello, Proof, Welcome
+from headrace.wire.messages import Message
+from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
+
+
+@dataclass(slots=True)
+class Handshake:
+    """The node's side of one connection's first words."""
+
+    limits: Limits
+    token: bytes | None
+    release: str
+    is_done: bool = False
+    _nonce: bytes = field(default_factory=lambda: secrets.token_bytes(NONCE_SIZE))
+    _hello: Hello | None = None
+    _version: int = VERSION  # that Welcome chose
+
+    @property
+    def needs_crc(self) -> bool:
+        """Say whether every body to this peer must have a CRC-32."""
+        return self._hello is None or self._hello.needs_crc
+
+    def hear(self, message: Message, cluster: bytes) -> Welcome | Accepted:
+        """Take the peer's next word and return ours. An error is the last word."""
+        assert not self.is_done
+        if self._hello is None:
+            return self._welcome(message, cluster)
+        return self._accept(message, self._hello)
+
+    def _welcome(self, message: Message, cluster: bytes) -> Welcome:
+        if not isinstance(message, Hello):
+            raise BadFrame(f"{type(message).__name__} before Hello")
+        if len(message.nonce) != NONCE_SIZE:
+            raise BadFrame(f"a nonce of {len(message.nonce)} bytes, {NONCE_SIZE} are needed")
+        version = min(VERSION, message.version_max)
+        if version < max(VERSION_MIN, message.version_min):
+            raise VersionUnknown(
+                f"the peer speaks versions {message.version_min} to {message.version_max} of "
+                f"the protocol, this node {VERSION_MIN} to {VERSION}",
+                hint="Use releases that are closer to each other",
+            )
+        self._hello = message
+        self._version = version
+        self.is_done = self.token is None
+        return Welcome(
+            version=version,
+            release=self.release,
+            cluster=cluster,
+            nonce=self._nonce,
+            needs_proof=self.token is not None,
+            body_size_max=self.limits.body_size_max,
+            in_flight_max=self.limits.in_flight_max,
+        )
+
+    def _accept(self, message: Message, hello: Hello) -> Accepted:
+        assert self.token is not None
+        if not isinstance(message, Proof):
+            raise Unauthorized("this node wants a token", hint="Give the client its token")
+        nonces = (hello.nonce, self._nonce)
+        if not matches(message.mac, client_mac(self.token, *nonces, version=self._version)):
+            raise Unauthorized("the token is not this node's", hint="Check the client's token")
+        self.is_done = True
+        return Accepted(node_mac(self.token, *nonces, version=self._version))

@@ -1,0 +1,116 @@
+"""The framed protocol over TCP."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from headrace.errors import BadConfig
+from headrace.server.connections.limits import Limits
+from headrace.server.connections.listener import Listener
+from headrace.server.connections.service import Service
+from headrace.server.connections.traffic import Traffic
+
+BACKLOG: Final = 1024  # connections that wait to be accepted; the system may allow fewer
+
+
+class TcpPort:
+    """An address that is ours, at which nobody is heard before `listen`.
+
+    A peer that connects earlier is refused, as by a node that is down.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._sockets: list[socket.socket] = []  # a name may be of several addresses
+
+    async def bind(self) -> None:
+        """Take the address, or raise BadConfig."""
+        loop = asyncio.get_running_loop()
+        with self._refusals():
+            found = await loop.getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                bound = socket.socket(family, kind, protocol)
+                self._sockets.append(bound)
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                bound.bind(address)
+                bound.setblocking(False)
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Every host and port that was given or, for 0, found."""
+        return [bound.getsockname()[:2] for bound in self._sockets]
+
+    async def listen(self, listener: Listener) -> None:
+        """Let peers in. BadConfig if another process, bound at the same moment, was first."""
+        loop = asyncio.get_running_loop()
+        with self._refusals():
+            for bound in self._sockets:
+                bound.listen(BACKLOG)  # here: uvloop would not tell that it failed
+        where = _shown(*self.addresses[0])
+        servers = [
+            await loop.create_server(listener.connect, sock=bound, backlog=BACKLOG)
+            for bound in self._sockets
+        ]
+        listener.begin(servers, where)
+
+    def close(self) -> None:
+        """Give the address back, if nobody listens there."""
+        for bound in self._sockets:
+            bound.close()
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, UnicodeError, OverflowError) as error:
+            self.close()
+            raise BadConfig(
+                "listen.address",
+                f"cannot listen at {_shown(self._host, self._port)}: {_reason(error)}",
+                hint="Check the address, and that nobody else listens there",
+            ) from error
+
+
+async def bind_tcp(host: str, port: int) -> TcpPort:
+    """Take `host` and `port`, or any free port if that is 0, without listening yet."""
+    found = TcpPort(host, port)
+    await found.bind()
+    return found
+
+
+async def listen_tcp(
+    service: Service,
+    where: TcpPort,
+    limits: Limits,
+    token: bytes | None,
+    *,
+    release: str = "",
+    traffic: Traffic | None = None,
+) -> Listener:
+    """Listen at an address that is bound.
+
+    With a token, every peer must prove that it has it. Give all listeners of a node the same
+    `traffic`: its bytes in flight are bounded together.
+    """
+    assert token != b""
+    listener = Listener(service, limits, token=token, release=release, traffic=traffic)
+    await where.listen(listener)
+    return listener
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reason(error: Exception) -> str:
+    """Say it in the system's words; that a name is unknown has a number below zero."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number is not None and number > 0 else str(error)

@@ -1,0 +1,1 @@
+"""Brings a topic into a table, exactly once. Start at `pipeline`."""

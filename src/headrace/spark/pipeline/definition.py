@@ -1,0 +1,165 @@
+"""A pipeline as a file says it.
+
+name = "orders"                      # of the pipeline; the table knows it by this
+topic = "shop/orders"
+address = "127.0.0.1:7654"           # or path = "./data"
+table = "./tables/orders"
+sql = "select * from source"         # or transform = "clean.py", with transform(df)
+lineage = true                       # keep _hr_partition and _hr_offset
+batch_rows = 1_000_000               # at most, in one commit
+batch_size = "1GiB"
+interval = "1s"                      # between looks for new rows
+file_size = "128MiB"                 # small files are put together up to it; "0" for never
+"""
+
+import re
+import tomllib
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.errors import BadConfig
+from headrace.model.names import NAME_SIZE_MAX, is_name
+from headrace.model.units import parse_duration, parse_size
+from headrace.spark.pipeline.driver_reports import group_of
+
+SOURCE: Final = "source"  # what SQL calls the rows
+_URL: Final = re.compile(r"([A-Za-z][\w+.-]+):/+(.*)")  # scheme, and what comes behind it
+_PATHS: Final = ("table", "path", "transform", "token_file")
+
+_KINDS: Final[dict[str, type]] = {"lineage": bool, "batch_rows": int}  # others are text
+_LEAST: Final = {
+    "batch_size": "64KiB",  # a commit of less is mostly overhead
+    "interval": "100ms",  # a look takes about as long, and asks the node and the table
+    "file_size": "0",
+}
+_SAID: Final[dict[type, str]] = {bool: "true or false", int: "a whole number", str: "a text"}
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a pipeline reads, does and writes."""
+
+    name: str
+    topic: str
+    table: str
+    address: str = ""
+    path: str = ""
+    sql: str = ""
+    transform: str = ""  # a Python file
+    lineage: bool = True
+    batch_rows: int = 1_000_000
+    batch_size: str = "1GiB"
+    interval: str = "1s"
+    file_size: str = "128MiB"
+    token_file: str = ""
+
+    @property
+    def size_max(self) -> int:
+        return parse_size(self.batch_size)
+
+    @property
+    def file_size_max(self) -> int:
+        """What small files are put together up to; 0 for never."""
+        return parse_size(self.file_size)
+
+    @property
+    def interval_seconds(self) -> float:
+        return parse_duration(self.interval).seconds
+
+    @property
+    def transform_key(self) -> str:
+        """The setting that says what is made of the rows."""
+        return "transform" if self.transform else "sql"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the source is told."""
+        found = {"topic": self.topic, "address": self.address, "path": self.path}
+        found["tokenFile"] = self.token_file
+        return {key: value for key, value in found.items() if value}
+
+
+def load(path: Path) -> Definition:
+    """Read a definition, whose paths begin at its own directory. BadConfig names flaws."""
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadConfig("", f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadConfig("", f"{path} is no TOML: {error}") from error
+    return define(found, path.parent, str(path))
+
+
+def define(found: dict[str, Any], root: Path, source: str = "") -> Definition:
+    """Check what a definition says."""
+    known = {each.name: each for each in fields(Definition)}
+    for key, value in found.items():
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            hint = f"Is it {near[0]}?" if near else f"There are {', '.join(known)}"
+            raise BadConfig(key, "is no setting of a pipeline", source=source, hint=hint)
+        wanted = _KINDS.get(key, str)
+        if type(value) is not wanted:
+            flaw = f"is {value!r}, expected {_SAID[wanted]}"
+            raise BadConfig(key, flaw, source=source)
+    for key in ("name", "topic", "table"):
+        if not found.get(key):
+            raise BadConfig(key, "is not said", source=source, hint=f'Add {key} = "…"')
+    _refuse_urls(found, source)
+    made = Definition(**_rooted(found, root))
+    _check(made, source)
+    return made
+
+
+def refuse_missing(definition: Definition) -> None:
+    """Look that the transform is there. Only who runs a pipeline needs it."""
+    if definition.transform and not Path(definition.transform).is_file():
+        raise BadConfig(
+            "transform",
+            f"{definition.transform} is not there, or no file",
+            hint="Name a Python file with transform(df), from the pipeline's own directory on",
+        )
+
+
+def _refuse_urls(found: dict[str, Any], source: str) -> None:
+    """A URL would become a directory of that name, below the file's own."""
+    for key in _PATHS:
+        url = _URL.fullmatch(found.get(key, ""))
+        if url is not None:
+            path = f"/{url[2]}" if url[1] == "file" else f"./{key}"
+            flaw = f"{found[key]!r} is a URL, and a local path is needed"
+            raise BadConfig(key, flaw, source=source, hint=f'Give a path: {key} = "{path}"')
+
+
+def _rooted(found: dict[str, Any], root: Path) -> dict[str, Any]:
+    paths = {key: str((root / found[key]).absolute()) for key in _PATHS if found.get(key)}
+    return {**found, **paths}
+
+
+def _check(made: Definition, source: str) -> None:
+    if not is_name(group_of(made.name)) or not is_name(made.name):
+        most = NAME_SIZE_MAX - len(group_of(""))
+        hint = f"Letters, digits, dots, dashes and underscores, at most {most}"
+        raise BadConfig("name", f"{made.name!r} is no name", source=source, hint=hint)
+    if bool(made.address) == bool(made.path):
+        raise BadConfig("address", "say either address or path", source=source)
+    if made.sql and made.transform:
+        raise BadConfig("sql", "and transform are both said", source=source, hint="Use one")
+    if made.batch_rows <= 0:
+        raise BadConfig("batch_rows", f"is {made.batch_rows}, not above 0", source=source)
+    for key, least in _LEAST.items():
+        said = getattr(made, key)
+        try:
+            is_enough = _amount(key, said) >= _amount(key, least)
+        except BadConfig as error:
+            flaw = Exception.__str__(error)
+            raise BadConfig(key, flaw, source=source, hint=error.hint) from None
+        if not is_enough:
+            hint = f'Give {key} = "{least}", or more'
+            raise BadConfig(key, f"is {said!r}, below {least}", source=source, hint=hint)
+
+
+def _amount(key: str, said: str) -> int:
+    return parse_duration(said).us if key == "interval" else parse_size(said)

@@ -1,0 +1,153 @@
+"""Tells the log how a driver of a pipeline is doing, and hears whether it shall stop.
+
+A thread of its own reports: a long batch is no silence. Nothing here fails a pipeline. What
+could not be told is told with the next report, and `flaw` says why.
+"""
+
+import os
+import secrets
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final
+
+import headrace
+from headrace.errors import HeadraceError
+from headrace.spark.pipeline import driver_reports
+from headrace.spark.pipeline.driver_reports import Report, State
+
+EVERY_SECONDS: Final = 15.0  # a report, if nothing has happened
+NEWS_SECONDS: Final = 5.0  # if something has
+TICK_SECONDS: Final = 1.0
+RATE_SECONDS: Final = 60.0  # rows a second are counted over
+ASKED: Final = "asked to stop"
+
+
+class Reporter:
+    """One for a driver, for as long as it runs: `with Reporter(…) as reporter`."""
+
+    def __init__(
+        self, connect: Callable[[], "headrace.Log"], pipeline: str, topic: str, table: str
+    ) -> None:
+        self._connect = connect
+        self._log: headrace.Log | None = None  # connected with the first report
+        self._report = Report(
+            pipeline=pipeline,
+            topic=topic,
+            run=secrets.token_hex(8),
+            state=State.RUNNING,
+            table=table,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        self.flaw = ""  # why the last report could not be told
+        self.asked = threading.Event()  # to stop after the current batch
+        self._topic: headrace.Topic | None = None
+        self._created = 0  # the topic's life
+        self._seen = 0  # rows of the topic before this ask nothing of us
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+        self._has_news = False
+        self._began = self._told_at = time.monotonic()
+        self._done: deque[tuple[float, int]] = deque()  # when, rows
+        self._thread = threading.Thread(target=self._go_on, daemon=True)
+
+    def __enter__(self) -> "Reporter":
+        self._tell()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()  # at most one request, whose time is limited
+        is_failure = isinstance(error, Exception)  # Ctrl-C is not, nor a closed generator
+        state = State.FAILED if is_failure else State.STOPPED
+        note = _first_line(error) if is_failure else ""
+        self._report = replace(self._report, state=state, note=note)
+        self._tell()
+        if self._log is not None:
+            self._log.close()
+
+    def done(self, version: int, row_count: int) -> None:
+        """Note a batch that is in the table."""
+        with self._lock:
+            self._done.append((time.monotonic(), row_count))
+            rows = self._report.rows + row_count
+            now = datetime.now(UTC)
+            self._report = replace(self._report, version=version, rows=rows, committed_at=now)
+            self._has_news = True
+
+    def _go_on(self) -> None:
+        while not self._is_over.wait(TICK_SECONDS):
+            self._listen()
+            wait = NEWS_SECONDS if self._has_news else EVERY_SECONDS
+            if time.monotonic() - self._told_at >= wait:
+                self._tell()
+
+    def _listen(self) -> None:
+        """Look whether somebody wants this driver to end, and say so in the next report."""
+        try:
+            topic = self._found()
+            end = driver_reports.end_of(topic)
+            is_asked = driver_reports.is_asked(topic, self._report.run, self._seen, end)
+            self._seen = end
+        except HeadraceError as error:
+            self._topic, self.flaw = None, str(error)
+            return
+        if is_asked:
+            with self._lock:
+                self._report = replace(self._report, note=ASKED)
+            self._tell()
+            self.asked.set()
+
+    def _tell(self) -> None:
+        self._told_at = time.monotonic()
+        with self._lock:
+            self._has_news = False
+            report = replace(self._report, rows_per_second=self._rate())
+        try:
+            driver_reports.tell(self._found(), report)
+            self.flaw = ""
+        except HeadraceError as error:
+            self._topic, self.flaw = None, str(error)
+
+    def _found(self) -> "headrace.Topic":
+        """Return the topic of reports. If somebody deletes it, it is made again.
+
+        Whoever asks us to stop has seen a report of ours, so older rows are of no interest.
+        """
+        if self._log is None:
+            self._log = self._connect()
+        if self._topic is None:
+            topic = driver_reports.make(self._log)
+            if topic.created != self._created:
+                self._seen = driver_reports.end_of(topic)
+            self._created, self._topic = topic.created, topic
+        return self._topic
+
+    def _rate(self) -> float:
+        """Return the rows a second of the last minute, or of as much of it as there was."""
+        now = time.monotonic()
+        while self._done and self._done[0][0] < now - RATE_SECONDS:
+            self._done.popleft()
+        if self._report.state != State.RUNNING:
+            return 0.0
+        seconds = min(max(now - self._began, TICK_SECONDS), RATE_SECONDS)
+        return sum(count for _, count in self._done) / seconds
+
+
+def _first_line(error: BaseException | None) -> str:
+    with suppress(IndexError):
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return type(error).__name__

@@ -1,0 +1,398 @@
+"""From a topic into a Delta table, exactly once, with the table as the only checkpoint.
+
+One round, and what is there after a crash behind each step:
+
+    look       the table's record: where each partition goes on
+    hold       the rows from there on, before the first round: no retention takes them
+    choose     a range: limits, and no schema version crossed
+    write      files by executors, synced          files that are in no commit: cleaned up later
+    commit     files and new ends, or neither      the rows are there, once; the round is over.
+               Again, with the same files, if      Before: files that are in no commit
+               others alone were faster
+    tell       the cursor of the pipeline's group  the next round tells it again
+
+Meanwhile a `Reporter` tells the log that the driver is alive, and hears whether it shall stop.
+Decisions are made on offsets, never on a round's number: a second driver loses the race at the
+commit, looks again, and goes on behind the rows of the first. Beside other writers of the table
+it makes the same commit again (`races.py`).
+"""
+
+import json
+import runpy
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.errors import BadConfig, BadRequest, HeadraceError
+from headrace.spark.batch_ranges import next_ends
+from headrace.spark.friendly_errors import (
+    RoundFailed,
+    checked_frame,
+    told_in_words,
+    transform_told,
+)
+from headrace.spark.pipeline.definition import SOURCE, Definition, refuse_missing
+from headrace.spark.pipeline.driver_reports import group_of
+from headrace.spark.pipeline.failing_row import Ranges, failing_row
+from headrace.spark.pipeline.heartbeat import Reporter
+from headrace.spark.pipeline.row_by_row import refuse_mixing
+from headrace.spark.source_options import parse
+from headrace.spark.spark_session import copied, unlogged
+from headrace.spark.tables.commit_races import committed
+from headrace.spark.tables.compaction import FILES_MIN, compact
+from headrace.spark.tables.restore_check import Watch, refuse_restored
+from headrace.spark.tables.table_columns import file_columns, new_columns, refuse_twins
+from headrace.spark.tables.table_errors import TableAhead
+from headrace.spark.tables.table_features import refuse_unkept
+from headrace.spark.tables.table_files import write_files
+from headrace.spark.tables.table_record import DataFile, Record, Source, create, is_made, look
+from headrace.spark.topic_source import Desk, SchemaChanged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITION: Final = "_hr_partition"
+OFFSET: Final = "_hr_offset"
+TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
+LOSSES_MAX: Final = 3  # in a row, without a wait: one is no sign that others go on being faster
+PAUSE_SECONDS: Final = (0.1, 30.0)  # after as many: the first, and the longest
+REPORT_TIMEOUT: Final = "5s"  # of one report: who presses Ctrl-C does not wait for a node
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+
+class TableBehind(BadRequest):
+    """Rows that the table needs are gone from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one round did."""
+
+    version: int  # of the table, after it
+    row_count: int  # read from the log
+    written: int  # rows in the new files
+    file_count: int
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+    seconds: float
+    lag: int  # rows of the log behind the new ends
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """One driver of one pipeline. Others may run at the same time."""
+
+    spark: "SparkSession"
+    definition: Definition
+    desk: Desk
+    transform: Transform
+    lost: int = (
+        0  # rounds for nothing: another committed first, or the schema changed meanwhile
+    )
+    seen: pa.Schema | None = None  # what the table was made to fit: the columns of the round
+    told: Mapping[int, int] | None = None  # where the pipeline's group is, as far as we know
+    unlooked: int = FILES_MIN  # files since a look for small ones; at first, who knows
+    watch: Watch = field(default_factory=Watch)  # for who restores the table
+    compacted: int = 0  # small files in whose place others came
+    flaw: str = ""  # why the log does not know how this driver is doing
+    on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
+
+    @property
+    def source(self) -> Source:
+        return Source.reading(self.definition.name, self.desk.topic)
+
+    @told_in_words()
+    def round(self) -> Round | None:
+        """Bring the next rows into the table. None: there are none, or another was faster."""
+        began = time.monotonic()
+        self.desk.topic.refresh()
+        record = self._look()
+        if record is None:
+            self.lost += 1
+            return None
+        starts, ends = self._choose(record)
+        if self.told != starts:
+            record.settle()
+            self._tell(starts)
+        if starts == ends:
+            return None
+        self.on_step("before files")
+        try:
+            files = self._write(starts, ends)
+        except SchemaChanged:  # since the look: the next round makes the table fit before
+            self.lost += 1
+            return None
+        self.on_step("after files")
+        if not committed(record, lambda one: one.commit(files, starts, ends), self._is_whole):
+            self.lost += 1
+            return None
+        self.on_step("after commit")
+        self._tell(ends)
+        bounds = self.desk.bounds()
+        return Round(
+            version=record.table.version(),
+            row_count=sum(ends[n] - starts[n] for n in ends),
+            written=sum(one.row_count for one in files),
+            file_count=len(files),
+            starts=starts,
+            ends=ends,
+            seconds=time.monotonic() - began,
+            lag=sum(max(0, bounds[n].end - end) for n, end in ends.items()),
+        )
+
+    def run(self, *, once: bool) -> Generator[Round]:
+        """Go on until somebody asks to stop, or until all that is there now is in the table."""
+        until = {number: each.end for number, each in self.desk.bounds().items()}
+        losses = 0  # in a row
+        with self._reporter() as reporter:
+            while not reporter.asked.is_set():
+                before = self.lost
+                done = self.round()
+                losses = losses + 1 if self.lost > before else 0
+                self.flaw = reporter.flaw
+                if done is not None:
+                    reporter.done(done.version, done.row_count)
+                    yield done
+                    self.unlooked += done.file_count
+                    if self.unlooked >= FILES_MIN:
+                        self.compact()
+                    if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
+                        return
+                elif losses:
+                    reporter.asked.wait(_pause(losses))
+                elif once:
+                    return
+                else:
+                    reporter.asked.wait(self.definition.interval_seconds)
+
+    def compact(self, files_min: int = FILES_MIN) -> int:
+        """Put small files together, if there are enough; return how many. Later, if it lost."""
+        self.unlooked, file_size = 0, self.definition.file_size_max
+        if not file_size:
+            return 0
+        record = look(self.definition.table, self.source)
+        refuse_restored(record)
+        found = compact(record, file_size, files_min) or 0
+        self.compacted += found
+        return found
+
+    def _reporter(self) -> Reporter:
+        return Reporter(
+            lambda: self.desk.another(REPORT_TIMEOUT),
+            self.definition.name,
+            self.desk.topic.name,
+            self.definition.table,
+        )
+
+    def rows(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> "DataFrame":
+        """Return exactly these rows, as the transform makes them."""
+        # By address: the socket of a directory is not there while its node is away.
+        found = replace(self.definition, address=self.desk.address, path="")
+        reader = (
+            self.spark.read.format("headrace")
+            .options(**found.options)
+            .option("timeout", TIMEOUT)
+            .option("startingOffsets", _json(starts))
+            .option("endingOffsets", _json(ends))
+            .option("topicCreated", self.desk.topic.created)
+            .option("topicCluster", self.desk.topic.cluster)
+        )
+        with told_in_words():
+            frame = reader.load().withColumnRenamed("_partition", PARTITION)
+            frame = frame.withColumnRenamed("_offset", OFFSET).drop("_timestamp")
+        with transform_told(self.definition):
+            made = checked_frame(self.definition, self.transform(frame))
+            refuse_mixing(made, self.definition, _is_range(starts, ends))
+            return made
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the table, as the transform makes them."""
+        bounds = self.desk.bounds()
+        none = {number: each.first for number, each in bounds.items()}
+        frame = self.rows(none, none)
+        missing = {PARTITION, OFFSET} - set(frame.columns)
+        if self.definition.lineage and missing:
+            raise BadConfig(
+                "lineage",
+                f"the transform leaves out {', '.join(sorted(missing))}",
+                hint=f"Select {PARTITION} and {OFFSET}, too, or set lineage = false",
+            )
+        refuse_twins(frame.columns, self.definition.transform_key)
+        return self._columns(frame)
+
+    @told_in_words()
+    def check(self) -> pa.Schema:
+        """Return the columns of the table; raise what would stop a run. Nothing is changed."""
+        schema = self.schema()
+        if is_made(self.definition.table):
+            record = look(self.definition.table, self.source)
+            refuse_unkept(record.table, record.path)
+            refuse_restored(record)
+            new_columns(record.table, schema)
+            self._choose(record)
+        return schema
+
+    def _columns(self, frame: "DataFrame") -> pa.Schema:
+        return file_columns(frame.schema, self.definition.transform_key)
+
+    def _look(self) -> Record | None:
+        """Return what the table says, which fits the rows then. None: another changes it."""
+        self.seen = self.schema()
+        record = self._made(self.seen)
+        new = new_columns(record.table, self.seen)
+        return self._widen(record, new) if new.names else record
+
+    def _widen(self, record: Record, new: pa.Schema) -> Record | None:
+        """Add columns. None: another was faster, maybe with the same."""
+        if not record.widen(new):
+            return None
+        return self._made(new)
+
+    def _made(self, columns: pa.Schema) -> Record:
+        """Make the table, or look at the one that is there, whose rows are as it says."""
+        record = create(self.definition.table, self.source, columns)
+        refuse_unkept(record.table, record.path)
+        refuse_restored(record, self.watch)
+        return record
+
+    def _is_whole(self, record: Record) -> bool:
+        """Look after a lost race, as before each round, that nobody has restored the table."""
+        refuse_restored(record, self.watch)
+        return True
+
+    def _choose(self, record: Record) -> tuple[dict[int, int], dict[int, int]]:
+        """Return where the next range begins and ends."""
+        bounds = self.desk.bounds()
+        record.refuse_vanished(bounds)
+        starts = {n: record.start_of(n, each.first) for n, each in bounds.items()}
+        for number, each in bounds.items():
+            if starts[number] > each.end:
+                raise TableAhead(
+                    f"the table has rows of partition {number} up to {starts[number]}, "
+                    f"the log of {self.desk.topic.name} ends at {each.end}"
+                )
+            if starts[number] < each.first:
+                raise TableBehind(
+                    f"rows {starts[number]} to {each.first - 1} of partition {number} of "
+                    f"{self.desk.topic.name} are trimmed, and not in the table",
+                    hint="Go on without them, which the table records: headrace pipeline reset "
+                    f"FILE --to '{_json({number: each.first})}'",
+                )
+        ends = next_ends(
+            self.desk.backlogs(starts), self.definition.batch_rows, self.definition.size_max
+        )
+        return starts, ends
+
+    def _write(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
+        frame = self.rows(starts, ends)
+        schema = self._columns(frame)
+        if not schema.equals(self.seen):
+            raise SchemaChanged(
+                f"the columns of {self.desk.topic.name} changed during a round",
+                hint="Go round again: nothing was written",
+            )
+        try:
+            return write_files(frame, schema, self.definition.table)
+        except RoundFailed as error:
+            if not error.is_of_rows:
+                raise
+            with unlogged(self.spark):  # what fails there is tried on purpose
+                found = failing_row({n: (starts[n], ends[n]) for n in starts}, self._fails)
+            if found is None:
+                raise
+            number, row = found
+            text = f"row {row} of partition {number} of {self.desk.topic.name}: "
+            raise RoundFailed(text + Exception.__str__(error), hint=error.hint) from error
+
+    def _fails(self, ranges: Ranges) -> bool:
+        """Tell whether the transform fails on these rows. Nothing is written."""
+        none = dict.fromkeys(self.desk.bounds(), 0)
+        starts = none | {number: start for number, (start, _) in ranges.items()}
+        ends = none | {number: end for number, (_, end) in ranges.items()}
+        try:
+            with told_in_words():
+                self.rows(starts, ends).write.format("noop").mode("overwrite").save()
+        except RoundFailed as error:
+            return error.is_of_rows
+        return False
+
+    def _tell(self, places: Mapping[int, int]) -> None:
+        """Store where the pipeline is, and hold the rows from there on.
+
+        The table is the truth about the place, so this may fail, and is done again.
+        """
+        try:
+            self.desk.topic.store_cursors(group_of(self.definition.name), places, hold=True)
+        except HeadraceError:
+            self.told = None
+            return
+        self.told = dict(places)
+
+
+@contextmanager
+def opened(spark: "SparkSession", definition: Definition) -> Iterator[Pipeline]:
+    """Give a pipeline that is ready to run.
+
+    One with SQL has a copy of the session to itself: the view that SQL reads is its own there,
+    whatever others that share the session call `source`.
+    """
+    desk = Desk(parse(definition.options), TIMEOUT)
+    try:
+        with transform_told(definition, "it"):
+            transform = _transform(definition)
+        own = copied(spark) if definition.sql else spark
+        yield Pipeline(own, definition, desk, transform)
+    finally:
+        desk.close()
+
+
+def _transform(definition: Definition) -> Transform:
+    if definition.transform:
+        refuse_missing(definition)
+        try:
+            found = runpy.run_path(definition.transform).get("transform")
+        except SyntaxError as error:
+            flaw = f"{definition.transform} is no Python: {error}"
+            raise BadConfig("transform", flaw, hint="Mend it, and run it again") from error
+        if not callable(found):
+            flaw = f"{definition.transform} has no transform(df)"
+            raise BadConfig("transform", flaw, hint="Define a function transform(df) in it")
+        return found  # type: ignore[no-any-return]
+    if not definition.sql:
+        return lambda frame: frame
+
+    def by_sql(frame: "DataFrame") -> "DataFrame":
+        frame.createOrReplaceTempView(SOURCE)
+        return frame.sparkSession.sql(definition.sql)
+
+    return by_sql
+
+
+def _pause(losses: int) -> float:
+    """Return how long to wait after so many rounds for nothing: each leaves files behind."""
+    if losses < LOSSES_MAX:
+        return 0.0
+    first, longest = PAUSE_SECONDS
+    doublings = min(losses - LOSSES_MAX, 10)  # more than it takes to the longest
+    return float(min(first * 2**doublings, longest))
+
+
+def _is_range(starts: Mapping[int, int], ends: Mapping[int, int]) -> Callable[[Any], bool]:
+    """Return what tells of a leaf of a plan whether it is the source, and reads this range."""
+    wanted = {"startingOffsets": _json(starts), "endingOffsets": _json(ends)}
+
+    def is_range(leaf: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+        if leaf.getClass().getSimpleName() != "DataSourceV2Relation":
+            return False
+        return all(leaf.options().get(name) == value for name, value in wanted.items())
+
+    return is_range
+
+
+def _json(places: Mapping[int, int]) -> str:
+    return json.dumps({str(number): place for number, place in sorted(places.items())})

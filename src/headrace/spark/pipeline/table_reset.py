@@ -1,0 +1,182 @@
+"""A pipeline goes on elsewhere: forward past rows, or back over a table without its rows.
+
+The table is the only checkpoint, so a reset is one conditional commit to it, which says what
+became of the rows in between:
+
+    forward     rows are left out, recorded as skipped; a proof counts them, and says so
+    truncate    the pipeline's rows leave the table in the same commit; it begins anew, and what
+                the log has before its new place is recorded as skipped
+
+To go back over a table that keeps its rows would bring them twice, and is refused. A table that
+was restored to an older version has not the rows that it records: only a truncation helps.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+import headrace
+from headrace.errors import BadRequest
+from headrace.spark.prove.prove import OFFSET, PARTITION
+from headrace.spark.tables.restore_check import refuse_restored, restore_of
+from headrace.spark.tables.table_features import refuse_removal, refuse_unkept
+from headrace.spark.tables.table_record import DataFile, Place, Record, Removed, local_path
+from headrace.spark.worker.files import writer
+
+Places = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a reset would do."""
+
+    before: Places  # the next row of each partition
+    after: Place
+    deleted: int = 0  # rows that leave the table
+    kept: int = 0  # rows of others, which stay
+    again: int = 0  # rows of the log that were brought, and will be once more
+    gone: int = 0  # rows of the log that were brought, and will not be
+    skipped: int = 0  # rows of the log that were not brought, and will not be
+    removed: tuple[Removed, ...] = ()
+    mixed: tuple[str, ...] = ()  # removed files with rows of others, which are written anew
+    is_restored: bool = False  # the table: its rows are not those that it records
+
+    @property
+    def changes(self) -> bool:
+        is_emptied = bool(self.removed or self.again or self.gone or self.is_restored)
+        return is_emptied or self.before != self.after.ends
+
+
+def planned(
+    record: Record, bounds: "Mapping[int, headrace.Bounds]", places: Places, *, truncate: bool
+) -> Plan:
+    """Return what a reset to `places` would do. BadRequest if it is no place to go on from."""
+    refuse_unkept(record.table, record.path)
+    before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
+    for number, each in bounds.items():
+        if not each.first <= places[number] <= each.end:
+            raise BadRequest(
+                f"partition {number} has no offset {places[number]} to go on from",
+                hint=f"The log has {each.first} to {each.end} of it",
+            )
+    if truncate:
+        return _truncated(record, before, places, {n: each.first for n, each in bounds.items()})
+    refuse_restored(record)
+    record.refuse_vanished(bounds)
+    return _forward(record, before, places)
+
+
+def carry_out(record: Record, plan: Plan) -> bool:
+    """Do it, all or nothing. False: somebody committed to the table since it was planned."""
+    files = list(_rest(record, plan))
+    return record.restart(files, plan.removed, plan.after)
+
+
+def _forward(record: Record, before: Places, places: Places) -> Plan:
+    for number, place in places.items():
+        if place < before[number]:
+            raise BadRequest(
+                f"rows {place} to {before[number] - 1} of partition {number} are in the table, "
+                "and would be there twice",
+                hint="Add --truncate to delete the pipeline's rows in the same commit",
+            )
+    skips = {
+        number: _with(record.skips.get(number, []), before[number], place)
+        for number, place in places.items()
+    }
+    firsts = {number: record.firsts.get(number, before[number]) for number in places}
+    return Plan(before, Place(firsts, places, skips), skipped=_sum(places, before))
+
+
+def _with(known: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
+    """Add a range to those that were skipped. One that begins where the last ends widens it."""
+    if start == end:
+        return list(known)
+    if known and known[-1][1] == start:
+        return [*known[:-1], (known[-1][0], end)]
+    return [*known, (start, end)]
+
+
+def _sum(places: Places, before: Places) -> int:
+    return sum(max(0, place - before[number]) for number, place in places.items())
+
+
+def _truncated(record: Record, before: Places, places: Places, firsts: Places) -> Plan:
+    removed, mixed, deleted, kept = [], [], 0, 0
+    is_restored = restore_of(record) is not None
+    for path, size, own, others in _files(record, _own(record, is_restored=is_restored)):
+        deleted, kept = deleted + own, kept + others
+        if own or not others:
+            removed.append(Removed(path, size))
+        if own and others:
+            mixed.append(path)
+    if removed:
+        refuse_removal(record.table, record.path, is_partial=bool(mixed))
+    brought = [
+        (start, end, places.get(number, end))
+        for number in record.ends
+        for start, end in record.ranges(number)
+    ]
+    skips = {number: _with([], firsts[number], place) for number, place in places.items()}
+    return Plan(
+        before,
+        Place(firsts, places, skips),
+        deleted=deleted,
+        kept=kept,
+        again=sum(max(0, end - max(start, place)) for start, end, place in brought),
+        gone=sum(max(0, min(end, place) - start) for start, end, place in brought),
+        skipped=_sum(places, before),
+        removed=tuple(removed),
+        mixed=tuple(mixed),
+        is_restored=is_restored,
+    )
+
+
+def _files(record: Record, own: pc.Expression | None) -> Iterator[tuple[str, int, int, int]]:
+    """Give each file of the table: its path, its size, rows of ours, rows of others."""
+    for each in pa.table(record.table.get_add_actions(flatten=True)).to_pylist():
+        rows = _rows(record, each["path"])
+        row_count = rows.count_rows()
+        own_count = row_count if own is None else rows.count_rows(filter=own)
+        yield each["path"], each["size_bytes"], own_count, row_count - own_count
+
+
+def _own(record: Record, *, is_restored: bool) -> pc.Expression | None:
+    """Return which rows are the pipeline's; None where no row says, and all are taken so."""
+    schema = pa.schema(record.table.schema().to_arrow())
+    if not {PARTITION, OFFSET} <= set(schema.names):
+        return None
+    placed = pc.field(PARTITION).is_valid() & pc.field(OFFSET).is_valid()
+    if is_restored:
+        return placed  # it may have rows from before a reset, which it does not record
+    found = pc.scalar(False)
+    for number in record.ends:
+        for start, end in record.ranges(number):
+            inside = (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
+            found |= (pc.field(PARTITION) == number) & inside
+    return found & placed
+
+
+def _rows(record: Record, path: str) -> Any:  # noqa: ANN401 - a dataset, untyped there
+    root = Path(local_path(record.table.table_uri))
+    schema = pa.schema(record.table.schema().to_arrow())
+    return ds.dataset([str(root / path)], schema=schema, format="parquet")
+
+
+def _rest(record: Record, plan: Plan) -> Iterator[DataFile]:
+    """Write what others have in files that go, and give the new files."""
+    own = _own(record, is_restored=plan.is_restored)
+    root = local_path(record.table.table_uri)
+    schema = pa.schema(record.table.schema().to_arrow())
+    write = writer(root, schema.serialize().to_pybytes())
+    for path in plan.mixed:
+        assert own is not None
+        others = ~own | pc.field(PARTITION).is_null() | pc.field(OFFSET).is_null()
+        for written in write(_rows(record, path).to_batches(filter=others)):
+            for row in written.to_pylist():
+                yield DataFile(row["path"], row["size"], row["row_count"], row["stats"])

@@ -1,0 +1,1 @@
+"""Compares a table with its log, row by row. Start at `prove`."""

@@ -1,0 +1,167 @@
+"""Does the table hold what its transform makes of the log? The transform is run once more.
+
+The rows that it makes of the recorded ranges and the rows of the table are compared as
+multisets, both ways, in the columns that both have with the same type; any other is named, and
+nothing is claimed then. Pages of the table are verified by their checksums. A transform that
+makes other rows each time proves nothing, and is told from a table that is wrong: it is run
+again, and compared with itself.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql.functions import array_sort, map_entries, struct, transform, when
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from headrace.errors import Unavailable
+from headrace.spark.friendly_errors import told_in_words
+from headrace.spark.pipeline.pipeline import Pipeline
+from headrace.spark.prove.prove import (
+    Grade,
+    Kind,
+    Proof,
+    Ranges,
+    damaged_file,
+    files_of,
+    measure,
+)
+from headrace.spark.source.delta_scan import columns_of
+from headrace.spark.tables.table_record import Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CHECKED: Final = ("parquet.page.verify-checksum.enabled", "true")
+
+
+class RecomputeFailed(Unavailable):
+    """The transform could not be run again. Nothing was compared."""
+
+
+@contextmanager
+def _damage_named(record: Record) -> Iterator[None]:
+    """Have a data file that Spark cannot read as it was written told by its path."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        damaged = damaged_file(files_of(record.table))
+        if damaged is None:
+            raise
+        raise damaged from error
+
+
+@told_in_words(RecomputeFailed, "Nothing was compared: mend it, and prove again")
+def recompute(pipeline: Pipeline, record: Record) -> Proof:
+    """Run the transform over the recorded ranges, and compare."""
+    with _damage_named(record):
+        return _compare(pipeline, record)
+
+
+def _compare(pipeline: Pipeline, record: Record) -> Proof:
+    proof = Proof(Grade.RECOMPUTE, record.table.version())
+    reach = measure(proof, record, pipeline.desk.bounds())
+    proof.in_log = reach.row_count
+    found = _table(pipeline, record)
+    proof.in_table = found.count()
+    if proof.not_compared:  # which rows of the table they made, nobody can tell
+        proof.grade = Grade.NOT_PROVABLE
+        return proof
+    wanted = _made(pipeline, reach.retained)
+    proof.columns, proof.unlike = _compared(wanted, found)
+    if not proof.columns:
+        return proof
+    chosen = [_quoted(name) for name in proof.columns]
+    wanted, found = wanted.select(*chosen), found.select(*chosen)
+    proof.counts[Kind.MISSING] = _left(wanted, found)
+    proof.counts[Kind.FOREIGN] = _left(found, wanted)
+    proof.compared = proof.in_log
+    if proof.is_wrong and _left(wanted, _made(pipeline, reach.retained).select(*chosen)):
+        proof.grade = Grade.NOT_PROVABLE  # it makes other rows each time
+    return proof
+
+
+def _made(pipeline: Pipeline, ranges: Mapping[int, Ranges]) -> "DataFrame":
+    """Run the transform over what the table has: all at once, or around what was skipped."""
+    none = {number: each.first for number, each in pipeline.desk.bounds().items()}
+    pieces = []
+    for place in range(max(map(len, ranges.values()), default=0)):
+        here = {number: each[place] for number, each in ranges.items() if place < len(each)}
+        starts = {number: start for number, (start, _) in here.items()}
+        ends = {number: end for number, (_, end) in here.items()}
+        pieces.append(pipeline.rows(none | starts, none | ends))
+    if not pieces:
+        return pipeline.spark.createDataFrame([], pipeline.rows(none, none).schema)
+    return reduce(lambda one, other: one.unionByName(other), pieces)
+
+
+def _table(pipeline: Pipeline, record: Record) -> "DataFrame":
+    """Read the table by its file list and schema, not by the code that wrote it."""
+    schema = columns_of(record.table)
+    reader = pipeline.spark.read.schema(schema).option(*_CHECKED)
+    files = files_of(record.table)
+    return reader.parquet(*files) if files else pipeline.spark.createDataFrame([], schema)
+
+
+def _compared(
+    wanted: "DataFrame", found: "DataFrame"
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns that both have with one type, and those of one only, or of two."""
+    ours = {field.name: field.dataType.simpleString() for field in wanted.schema}
+    theirs = {field.name: field.dataType.simpleString() for field in found.schema}
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    alike = tuple(name for name in names if ours.get(name) == theirs.get(name))
+    return alike, tuple(name for name in names if name not in alike)
+
+
+def _left(rows: "DataFrame", others: "DataFrame") -> int:
+    """Count the rows that are not among the others, each as often as it is there more."""
+    return _comparable(rows).exceptAll(_comparable(others)).count()
+
+
+def _comparable(rows: "DataFrame") -> "DataFrame":
+    """Turn maps, which Spark compares by nothing, into their entries in order."""
+    return rows.select(
+        *(
+            _plain(rows[_quoted(field.name)], field.dataType).alias(field.name)
+            for field in rows.schema
+        )
+    )
+
+
+def _plain(value: Column, kind: DataType) -> Column:
+    """Return a value whose maps are arrays of entries in order, however deep they are."""
+    if not _has_map(kind):
+        return value
+    if isinstance(kind, MapType):
+        inner = kind.valueType  # a key has no map inside
+        entries = transform(
+            map_entries(value),
+            lambda each: struct(each["key"], _plain(each["value"], inner).alias("value")),
+        )
+        return array_sort(entries)
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        return transform(value, lambda each: _plain(each, element))
+    assert isinstance(kind, StructType)
+    fields = [
+        _plain(value.getField(field.name), field.dataType).alias(field.name) for field in kind
+    ]
+    return when(value.isNotNull(), struct(*fields))
+
+
+def _has_map(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_map(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(_has_map(field.dataType) for field in kind)
+    return isinstance(kind, MapType)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as Spark takes it, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,1 @@
+"""Writing with Spark, into topics and tables. Start at `data_sink`."""

@@ -1,0 +1,179 @@
+"""`write` and `writeStream` `.format("headrace")`: exactly once, whatever is tried twice.
+
+Each task stages its rows and says in its message which stages it made. `commit` publishes these
+and no others, as one version of one writer: Spark's query id and batch id. What is in the log
+after a crash behind each step:
+
+    stage      rows without offsets             they expire; the batch is staged anew
+    publish    all rows, and the version, in    the version is there: Spark repeats the batch
+               one operation                    until it has noted it as done
+    compare    nothing new                      it is compared again
+
+A batch that Spark repeats is the same version, and adds nothing. A checkpointLocation that was
+put back from an old copy comes with the same version and other rows, so the rows of a version
+that is there are compared with those that were published, which the log has (`repeats.py`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from headrace.errors import BadConfig, BadRequest
+from headrace.spark.sink.repeats import check_repeat
+from headrace.spark.source_options import Use, parse
+from headrace.spark.topic_source import PLAN_TIMEOUT, Desk
+from headrace.spark.worker.content import Content
+from headrace.spark.worker.plain import plainly
+from headrace.spark.worker.write import Deed, Target, published_meanwhile, stage_all
+from headrace.wire.write_messages import Discard, Discarded, Publish, Published, Receipt
+
+_QUERY = "sql.streaming.queryId"
+_BATCH = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """What one task did."""
+
+    deed: Deed
+    receipts: tuple[Receipt, ...]
+    content: Content | None = None  # of rows that were not staged: their version was there
+
+
+class _Writer:
+    """What both writers are made of. `target` is found on the driver, before it is copied."""
+
+    use = Use.SINK
+
+    def __init__(self, options: dict[str, str], *, overwrite: bool) -> None:
+        self._options = options
+        if overwrite:
+            raise BadRequest(
+                "a log is appended to, and never overwritten",
+                hint='Use mode("append"), or outputMode("append") for a stream',
+            )
+        self._target = target_of(options, self.use)
+
+    def _stage(self, deed: Deed, batches: Iterator[pa.RecordBatch]) -> Message:
+        context = TaskContext.get()
+        turn = 0 if context is None else context.partitionId()
+        found = stage_all(self._target, deed, batches, turn)
+        if isinstance(found, Content):
+            return Message(deed, (), found)
+        return Message(deed, found)
+
+    def _publish(self, messages: list[Any], batch: int | None = None) -> None:
+        found = [each for each in messages if isinstance(each, Message)]
+        if not found:
+            return
+        deed = found[0].deed
+        namespace, _ = self._target.partitions[0]
+        stages = tuple(receipt for each in found for receipt in each.receipts)
+        with self._target.where.link() as link:
+            answer, _ = link.ask(
+                Publish(
+                    namespace=namespace,
+                    created=self._target.created,
+                    writer=deed.writer,
+                    version=deed.version,
+                    stages=stages,
+                ),
+                Published,
+            )
+        if answer.same or not parse(self._options, self.use).fail_on_other_rows:
+            return
+        if stages:  # they were staged before another driver published, and are gone
+            raise published_meanwhile(self._target, deed)
+        content = sum((one.content for one in found if one.content), start=Content())
+        check_repeat(self._options, self._target, deed, answer.ranges, content, batch)
+
+    def _discard(self, messages: list[Any]) -> None:
+        """Free what was staged. It expires by itself, too."""
+        found = [each for each in messages if isinstance(each, Message)]
+        stage_ids = tuple(receipt.stage_id for each in found for receipt in each.receipts)
+        if not stage_ids:
+            return
+        namespace, _ = self._target.partitions[0]
+        writer = found[0].deed.writer
+        with self._target.where.link() as link:
+            request = Discard(namespace, self._target.created, writer, stage_ids)
+            link.ask(request, Discarded, seconds=10.0)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """The sink of a streaming query: the writer is its query id, the version its batch id."""
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+        assert query is not None
+        assert batch is not None
+        return self._stage(Deed(f"spark/{query}", int(batch) + 1), iterator)
+
+    @plainly
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        self._publish(messages, batchId)
+
+    @plainly
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        self._discard(messages)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """The sink of one write. With `txnAppId` and `txnVersion`, a repeated one adds nothing."""
+
+    use = Use.WRITE
+
+    def __init__(self, options: dict[str, str], *, overwrite: bool) -> None:
+        super().__init__(options, overwrite=overwrite)
+        said = parse(options, self.use)
+        if (said.app_id is None) != (said.app_version is None):
+            missing = "txnVersion" if said.app_version is None else "txnAppId"
+            raise BadConfig(missing, "is not said", hint="Give both, or neither")
+        self._deed = Deed.nameless()
+        if said.app_id is not None and said.app_version is not None:
+            self._deed = Deed(said.app_id, said.app_version)
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        return self._stage(self._deed, iterator)
+
+    @plainly
+    def commit(self, messages: list[Any]) -> None:
+        self._publish(messages)
+
+    @plainly
+    def abort(self, messages: list[Any]) -> None:
+        self._discard(messages)
+
+
+def target_of(options: dict[str, str], use: Use) -> Target:
+    """Look the topic up."""
+    found = parse(options, use)
+    desk = Desk(found, found.timeout or PLAN_TIMEOUT)
+    try:
+        view = desk.topic.core.view
+        key = found.key or desk.topic.key
+        if key is not None and key not in desk.topic.schema.names:
+            raise BadConfig("key", f"{desk.topic.name} has no column {key!r}")
+        return Target(
+            where=desk.where,
+            topic=desk.topic.name,
+            created=desk.topic.created,
+            partitions=tuple((each.namespace, each.created) for each in view.info.partitions),
+            version=view.version,
+            schema=desk.topic.schema.serialize().to_pybytes(),
+            key=key,
+        )
+    finally:
+        desk.close()

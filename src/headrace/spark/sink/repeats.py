@@ -1,0 +1,109 @@
+"""A version that was published before: with these rows, or with others?
+
+The log keeps where the rows of a writer's newest version are, as long as its topic lives, and
+has the rows until they are trimmed. So nothing more is stored: they are read back and compared
+as rows without an order, since tasks that run again may part them otherwise.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.errors import BadRequest
+from headrace.spark.source_options import Use, parse
+from headrace.spark.topic_source import Desk
+from headrace.spark.worker.content import Content, content_of
+from headrace.spark.worker.read import read
+from headrace.spark.worker.write import Deed, Target
+from headrace.wire.write_messages import PublishedRange
+
+TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
+_PASS: Final = (
+    "or, for rows that are others each time they are made (rand, uuid, sums of doubles), pass "
+    'over this with .option("failOnOtherRows", "false")'
+)
+
+Ranges = dict[int, tuple[int, int]]  # start and end by partition
+
+
+class VersionTaken(BadRequest):
+    """A version of a writer was published before, with other rows."""
+
+
+def check_repeat(
+    options: dict[str, str],
+    target: Target,
+    deed: Deed,
+    published: Sequence[PublishedRange],
+    content: Content,
+    batch: int | None,
+) -> None:
+    """Raise VersionTaken unless the rows that were published are these. `batch`: of a query."""
+    desk = Desk(parse(options, Use.PUT), TIMEOUT)
+    try:
+        numbers = {namespace: n for n, (namespace, _) in enumerate(target.partitions)}
+        ranges = {numbers[one.namespace]: (one.start, one.end) for one in published}
+        row_count = sum(end - start for start, end in ranges.values())
+        if row_count == content.row_count:
+            _refuse_trimmed(desk, deed, ranges, batch)
+            if _content(desk, target, ranges) == content:
+                return
+        raise _taken(target, deed, ranges, content, batch)
+    finally:
+        desk.close()
+
+
+def _content(desk: Desk, target: Target, ranges: Ranges) -> Content:
+    """Count the rows of these ranges in, as the target's schema has them."""
+    schema = desk.topic.core.view.schemas[target.version]
+    total = Content()
+    for span in desk.spans(ranges, schema, target.version):
+        total = sum(map(content_of, read(span)), start=total)
+    return total
+
+
+def _refuse_trimmed(desk: Desk, deed: Deed, ranges: Ranges, batch: int | None) -> None:
+    bounds = desk.bounds()
+    for number, (start, end) in sorted(ranges.items()):
+        if bounds[number].first > start:
+            raise VersionTaken(
+                f"{_named(deed, batch)} was published to {desk.topic.name} before, as rows "
+                f"{start} to {end - 1} of partition {number}, which are trimmed up to "
+                f"{bounds[number].first - 1}: whether they are these is not to be seen",
+                hint=_ways_out(batch),
+            )
+
+
+def _taken(
+    target: Target, deed: Deed, ranges: Ranges, content: Content, batch: int | None
+) -> VersionTaken:
+    row_count = sum(end - start for start, end in ranges.values())
+    there = ", ".join(
+        f"{start} to {end - 1} of partition {n}" for n, (start, end) in sorted(ranges.items())
+    )
+    is_as_many = row_count == content.row_count
+    found = f"{content.row_count:,} {'other rows' if is_as_many else 'rows'}"
+    this = found if batch is None else f"batch {batch} with {found}"
+    return VersionTaken(
+        f"version {deed.version} of {deed.app_id} was published to {target.topic} with "
+        f"{row_count:,} rows ({there or 'none'}), and this is {this}: nothing was added",
+        hint=_ways_out(batch),
+    )
+
+
+def _named(deed: Deed, batch: int | None) -> str:
+    suffix = "" if batch is None else f", which is batch {batch},"
+    return f"version {deed.version} of {deed.app_id}{suffix}"
+
+
+def _ways_out(batch: int | None) -> str:
+    if batch is None:
+        return (
+            "A txnVersion, or the batch of a query, is for one set of rows. Give the next one; "
+            "if a checkpointLocation was put back from an old copy, put back the one that has "
+            f"brought this version; {_PASS}"
+        )
+    return (
+        "The checkpointLocation was put back from an old copy, or copied: put back the "
+        f"checkpointLocation that has brought batch {batch}, or begin anew with a new "
+        f"checkpointLocation and a new topic; {_PASS}"
+    )

@@ -1,0 +1,290 @@
+"""`spark.read` and `spark.readStream` `.format("headrace")`.
+
+Spark makes these objects in processes of its own and copies them to executors: they hold plain
+values, and connect when they are first asked for something. Nothing is raised by constructors,
+since Spark would hide it.
+"""
+
+import io
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructField, StructType
+
+from headrace.spark.batch_ranges import next_ends, next_version
+from headrace.spark.query_offsets import Offsets, from_json
+from headrace.spark.sink.data_sink import BatchWriter, StreamWriter
+from headrace.spark.source.progress_reporter import Teller
+from headrace.spark.source_options import PIN, Use, parse
+from headrace.spark.topic_source import PLAN_TIMEOUT, Desk, SchemaChanged
+from headrace.spark.worker.plain import plain_rows, plainly
+from headrace.spark.worker.read import Span, introduce, read
+
+NAME: Final = "headrace"
+RUN_TIMEOUT: Final = "120s"  # while it runs: an error ends it, and a node may restart
+_QUERY: Final = "sql.streaming.queryId"
+_GROUP: Final = "spark-"  # and the query's id: the consumer group of a query without groupId
+POLL_SECONDS: Final = 0.02  # an idle query asks every 10 ms: answers stay good for this long
+
+
+class HeadraceSource(DataSource):
+    """The data source that Spark knows by its name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    @plainly
+    def schema(self) -> StructType:
+        options = parse(self.options, Use.READ)
+        desk = Desk(options, options.timeout or PLAN_TIMEOUT)
+        try:
+            return spark_schema(desk.schema())
+        finally:
+            desk.close()
+
+    @plainly
+    def reader(self, schema: StructType) -> "BatchReader":
+        return BatchReader(dict(self.options), schema)
+
+    @plainly
+    def streamReader(self, schema: StructType) -> "StreamReader":
+        return StreamReader(dict(self.options), schema)
+
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(dict(self.options), overwrite=overwrite)
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(dict(self.options), overwrite=overwrite)
+
+
+class Task(InputPartition):
+    """What one task reads. With a generation, it tells the driver its query's name."""
+
+    def __init__(
+        self, span: Span, generation: int | None = None, *, hold: bool = False
+    ) -> None:
+        super().__init__(span)
+        self.span = span
+        self.generation = generation
+        self.hold = hold
+
+
+class _Reader:
+    """What both readers are made of."""
+
+    timeout = PLAN_TIMEOUT
+    use = Use.BATCH
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._given = options
+        self._schema = schema
+        self._found: Desk | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connection behind: another process makes its own."""
+        return {**self.__dict__, "_found": None}
+
+    @property
+    def _desk(self) -> Desk:
+        if self._found is None:
+            options = parse(self._given, self.use)
+            self._found = Desk(options, options.timeout or self.timeout)
+        return self._found
+
+    @property
+    def _exact(self) -> pa.Schema:
+        return to_arrow_schema(self._schema, timezone="UTC")
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give the rows of one task, on an executor."""
+        if not isinstance(partition, Task):
+            return iter(())  # Spark makes one that holds nothing where none is planned
+        context = TaskContext.get()
+        if partition.generation is not None and context is not None:
+            query = context.getLocalProperty(_QUERY)
+            if query is not None:
+                group, hold = f"{_GROUP}{query}", partition.hold
+                introduce(partition.span, group, partition.generation, hold=hold)
+        return plain_rows(read(partition.span))
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """Rows of a range that is fixed when the query is planned."""
+
+    @plainly
+    def partitions(self) -> list[InputPartition]:
+        desk, exact = self._desk, self._exact
+        desk.check_life()
+        spans = desk.spans(desk.ranges(), exact, desk.version_of(exact))
+        return [Task(span) for span in spans]
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Rows as they are committed. It lives in one process of the driver."""
+
+    timeout = RUN_TIMEOUT
+    use = Use.STREAM
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._version: int | None = None  # of the schema that the query has
+        self._until: dict[int, int] | None = None  # where an availableNow run ends
+        self._asked: tuple[float, str, dict[str, Any]] | None = None
+        self._planned_at: float | None = None  # when rows were given to a batch last
+        self._teller: Teller | None = None
+        self._ends: dict[int, int] | None = None  # of the log, as they were seen last
+
+    @plainly
+    def initialOffset(self) -> dict[str, Any]:
+        return self._desk.offsets(self._desk.starts()).to_json()
+
+    @plainly
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._desk.options
+        if options.row_count_max is not None:
+            return ReadMaxRows(options.row_count_max)
+        if options.size_max is not None:
+            return ReadMaxBytes(options.size_max)
+        if options.row_count_min > 1:
+            return ReadMinRows(options.row_count_min)
+        return ReadAllAvailable()
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._until = {number: each.end for number, each in self._desk.bounds().items()}
+
+    @plainly
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        key = f"{start}{limit}"
+        if self._asked is not None:
+            when, asked, answer = self._asked
+            if asked == key and time.monotonic() - when < POLL_SECONDS:
+                return answer
+        answer = self._latest(from_json(start), limit).to_json()
+        self._asked = (time.monotonic(), key, answer)
+        return answer
+
+    def _latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        desk, options = self._desk, self._desk.options
+        is_whole = isinstance(limit, ReadAllAvailable)
+        places = desk.check(start)
+        backlogs = desk.backlogs(places)
+        is_caught_up = not any(each.row_count for each in backlogs.values())
+        self._ends = {number: each.end for number, each in backlogs.items()}
+        self._tell(places, at_once=is_caught_up)
+        if self._until is not None:
+            backlogs = {
+                number: each.up_to(self._until.get(number, each.start))
+                for number, each in backlogs.items()
+            }
+        elif not is_whole and self._is_early(sum(one.row_count for one in backlogs.values())):
+            return start
+        self._check_version(next_version(backlogs))
+        if is_whole:
+            return desk.offsets(next_ends(backlogs, None, None))
+        return desk.offsets(next_ends(backlogs, options.row_count_max, options.size_max))
+
+    @plainly
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return where the log ends, for the progress of the query. None: nobody looked yet."""
+        return None if self._ends is None else self._desk.offsets(self._ends).to_json()
+
+    def _is_early(self, row_count: int) -> bool:
+        """Tell whether a batch waits for more rows. The first one of a run never does."""
+        options, now = self._desk.options, time.monotonic()
+        is_small = 0 < row_count < options.row_count_min
+        planned_at = self._planned_at
+        if is_small and planned_at is not None and now - planned_at < options.delay_seconds:
+            return True
+        if row_count:
+            self._planned_at = now
+        return False
+
+    def _check_version(self, version: int | None) -> None:
+        """Stop where rows begin that the query's schema cannot show."""
+        known = self._query_version
+        if version is None or version <= known or self._desk.options.schema_change == PIN:
+            return
+        name = self._desk.topic.name
+        raise SchemaChanged(
+            f"the schema of {name} has version {version} from here on, this query has {known}",
+            hint="Nothing is lost: restart the query to go on with the new columns, "
+            'or set .option("schemaChange", "pin") to go on without them',
+        )
+
+    @property
+    def _query_version(self) -> int:
+        """The version that the query's columns were taken from, when it began."""
+        if self._version is None:
+            self._version = self._desk.version_of(self._exact)
+        return self._version
+
+    @plainly
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        desk = self._desk
+        starts, ends = desk.check(from_json(start)), from_json(end).partitions
+        ranges = {number: (starts.get(number, 0), place) for number, place in ends.items()}
+        spans = desk.spans(ranges, self._exact, self._query_version)
+        self._tell(starts, at_once=False)
+        teller = self._told_by
+        generation = teller.generation if teller.group is None else None
+        firsts: dict[int, int] = {}  # only the first task of a partition tells where it is
+        for span in spans:
+            firsts[span.partition] = min(span.start, firsts.get(span.partition, span.start))
+        return [
+            Task(
+                span,
+                generation if span.start == firsts[span.partition] else None,
+                hold=desk.options.hold,
+            )
+            for span in spans
+        ]
+
+    def _tell(self, places: dict[int, int], *, at_once: bool) -> None:
+        """Tell the log where the query is; for the first time, before it reads on."""
+        self._told_by.tell(places, at_once=at_once or self._told_by.is_new)
+
+    @property
+    def _told_by(self) -> Teller:
+        if self._teller is None:
+            self._teller = Teller(self._desk)
+        return self._teller
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_teller": None}
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: the checkpointLocation is the truth, and this call comes late."""
+
+    def stop(self) -> None:
+        """End quietly with a query: Spark hangs up, and its own code shows that as a trace."""
+        if isinstance(sys.exception(), EOFError):
+            sys.stderr = io.StringIO()  # the process ends with that
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return columns as Spark calls them. All may be null to Spark: it checks no promise."""
+    found = from_arrow_schema(schema)
+    return StructType([StructField(each.name, each.dataType) for each in found])

@@ -1,0 +1,241 @@
+"""A topic as one DataFrame: `headrace.spark.table(spark, "shop/orders", path="./data")`.
+
+What is sealed is read by Spark's own Parquet scan, which prunes columns and skips row groups
+(none where there are floats: see `filtering`); what is not comes through the source. Both are
+of the moment at which the table was made, and meet at the sealed end of each partition: no row
+is missing, and none is there twice. A lease keeps the files from being deleted meanwhile. Where
+tasks cannot open them, the source reads those rows, too, and a warning says so.
+"""
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from headrace.errors import BadConfig, Busy
+from headrace.model.projection import Shape
+from headrace.spark.source.delta_scan import filtering
+from headrace.spark.source_options import Options, parse, suggestion
+from headrace.spark.topic_source import PLAN_TIMEOUT, Desk
+from headrace.spark.worker.probe import Expected, probing
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from headrace.client.read.lease import LeasedPartition
+    from headrace.client.sync_lease import Lease
+
+LASTING: Final = "120s"  # how long files stay after a driver has died
+_PROBES: Final = 2  # for each task that can run at a time: executors share them out evenly
+_MEANT: Final = ("address", "path", "tokenFile", "minPartitions", "timeout")
+
+# Nothing that a session sets may make a scan pass over rows.
+_SCAN: Final = {
+    "parquet.page.verify-checksum.enabled": "true",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",  # times are what they were appended as
+    "recursiveFileLookup": "true",  # a directory called a=1 is no column
+    "__globPaths__": "false",  # nor is one called [a] a pattern
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a table needs while it is used."""
+
+    desk: Desk
+    lease: "Lease"
+
+    @property
+    def is_over(self) -> bool:
+        return self.lease.is_released
+
+    def end(self) -> None:
+        """Close the connection, and with it the lease. Twice is once."""
+        self.desk.close()
+
+
+_kept: list[_Kept] = []  # frames that come from a table do not know it: this does
+_of_frame: "WeakKeyDictionary[DataFrame, _Kept]" = WeakKeyDictionary()
+
+
+def table(
+    spark: "SparkSession", topic: str, *, columns: Sequence[str] | None = None, **options: str
+) -> "DataFrame":
+    """Return all rows that a topic has now, the sealed ones by Spark's Parquet scan.
+
+    `options` are those of the source: `address` or `path`, `tokenFile`, `minPartitions`,
+    `timeout`. The files stay until the session is stopped, the program ends, or `release` is
+    called.
+    """
+    given = _options(topic, options)
+    _sweep()
+    desk = Desk(given, given.timeout or PLAN_TIMEOUT)
+    try:
+        chosen = Shape.of(desk.topic.schema, columns).schema.names  # a wrong name shows here
+        lease = _lease(spark, desk)
+        frame, is_scan = _frame(spark, desk, lease, chosen)
+    except BaseException:
+        desk.close()  # and the lease with it
+        raise
+    kept = _Kept(desk, lease)
+    if is_scan:
+        _kept.append(kept)
+        _of_frame[frame] = kept
+    else:
+        kept.end()
+    return frame
+
+
+def release(frame: "DataFrame") -> None:
+    """Let the files of a table go; it and what comes from it must not be used any more.
+
+    A table without a lease, of which all rows come through the source, has nothing to let go.
+    """
+    kept = _of_frame.pop(frame, None)
+    if kept is not None:
+        kept.end()
+        _sweep()
+
+
+def _sweep() -> None:
+    """Close the connections of leases that have ended by themselves."""
+    over = [each for each in _kept if each.is_over]
+    for each in over:
+        _kept.remove(each)
+        each.end()
+
+
+def _options(topic: str, given: Mapping[str, object]) -> Options:
+    known = {name.lower() for name in _MEANT}
+    for name in given:
+        if name.lower() not in known:
+            near = suggestion(name)
+            hint = f"Is it {near}?" if near in _MEANT else f"There are {', '.join(_MEANT)}"
+            raise BadConfig(name, "is no option of a table", hint=hint)
+    if not given.keys() & {"address", "path"}:
+        hint = 'Say where the log is: table(spark, topic, path="./data") or address="host:port"'
+        raise BadConfig("address", "is not said", hint=hint)
+    return parse({"topic": topic, **{name: str(value) for name, value in given.items()}})
+
+
+def _lease(spark: "SparkSession", desk: Desk) -> "Lease":
+    context = spark.sparkContext
+    try:
+        # A session that was stopped needs no files.
+        return desk.topic.lease_files(LASTING, lambda: context._jsc is not None)
+    except Busy as error:
+        raise Busy(
+            f"{Exception.__str__(error)}; tables that are needed no more give theirs back by "
+            "headrace.spark.release(frame)",
+            error.retry_after_ms,
+        ) from None
+
+
+def _frame(
+    spark: "SparkSession", desk: Desk, lease: "Lease", columns: Sequence[str]
+) -> "tuple[DataFrame, bool]":
+    """Put the two parts together, and say whether files are part of it."""
+    from headrace.spark.source.data_source import spark_schema
+
+    whole = spark_schema(Shape.of(lease.view.schema, None).schema)
+    narrow = spark_schema(Shape.of(lease.view.schema, columns).schema)
+    files = [file for each in lease.partitions for file in each.files]
+    is_scan = bool(files) and _are_seen(spark, lease)
+    starts = {
+        each.partition: each.sealed_end if is_scan else each.first for each in lease.partitions
+    }
+    ends = {each.partition: each.end for each in lease.partitions}
+    parts = []
+    if is_scan:
+        parts.append(_scan(spark, lease.partitions, whole).select(*_quoted(columns)))
+    if not is_scan or starts != ends:
+        parts.append(_tail(spark, desk, narrow, starts, ends))
+    return reduce(lambda one, other: one.union(other), parts), is_scan
+
+
+def _scan(
+    spark: "SparkSession", partitions: "Sequence[LeasedPartition]", schema: "StructType"
+) -> "DataFrame":
+    paths = [f"file://{file.path}" for each in partitions for file in each.files]
+    how = _SCAN | filtering(schema)
+    rows = spark.read.schema(schema).options(**how).parquet(*paths)
+    for each in partitions:
+        # The first file may begin with rows that were trimmed. The last one ends at the sealed
+        # end: the lease was checked for that.
+        if each.files and each.files[0].start < each.first:
+            rows = rows.where(_retained(rows, each))
+    return rows
+
+
+def _retained(rows: "DataFrame", each: "LeasedPartition") -> "Column":
+    return (rows["_partition"] != each.partition) | (rows["_offset"] >= each.first)
+
+
+def _tail(
+    spark: "SparkSession",
+    desk: Desk,
+    schema: "StructType",
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+) -> "DataFrame":
+    options = desk.options
+    reader = (
+        spark.read.format("headrace")
+        .schema(schema)
+        .option("topic", desk.topic.name)
+        .option("topicCreated", desk.topic.created)
+        .option("topicCluster", desk.topic.cluster)
+        .option("address", desk.address)
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(ends))
+        .option("minPartitions", options.partition_count_min)
+    )
+    if options.token_file is not None:
+        reader = reader.option("tokenFile", options.token_file)
+    return reader.load()
+
+
+def _are_seen(spark: "SparkSession", lease: "Lease") -> bool:
+    """Have tasks look whether the files are there; if one finds a flaw, say so."""
+    task_count = _PROBES * spark.sparkContext.defaultParallelism
+    files = [
+        Expected(file.path, file.start, file.end, file.version, file.size, file.row_digest)
+        for each in lease.partitions
+        for file in each.files
+    ]
+    schemas = {
+        version: schema.serialize().to_pybytes()
+        for version, schema in lease.view.schemas.items()
+    }
+    probe = probing(files, schemas, task_count)
+    numbers = spark.range(0, task_count, 1, task_count)
+    flaw = _first_flaw(numbers.mapInArrow(probe, "host string, flaw string"))
+    if flaw is not None:
+        warnings.warn(
+            f"Spark's tasks cannot read the segments of {lease.view.name} themselves, so all "
+            f"rows come through the node: {flaw}",
+            stacklevel=4,
+        )
+    return flaw is None
+
+
+def _first_flaw(told: "DataFrame") -> str | None:
+    from pyspark.errors import PySparkException
+
+    try:
+        flaws = [f"{each.flaw} (on {each.host})" for each in told.collect() if each.flaw]
+    except PySparkException as error:  # rot in a footer may end a worker: the node names it
+        return f"a task that looked at them failed: {str(error).splitlines()[0]}"
+    return flaws[0] if flaws else None
+
+
+def _quoted(columns: Sequence[str]) -> list[str]:
+    """Return names as Spark takes them, whatever is in them."""
+    return ["`" + name.replace("`", "``") + "`" for name in columns]

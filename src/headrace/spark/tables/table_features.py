@@ -1,0 +1,126 @@
+"""What a Delta table demands of those who write to it. What is not kept is refused, by name.
+
+Deltalake commits ready files and looks at none of this: neither at rows that break a
+constraint, nor at columns that have other names in the files. So there is a list of what is
+kept, and a table with anything else is refused before a file is written. A protocol of numbers
+alone stands for features, too: what counts then is what properties and columns say.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from deltalake import DeltaTable
+from deltalake.table import ProtocolVersions
+
+from headrace.spark.source.delta_scan import strange_features
+from headrace.spark.tables.table_errors import TableStrange
+
+# Features that ask nothing of appends, or nothing where no column and no property uses them.
+KEPT: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",  # without one
+        "generatedColumns",  # without one
+        "invariants",  # without one
+        "timestampNtz",
+        "v2Checkpoint",
+    }
+)
+_READER_MAX: Final = 3  # with a list of features
+_WRITER_MAX: Final = 7  # the same
+_IDENTITY: Final = 6  # the writer's version that stands for identity columns
+_CONSTRAINT: Final = "delta.constraints."
+_APPEND_ONLY: Final = "delta.appendOnly"
+_CHANGES: Final = "delta.enableChangeDataFeed"
+_COLUMN: Final = "delta."  # how the metadata begins by which a column demands something
+_DEFAULT: Final = "CURRENT_DEFAULT"
+
+
+def refuse_unkept(table: DeltaTable, path: str) -> None:
+    """Raise TableStrange if the table demands what a commit of ours would not keep."""
+    _refuse(_unkept(table), path)
+
+
+def _refuse(unkept: Iterator[str], path: str) -> None:
+    if found := sorted(set(unkept)):
+        raise TableStrange(
+            f"the table at {path} has {', '.join(found)}, which Headrace does not keep: it "
+            "writes nothing to it",
+            hint="Take that from the table, or bring the rows into a new table",
+        )
+
+
+def refuse_removal(table: DeltaTable, path: str, *, is_partial: bool) -> None:
+    """Raise TableStrange if rows may not leave the table. `is_partial`: parts of files go."""
+    settings = table.metadata().configuration
+    for name, counts in ((_APPEND_ONLY, True), (_CHANGES, is_partial)):
+        if counts and settings.get(name, "").lower() == "true":
+            raise TableStrange(
+                f"the table at {path} has {name}, and rows would leave it",
+                hint="Set it to false, or bring the rows into a new table",
+            )
+
+
+def refuse_unloaded(path: str) -> None:
+    """Raise TableStrange if a table does not load because of its protocol: no file is torn."""
+    for entry in sorted(Path(path, "_delta_log").glob("*.json"), reverse=True):
+        try:
+            actions = [json.loads(line) for line in entry.read_bytes().splitlines() if line]
+            told = [one["protocol"] for one in actions if "protocol" in one]
+            versions = [_versions(one) for one in told]
+        except (OSError, ValueError, TypeError, KeyError):
+            return  # it is torn, which is told by its own name
+        if versions:
+            _refuse(_features(versions[-1]), path)
+            return
+
+
+def _versions(protocol: dict[str, Any]) -> ProtocolVersions:
+    return ProtocolVersions(
+        int(protocol["minReaderVersion"]),
+        int(protocol["minWriterVersion"]),
+        protocol.get("writerFeatures"),
+        protocol.get("readerFeatures"),
+    )
+
+
+def _unkept(table: DeltaTable) -> Iterator[str]:
+    metadata = table.metadata()
+    yield from _features(table.protocol())
+    yield from strange_features(table)
+    for name, text in metadata.configuration.items():
+        if name.startswith(_CONSTRAINT):
+            yield f"the constraint {name.removeprefix(_CONSTRAINT)} ({text})"
+    for name in metadata.partition_columns:
+        yield f"the partition column {name}"
+    yield from _columns("", json.loads(table.schema().to_json()))
+
+
+def _features(protocol: ProtocolVersions) -> Iterator[str]:
+    reader, writer = protocol.min_reader_version, protocol.min_writer_version
+    if reader > _READER_MAX or writer > _WRITER_MAX:
+        yield f"protocol ({reader}, {writer})"
+    elif writer == _IDENTITY:
+        yield "identityColumns"
+    named = set(protocol.reader_features or ()) | set(protocol.writer_features or ())
+    yield from named - KEPT
+
+
+def _columns(path: str, kind: Any) -> Iterator[str]:  # noqa: ANN401 - a schema of Delta, as JSON
+    """Name what columns demand, however deep they are."""
+    if isinstance(kind, list):
+        for each in kind:
+            yield from _columns(path, each)
+    if not isinstance(kind, dict):
+        return
+    own = path
+    if "metadata" in kind and "name" in kind:
+        own = f"{path}.{kind['name']}" if path else str(kind["name"])
+        for name in kind["metadata"]:
+            if name.startswith(_COLUMN) or name == _DEFAULT:
+                yield f"{name} of column {own}"
+    for name in ("fields", "type", "elementType", "keyType", "valueType"):
+        yield from _columns(own, kind.get(name))

@@ -1,0 +1,59 @@
+"""The rows of a frame as data files of a table: written by executors, and in no commit yet."""
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.spark.friendly_errors import told_in_words
+from headrace.spark.tables.table_record import DataFile, local_path
+from headrace.spark.worker.files import WRITTEN, writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+import json
+import time
+from pathlib import Path
+
+from headrace.spark.worker.files import OURS
+
+
+def write_files(frame: "DataFrame", schema: pa.Schema, table: str) -> list[DataFile]:
+    """Compute the rows once, and write them. RoundFailed: files may be left, in no commit."""
+    # Spark would take a dot or a backtick in a name for its own syntax.
+    plain = frame.toDF(*(f"column{place}" for place in range(len(schema))))
+    write = writer(local_path(table), schema.serialize().to_pybytes())
+    with told_in_words():
+        found = plain.mapInArrow(write, WRITTEN).collect()
+    return [DataFile(row.path, row.size, row.row_count, row.stats) for row in found]
+
+
+def orphans_of(table: str, age_seconds: float) -> list[Path]:
+    """Return the files of ours that the table's log has never named, and that are old enough.
+
+    A young file may be of a driver that is about to commit it.
+    """
+    root = Path(table)
+    named = _named(root)
+    oldest = time.time() - age_seconds
+    return sorted(
+        path
+        for path in root.iterdir()
+        if OURS.fullmatch(path.name)
+        and path.name not in named
+        and path.stat().st_mtime <= oldest
+    )
+
+
+def _named(root: Path) -> set[str]:
+    """Return every file that the log names: in entries, and in the state of the table."""
+    from headrace.spark.tables.table_record import table_at
+
+    found = {Path(uri).name for uri in table_at(str(root)).file_uris()}
+    for entry in sorted((root / "_delta_log").glob("*.json")):
+        for line in entry.read_text(encoding="utf-8").splitlines():
+            action = json.loads(line)
+            for kind in ("add", "remove"):
+                if kind in action:
+                    found.add(Path(action[kind]["path"]).name)
+    return found

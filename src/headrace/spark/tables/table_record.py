@@ -1,0 +1,495 @@
+"""What a Delta table says about how far its pipeline is: the only checkpoint there is.
+
+    txn headrace:<pipeline>                                  rises with each commit
+    txn headrace:<pipeline>:<topic>:<life>:count             partitions that were recorded
+    txn headrace:<pipeline>:<topic>:<life>:version           of the table, as its rows changed
+    txn headrace:<pipeline>:<topic>:<life>:<partition>       where its next row is
+    txn headrace:<pipeline>:<topic>:<life>:<partition>+      where its first row was
+    txn …:<partition>:skips                                  ranges that resets have skipped
+    txn …:<partition>:skip<number>:start, …:end              each of them
+
+A life is the revision at which the topic was made, and the id of its log: <created>@<cluster>.
+
+The table is made with the first two at 0. Each commit of the pipeline has all of them but the
+version, which one that changes no rows leaves as it is, so that two drivers that commit at once
+always conflict. They outlive compaction, checkpoints and the clean-up of the table's log. A
+table is read and committed to through one handle: a fresh one would accept numbers that the
+table has already.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from headrace.errors import BadRequest
+from headrace.spark.source.delta_scan import log_damage, strange_features
+from headrace.spark.tables.table_errors import (
+    CommitRefused,
+    FileGone,
+    RecordLost,
+    TableAhead,
+    TableForeign,
+    TableStrange,
+    first_file,
+    reason_of,
+    storage_failed,
+)
+from headrace.spark.tables.table_features import refuse_unkept, refuse_unloaded
+from headrace.spark.worker.files import sync_directory
+
+if TYPE_CHECKING:
+    import headrace
+
+_EXPIRY: Final = "delta.setTransactionRetentionDuration"
+_LOG: Final = "_delta_log"
+_MARK: Final = "headrace."
+QUERY: Final = "query "  # how the table's property begins if it is of a streaming query
+_UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; it is one, mostly
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a pipeline reads: one life of one topic of one log."""
+
+    pipeline: str
+    topic: str
+    created: int
+    cluster: str  # the log's id
+
+    @classmethod
+    def reading(cls, pipeline: str, topic: "headrace.Topic") -> "Source":
+        return cls(pipeline, topic.name, topic.created, topic.cluster)
+
+    @property
+    def own(self) -> str:
+        return f"headrace:{self.pipeline}"
+
+    def of(self, what: int | str) -> str:
+        return f"{self.own}:{self.topic}:{self.created}@{self.cluster}:{what}"
+
+    @property
+    def life(self) -> str:
+        """Which topic it is, for people; what the table's property says."""
+        return f"{self.topic} created {self.created} in {self.cluster}"
+
+    @property
+    def who(self) -> str:
+        return f"pipeline {self.pipeline!r}"
+
+    @property
+    def mark(self) -> str:
+        """The table's property that names the pipeline."""
+        return f"{_MARK}{self.pipeline}"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file that a task wrote."""
+
+    path: str
+    size: int
+    row_count: int
+    stats: str
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """One file that the table shall not have any more."""
+
+    path: str  # as the table names it
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pipeline goes on, and what its table has."""
+
+    firsts: Mapping[int, int]
+    ends: Mapping[int, int]
+    skips: Mapping[int, Sequence[tuple[int, int]]]
+
+
+@dataclass(slots=True)
+class Record:
+    """One look at the table, and the handle it was taken with."""
+
+    source: Source
+    table: DeltaTable
+    number: int  # of the newest commit of this pipeline; 0: none
+    ends: dict[int, int]  # the next row of each partition that was recorded
+    count: int  # partitions that were recorded
+    firsts: dict[int, int]  # where the table begins in each of them
+    skips: dict[int, list[tuple[int, int]]]  # start and end of what resets left out
+    version: int | None  # of the table, after our newest change of rows; None: it does not say
+
+    @property
+    def path(self) -> str:
+        """The table's directory."""
+        return local_path(self.table.table_uri).rstrip("/")
+
+    def entry(self, version: int) -> Path:
+        """Return where the table's log has a version. It may be cleaned up."""
+        return Path(self.path, _LOG, f"{version:020}.json")
+
+    def ranges(self, partition: int) -> list[tuple[int, int]]:
+        """Return which rows of a partition the table has: from its first on, without skips."""
+        start, found = self.firsts[partition], []
+        for skip_start, skip_end in self.skips.get(partition, ()):
+            found.append((start, skip_start))
+            start = skip_end
+        found.append((start, self.ends[partition]))
+        return [(start, end) for start, end in found if start < end]
+
+    def skipped(self, partition: int) -> int:
+        """Return how many rows of a partition resets have left out."""
+        return sum(end - start for start, end in self.skips.get(partition, ()))
+
+    def start_of(self, partition: int, first: int) -> int:
+        """Return where a partition goes on.
+
+        A new table begins with the `first` row that is retained; a partition that is new to a
+        table, with row 0.
+        """
+        if not self.number:
+            return first
+        if partition in self.ends:
+            return self.ends[partition]
+        if partition < self.count:
+            raise RecordLost(
+                f"{self.table.table_uri} has no record of partition {partition}, "
+                f"and records {self.count}",
+                hint="Do not run this pipeline; `headrace prove` tells which rows are there",
+            )
+        return 0
+
+    def refuse_vanished(self, partitions: Collection[int]) -> None:
+        """Raise TableAhead if the log, which has these, has not all that were recorded."""
+        for number in range(self.count):
+            if number not in partitions:
+                end, topic = self.ends.get(number, 0), self.source.topic
+                raise TableAhead(
+                    f"the table has rows of partition {number} up to {end}, the log of {topic} "
+                    f"has {len(partitions)} partitions, from 0 on"
+                )
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+        beside: Mapping[str, int] | None = None,  # numbers of the caller's own
+    ) -> bool:
+        """Add the files and the new ends, all or nothing. False: somebody was faster."""
+        assert self.ends.keys() <= ends.keys()  # a partition that is left out is forgotten
+        firsts = {each: self.firsts.get(each, start) for each, start in starts.items()}
+        return self._commit(files, [], {**self._numbers(firsts, ends), **(beside or {})})
+
+    def compact(self, files: Sequence[DataFile], removed: Sequence[Removed]) -> bool:
+        """Have other files with the same rows. False: somebody was faster."""
+        numbers = self._numbers(self.firsts, self.ends)
+        return self._commit(files, removed, numbers, is_change=False)
+
+    def widen(self, columns: pa.Schema) -> bool:
+        """Add columns. False: somebody was faster."""
+        fields = Schema.from_arrow(columns).fields
+        return self._attempt(lambda: self.table.alter.add_columns(fields))
+
+    def restart(
+        self, files: Sequence[DataFile], removed: Sequence[Removed], after: Place
+    ) -> bool:
+        """Have the pipeline go on elsewhere, all or nothing. False: somebody committed.
+
+        The numbers may go back: a table takes what its newest commit says. A partition that
+        `after` does not have is forgotten, its skips, too.
+        """
+        numbers = self._numbers(after.firsts, after.ends)
+        for partition in self.ends.keys() | after.ends.keys():
+            skips = after.skips.get(partition, ())
+            numbers[self.source.of(f"{partition}:skips")] = len(skips)
+            for number, (start, end) in enumerate(skips):
+                numbers[self.source.of(f"{partition}:skip{number}:start")] = start
+                numbers[self.source.of(f"{partition}:skip{number}:end")] = end
+        return self._commit(files, removed, numbers)
+
+    def _numbers(self, firsts: Mapping[int, int], ends: Mapping[int, int]) -> dict[str, int]:
+        return {
+            self.source.own: self.number + 1,
+            self.source.of("count"): len(ends),
+            **{self.source.of(each): end for each, end in ends.items()},
+            **{self.source.of(f"{each}+"): first for each, first in firsts.items()},
+        }
+
+    def _commit(
+        self,
+        files: Sequence[DataFile],
+        removed: Sequence[Removed],
+        numbers: Mapping[str, int],
+        *,
+        is_change: bool = True,  # of rows, and not of files alone
+    ) -> bool:
+        now = int(time.time() * 1_000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.path, one.size, {}, now, is_change, one.stats) for one in files
+        ]
+        actions += [RemoveAction(one.path, is_change, now, one.size, {}) for one in removed]
+        if is_change:  # the commit gets this version, or fails: it is never tried again
+            numbers = {**numbers, self.source.of("version"): self.table.version() + 1}
+        said = [Transaction(name, number, now) for name, number in numbers.items()]
+        properties = CommitProperties(
+            app_transactions=said,
+            max_commit_retries=0,
+            custom_metadata={"headrace": self.source.own},
+        )
+        self._check(files)
+        return self._attempt(
+            lambda: self.table.create_write_transaction(
+                actions, "append", self.table.schema(), commit_properties=properties
+            )
+        )
+
+    def _attempt(self, commit: Callable[[], None]) -> bool:
+        """Commit, and make that durable. False: somebody was faster.
+
+        TableStrange: the table demands what is not kept, since this very look or before.
+
+        CommitRefused: it is not in the table, and never will be. StorageFailed: it is or not,
+        whole either way; a new look tells. Deltalake works on after a commit, and fails in
+        that as if the commit had failed.
+        """
+        before = self.table.version()
+        refuse_unkept(self.table, self.path)
+        try:
+            commit()
+            self.table.update_incremental()
+            self._sync(before)
+        except CommitFailedError as error:
+            self._refuse_unless_moved(before, error)
+            return False
+        except (OSError, DeltaError) as error:
+            raise storage_failed(self.path, error) from error
+        return True
+
+    def _refuse_unless_moved(self, before: int, error: CommitFailedError) -> None:
+        """Raise CommitRefused if the table is where it was: then nobody was faster."""
+        if self.entry(before + 1).exists():
+            return
+        try:
+            now = table_at(self.table.table_uri).version()
+        except (OSError, DeltaError) as flaw:
+            raise storage_failed(self.path, flaw) from flaw
+        if now <= before:
+            raise CommitRefused(
+                f"the table at {self.path} takes no commit: {reason_of(error)}",
+                hint="Take from the table what deltalake does not write, or bring the rows "
+                "into a new table",
+            ) from error
+
+    def settle(self) -> None:
+        """Make the newest entries durable, whoever wrote them: he may have died before he did.
+
+        Who tells the log how far the table is calls this first: rows that the log lets go
+        must not be lost with an entry that a power cut takes back.
+        """
+        try:
+            self._sync(self.table.version() - _UNSURE_MAX)
+        except OSError as error:
+            raise storage_failed(self.path, error) from error
+
+    def _check(self, files: Sequence[DataFile]) -> None:
+        """Look that each file is there and whole. The table would not be readable without."""
+        for one in files:
+            path = Path(self.path, one.path)
+            size = path.stat().st_size if path.exists() else None
+            if size != one.size:
+                found = "is not there any more" if size is None else f"has {size:,}"
+                raise FileGone(
+                    f"{path} was written with {one.size:,} bytes, and {found}",
+                    hint="Nothing was committed, and the rows come again with the next run. "
+                    "Look what removes files there",
+                )
+
+    def _sync(self, before: int) -> None:
+        """Make the new entries of the table's log durable."""
+        for version in range(max(before, -1) + 1, self.table.version() + 1):
+            # One that is gone was cleaned up: a checkpoint has what it said.
+            with suppress(FileNotFoundError), open(self.entry(version), "rb") as file:
+                os.fsync(file.fileno())
+        sync_directory(Path(self.path, _LOG))
+
+
+def local_path(uri: str) -> str:
+    """Return the path of a table or a file on a local disk, which may be named by an URI."""
+    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+
+
+def data_paths(table: DeltaTable) -> list[str]:
+    """Return the data files that a table names, as they are on disk.
+
+    Deltalake quotes the table's own path in them, and leaves the rest as it is there.
+    """
+    root, quoted = local_path(table.table_uri), table.table_uri.removeprefix("file://")
+    found = [uri.removeprefix("file://") for uri in table.file_uris()]
+    return [root + uri.removeprefix(quoted) if uri.startswith(quoted) else uri for uri in found]
+
+
+def table_at(path: str) -> DeltaTable:
+    """Open a table. BadRequest: none is there. CorruptFile: its log is not what was written."""
+    try:
+        return DeltaTable(path)
+    except TableNotFoundError:
+        raise BadRequest(f"there is no Delta table at {path}") from None
+    except DeltaError as error:
+        refuse_unloaded(local_path(path))
+        raise log_damage(local_path(path), error) from error
+
+
+def look(path: str, source: Source) -> Record:
+    """Read how far the pipeline is. BadRequest for a table that is not its own."""
+    return read_record(own_table(path, source), path, source)
+
+
+def own_table(path: str, source: Source) -> DeltaTable:
+    """Open the table. BadRequest if it does not name the source, or forgets its record."""
+    table = table_at(path)
+    _refuse_strange(table, path)
+    settings = table.metadata().configuration
+    if source.mark not in settings:
+        raise TableForeign(
+            f"the table at {path} was not made by {source.who}",
+            hint="Name another table, or the pipeline that made this one",
+        )
+    if _EXPIRY in settings:
+        raise TableForeign(
+            f"the table at {path} has {_EXPIRY}, which forgets how far the pipeline is",
+            hint="Remove that property from the table",
+        )
+    return table
+
+
+def read_record(table: DeltaTable, path: str, source: Source) -> Record:
+    """Read how far a table is that names the source."""
+    number = table.transaction_version(source.own)
+    count = table.transaction_version(source.of("count"))
+    told = table.metadata().configuration[source.mark]
+    if told.startswith(QUERY) and told != source.life:
+        raise TableForeign(
+            f"the table at {path} is filled by {told}, not by {source.life}",
+            hint="Name another table",
+        )
+    if count is None and told != source.life:
+        _refuse_other(path, source, told)
+    if number is None or count is None or (number == 0) != (count == 0):
+        raise RecordLost(
+            f"the table at {path} does not say how far {source.who} is",
+            hint="It was rewritten by something else, and cannot be proven. Put back a version "
+            "of it that says so, or bring the rows into a new table",
+        )
+    found = {each: table.transaction_version(source.of(each)) for each in range(count)}
+    ends = {each: end for each, end in found.items() if end is not None}
+    firsts = {each: table.transaction_version(source.of(f"{each}+")) or 0 for each in ends}
+    skips = {each: _skips(table, source, each) for each in ends}
+    version = table.transaction_version(source.of("version"))
+    return Record(source, table, number, ends, count, firsts, skips, version)
+
+
+def _refuse_other(path: str, source: Source, told: str) -> None:
+    """Raise TableForeign if the table says that it was filled from something else."""
+    topic, found, _ = told.partition(" created ")
+    if found and topic == source.topic:
+        raise TableForeign(
+            f"the table at {path} was filled from {told}: that is another "
+            f"life of {topic}, or another log",
+            hint="The topic, or the log, was deleted and made again: use a new table",
+        )
+    if found:
+        raise TableForeign(
+            f"the table at {path} was filled by pipeline {source.pipeline!r} from {told}, "
+            f"and it reads {source.topic} now",
+            hint="Set its topic back, or give the other one another name and a new table",
+        )
+
+
+def _refuse_strange(table: DeltaTable, path: str) -> None:
+    strange = strange_features(table)
+    if strange:
+        raise TableStrange(
+            f"the table at {path} has {', '.join(strange)}: its files alone do not say "
+            "which rows it has",
+            hint="Rewrite it without, by what has put them there, or bring the rows into a new "
+            "table",
+        )
+
+
+def _skips(table: DeltaTable, source: Source, partition: int) -> list[tuple[int, int]]:
+    """Return what resets have left out of a partition, in order."""
+    count = table.transaction_version(source.of(f"{partition}:skips")) or 0
+    found = []
+    for number in range(count):
+        start = table.transaction_version(source.of(f"{partition}:skip{number}:start"))
+        end = table.transaction_version(source.of(f"{partition}:skip{number}:end"))
+        if start is None or end is None:
+            raise RecordLost(
+                f"{table.table_uri} does not say which rows of partition {partition} a reset "
+                "has skipped",
+                hint="It was rewritten by something else. Do not run this pipeline",
+            )
+        found.append((start, end))
+    return found
+
+
+def is_made(path: str) -> bool:
+    """Tell whether a table is there. TableForeign: none is, but files of others are."""
+    if DeltaTable.is_deltatable(path):
+        return True
+    file = first_file(Path(path))
+    if file is None:
+        return False
+    if DeltaTable.is_deltatable(path):  # another driver has just made it, and filled it
+        return True
+    raise TableForeign(
+        f"{path} is no Delta table, and holds {file.relative_to(path)}",
+        hint="Name a directory that is empty, or is not there: a table would mix its files "
+        "with these",
+    )
+
+
+def create(path: str, source: Source, schema: pa.Schema) -> Record:
+    """Make the table, which names its pipeline, or look at the one that is there."""
+    if not is_made(path):
+        first = [Transaction(source.own, 0), Transaction(source.of("count"), 0)]
+        try:
+            DeltaTable.create(
+                path,
+                schema,
+                mode="ignore",
+                name=source.pipeline,
+                configuration={source.mark: source.life},
+                raise_if_key_not_exists=False,
+                commit_properties=CommitProperties(app_transactions=first),
+            )
+            made = look(path, source)
+            made._sync(before=-1)
+        except (OSError, DeltaError) as error:
+            if isinstance(error, CommitFailedError) and is_made(path):
+                return look(path, source)  # another driver was faster
+            raise storage_failed(path, error) from error
+        return made
+    return look(path, source)
+
+
+def pipelines_of(path: str) -> list[str]:
+    """Return the names of the pipelines that a table says it is of."""
+    settings = table_at(path).metadata().configuration
+    return sorted(
+        key.removeprefix("headrace.") for key in settings if key.startswith("headrace.")
+    )

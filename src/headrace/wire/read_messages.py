@@ -1,0 +1,169 @@
+"""Requests for rows, bounds and cursors, and their answers."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headrace.wire.topic_messages import PartitionInfo
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCursor:
+    """Say which offset a consumer group reads next. Answered by CursorStored."""
+
+    kind: ClassVar[int] = 64
+    namespace: int
+    created: int
+    group: str
+    next: int
+    generation: int
+    hold: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CursorStored:
+    """The group reads `next` next."""
+
+    kind: ClassVar[int] = 65
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCursor:
+    """Forget a consumer group's cursor. Answered by CursorDeleted."""
+
+    kind: ClassVar[int] = 66
+    namespace: int
+    created: int
+    group: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorDeleted:
+    """The group has no cursor in this partition any more."""
+
+    kind: ClassVar[int] = 67
+
+
+@dataclass(frozen=True, slots=True)
+class GetCursors:
+    """Ask for the cursors of a partition. Answered by Cursors."""
+
+    kind: ClassVar[int] = 68
+    namespace: int
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class CursorInfo:
+    """Where a consumer group reads on."""
+
+    group: str
+    next: int
+    generation: int
+    hold: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cursors:
+    """The cursors of a partition, by group."""
+
+    kind: ClassVar[int] = 69
+    cursors: tuple[CursorInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GetBounds:
+    """Ask where partitions begin and end. Answered by Bounds."""
+
+    kind: ClassVar[int] = 72
+    partitions: tuple[PartitionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBounds:
+    """What is retained of one partition: rows `first` to before `end`."""
+
+    first: int
+    end: int
+    size: int  # bytes of their batches
+    sealed_end: int  # rows before this are in segments
+    versions: tuple[tuple[int, int], ...]  # schema version, first offset it is in force at
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of the partitions that were asked for, in their order."""
+
+    kind: ClassVar[int] = 73
+    bounds: tuple[PartitionBounds, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GetOffset:
+    """Ask for the first row appended at `timestamp` (microseconds) or later.
+
+    Answered by FoundOffset.
+    """
+
+    kind: ClassVar[int] = 74
+    namespace: int
+    created: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """The offset, or the end if there is no such row yet."""
+
+    kind: ClassVar[int] = 75
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read rows from `start` on: as many as fit in `size_max`, and at least one entry.
+
+    Before `end`, if that is said, and then beyond the committed end it is Behind. With no end
+    and no row there yet, the answer waits up to `wait_ms`, and may then be empty. Answered by
+    Fetched.
+    """
+
+    kind: ClassVar[int] = 80
+    namespace: int
+    created: int
+    start: int
+    end: int | None
+    size_max: int
+    wait_ms: int
+    columns: tuple[str, ...] | None  # None: all, the system's too
+    version: int  # of the schema in which rows are shown
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows in the body, one after the other, each beginning at a multiple of 64.
+
+    `is_entry`: one Arrow message as it was appended, in schema `schema_id`, with none of the
+    system's columns, maybe beginning before `start` or ending behind `end`. Otherwise the
+    columns that were asked for, in the version that was asked for.
+    """
+
+    is_entry: bool
+    first: int
+    row_count: int
+    timestamp: int  # of the entry; 0 where rows bring their own
+    schema_id: int
+    size: int
+    checksum: bytes = b""  # xxh3-128 of these bytes, of an entry the producer's; empty: none
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Rows from the asked start to before `next`."""
+
+    kind: ClassVar[int] = 81
+    next: int
+    first: int  # retained
+    end: int  # committed
+    pieces: tuple[Piece, ...]
