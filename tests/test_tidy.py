@@ -73,7 +73,7 @@ ALLOWED_HERE: dict[str, frozenset[str]] = {
     "headrace.__main__": frozenset({"cli"}),
     "headrace.client.connect.embedded": frozenset({"wire", "server", "node"}),
     "headrace.spark.worker": frozenset({"wire"}),
-    "headrace_lab": frozenset(),
+    "headrace_lab": frozenset({"headrace"}),
     "headrace_lab.__main__": frozenset({"headrace_lab"}),
     "headrace_lab.main": frozenset({"headrace_lab", "cli"}),
     "headrace_lab.verbs": frozenset({"cli"}),

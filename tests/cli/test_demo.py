@@ -65,8 +65,9 @@ def test_the_json_is_one_object_and_the_directory_is_kept_and_not_used_twice(tmp
 
 PLANTED = """
 import sys
-from headrace.cli import demo_acts, demo_rows, main
-demo_acts.COMMAND, demo_rows.PATIENCE = tuple(sys.argv.pop(1).split(";")), "10s"
+from headrace.cli import main
+from headrace.cli.demo import demo_rows, steps
+steps.COMMAND, demo_rows.PATIENCE = tuple(sys.argv.pop(1).split(";")), "10s"
 main.main()
 """
 

@@ -10,7 +10,7 @@ import pytest
 from headrace.cli.formats import lines
 from headrace.cli.formats.formats import (
     Format,
-    Source,
+    InputFile,
     format_named,
     format_of,
     reading,
@@ -23,8 +23,8 @@ from headrace.errors import BadRequest
 TABLE = pa.table({"id": [1, 2]})
 
 
-def a_source(data: bytes, name: str = "standard input") -> Source:
-    return Source(name, io.BufferedReader(io.BytesIO(data)), None)
+def a_source(data: bytes, name: str = "standard input") -> InputFile:
+    return InputFile(name, io.BufferedReader(io.BytesIO(data)), None)
 
 
 def parquet() -> bytes:
@@ -115,7 +115,7 @@ class TestReading:
         end, begin = os.pipe()
         os.write(begin, b"PAR1 and more")
         os.close(begin)
-        with open(end, "rb") as file, seekable(Source("a pipe", file, None)) as kept:
+        with open(end, "rb") as file, seekable(InputFile("a pipe", file, None)) as kept:
             assert kept.read(4) == b"PAR1"
             kept.seek(0)
             assert kept.read() == b"PAR1 and more"

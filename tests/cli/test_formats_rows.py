@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.cli.formats import lines
-from headrace.cli.formats.formats import Format, Source
+from headrace.cli.formats.formats import Format, InputFile
 from headrace.cli.formats.lines import BadLine
 from headrace.cli.formats.open_rows import incoming
 from headrace.cli.formats.write_rows import writing
@@ -63,8 +63,8 @@ ROW = st.fixed_dictionaries(
 )
 
 
-def a_source(data: bytes, name: str = "rows") -> Source:
-    return Source(name, io.BufferedReader(io.BytesIO(data)), None)
+def a_source(data: bytes, name: str = "rows") -> InputFile:
+    return InputFile(name, io.BufferedReader(io.BytesIO(data)), None)
 
 
 def written(table: pa.Table, kind: Format) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.commands import a_node, headrace_here
 
 import headrace
-from headrace.cli.commands.metadata import Adopted, Forgotten
+from headrace.cli.commands.metadata import AdoptedShape, ForgottenShape
 from headrace.cli.status.status_figures import Picture
 from headrace.cli.terminal.exits import Exit
 
@@ -55,7 +55,7 @@ def test_adopt_only_says_what_it_would_do_unless_it_is_told_to(lost):
     assert "group 1 has followed revision 2, and the metadata is at revision 1" in said
     assert "would be adopted: shop/recovered-1-2" in said
     assert "Nothing is changed" in said
-    found = shape(headrace_here("metadata", "adopt", "--data", lost, "--json"), Adopted)
+    found = shape(headrace_here("metadata", "adopt", "--data", lost, "--json"), AdoptedShape)
     assert not found.changed
     assert len(found.adopted) == 1
     with headrace.open(lost) as log:
@@ -68,9 +68,9 @@ def test_adopt_brings_a_topic_back_under_a_name_that_is_said(lost, is_served):
     arguments = ("metadata", "adopt", "--yes", "--as", f"{LOST}=b", "--json")
     if is_served:
         with a_node(lost) as address:
-            found = shape(headrace_here(*arguments, "--address", address), Adopted)
+            found = shape(headrace_here(*arguments, "--address", address), AdoptedShape)
     else:
-        found = shape(headrace_here(*arguments, "--data", lost), Adopted)
+        found = shape(headrace_here(*arguments, "--data", lost), AdoptedShape)
     assert found.changed
     assert found.left == ()
     with headrace.open(lost) as log:
@@ -91,7 +91,7 @@ def test_forget_asks_for_the_name_and_then_removes(lost):
     unknown = headrace_here("metadata", "forget", "99", "--data", lost, "--yes")
     assert unknown.code == Exit.NOT_FOUND
     told = headrace_here("metadata", "forget", LOST, "--data", lost, "--yes", "--json")
-    assert shape(told, Forgotten).rows == 3
+    assert shape(told, ForgottenShape).rows == 3
     with headrace.open(lost) as log:
         assert log.status()["degraded"] == []
         assert log.topics() == ["shop/a"]

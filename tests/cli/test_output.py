@@ -9,7 +9,7 @@ from tests.cli.terminal import Terminal
 import headrace
 from headrace.cli.terminal.exits import Cancelled, Exit
 from headrace.cli.terminal.output import (
-    Shape,
+    JsonShape,
     confirm,
     confirm_name,
     print_json,
@@ -18,7 +18,7 @@ from headrace.cli.terminal.output import (
 )
 
 
-class Pair(Shape, frozen=True, kw_only=True):
+class Pair(JsonShape, frozen=True, kw_only=True):
     """A shape of two."""
 
     first: int

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import headrace
 from headrace.client.connect.embedded import config_of
-from headrace.client.connect.loop_thread import Runner
+from headrace.client.connect.loop_thread import LoopThread
 from headrace.server.serve import serve
 
 TOKEN = "open-sesame-1234"
@@ -57,7 +57,7 @@ class RunningNode:
     def __init__(self, path: Path, **settings: object) -> None:
         self._path = path
         self._settings = {"listen__address": "127.0.0.1:0", "listen__http": "", **settings}
-        self._runner = Runner("node")
+        self._runner = LoopThread("node")
         config = config_of(self._settings)
         self._serving = self._runner.run(serve(str(path), config, release="test"))
         self.address = next(each for each in self._serving.addresses if "unix" not in each)

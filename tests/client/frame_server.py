@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from headrace.wire.frames import FrameReader, decode_message, encode_frame
-from headrace.wire.greeting import VERSION, Accepted, Failed, Hello, Proof, Welcome
+from headrace.wire.greeting import VERSION, Accepted, ErrorReply, Hello, TokenProof, Welcome
 from headrace.wire.token_proof import client_mac, matches, node_mac
 
 NODE_NONCE = b"n" * 16
@@ -61,7 +61,7 @@ class Peer(asyncio.BufferedProtocol):
                 ),
                 frame.id,
             )
-        elif isinstance(message, Proof):
+        elif isinstance(message, TokenProof):
             self._judge(frame, message)
         else:
             node.on_request(self, frame, message)
@@ -71,7 +71,7 @@ class Peer(asyncio.BufferedProtocol):
         if not matches(
             message.mac, client_mac(node.token, nonce, NODE_NONCE, version=node.version)
         ):
-            failed = Failed("Unauthorized", "the token is not this node's", "", (), None)
+            failed = ErrorReply("Unauthorized", "the token is not this node's", "", (), None)
             self.say(failed, frame.id)
             return
         known = node.token if node.knows_token else b"something else"

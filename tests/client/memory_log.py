@@ -19,7 +19,7 @@ from headrace.errors import (
     Unknown,
     WriterUnknown,
 )
-from headrace.wire.write_messages import Append, Appended
+from headrace.wire.write_messages import AppendReply, AppendRequest
 
 REMEMBERED = 64
 
@@ -44,7 +44,7 @@ class MemoryPartition:
     end: int = 0
     writers: dict[bytes, dict[int, tuple[bytes, int, int]]] = field(default_factory=dict)
 
-    def apply(self, request: Append, body: bytes) -> Appended:
+    def apply(self, request: AppendRequest, body: bytes) -> AppendReply:
         known = self.writers.get(request.writer)
         if known is None:
             if request.version != 1:
@@ -58,13 +58,13 @@ class MemoryPartition:
             known[request.version] = (body, start, self.end)
             known.pop(request.version - REMEMBERED, None)
             self.batches.append(body)
-            return Appended(start, self.end, repeated=False)
+            return AppendReply(start, self.end, repeated=False)
         if request.version not in known:
             raise Refused("too_old", "below what is remembered")
         earlier, start, end = known[request.version]
         if earlier != body:
             raise Refused("writer_conflict", "written before with other content")
-        return Appended(start, end, repeated=True)
+        return AppendReply(start, end, repeated=True)
 
 
 @dataclass
@@ -80,7 +80,7 @@ class MemoryChannel:
     late: list[bytes] = field(default_factory=list)  # the writer of each copy under way
 
     async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
-        assert isinstance(request, Append)
+        assert isinstance(request, AppendRequest)
         assert timeout > 0
         deed = next(self.script, DELIVER)
         self.seen.append((deed, request.version))

@@ -11,7 +11,7 @@ from headrace.client.read.prefetch import ANSWERS_MAX
 from headrace.client.read.rows import AsyncRows
 from headrace.client.values.answers import Range
 from headrace.errors import ConnectionLost
-from headrace.model.projection import Shape
+from headrace.model.projection import Projection
 
 STEP = 5  # rows in an answer
 
@@ -50,7 +50,7 @@ class Node:
         def feed(each):
             return Feed(Caller(self, 60.0), VIEW, 0, each.start, each.end, None, same)
 
-        return AsyncRows(Shape.of(SCHEMA, None).schema, (Range(0, start, end),), feed)
+        return AsyncRows(Projection.of(SCHEMA, None).schema, (Range(0, start, end),), feed)
 
 
 def ids(batches):

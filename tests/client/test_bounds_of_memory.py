@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 
-from headrace.client.write.accumulator import Basket, Signal, batches_in, items_of
+from headrace.client.write.accumulator import Accumulator, Signal, batches_in, items_of
 from headrace.client.write.convert import PIECE_ROWS, size_of
 from headrace.client.write.sender import IN_FLIGHT_SIZE_MAX
 from headrace.model.split import BODY_SIZE, gathered
-from headrace.server.connections.limits import Limits
+from headrace.server.connections.limits import PeerLimits
 
 MIB = 1024 * 1024
 SCHEMA = pa.schema([("s", pa.string())])
@@ -14,7 +14,7 @@ LARGE = {"s": "x" * 60_000}
 
 
 def test_a_basket_is_full_of_bytes_before_it_is_full_of_rows():
-    basket = Basket(batch_rows=10_000, batch_size=4 * MIB, rows_max=40_000)
+    basket = Accumulator(batch_rows=10_000, batch_size=4 * MIB, rows_max=40_000)
     signals = []
     while Signal.FULL not in signals and len(signals) < 1_000:
         signals.append(basket.put([LARGE]))
@@ -53,5 +53,5 @@ def test_a_large_batch_is_put_together_with_nothing():
 
 def test_producers_at_full_speed_fit_into_a_node():
     # What does not fit may be refused as Busy, and is sent again: better to wait here.
-    assert Limits().queue_size_max >= 32 * IN_FLIGHT_SIZE_MAX
+    assert PeerLimits().queue_size_max >= 32 * IN_FLIGHT_SIZE_MAX
     assert 2 * BODY_SIZE <= IN_FLIGHT_SIZE_MAX  # one is synced while the next comes

@@ -22,9 +22,9 @@ from headrace.errors import (
 from headrace.wire.address import Address, parse_addresses
 from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.frames import encode_frame
-from headrace.wire.greeting import Failed, Hello, Ping, Pong
+from headrace.wire.greeting import ErrorReply, Hello, Ping, Pong
 from headrace.wire.lease_messages import ReleaseLease
-from headrace.wire.topic_messages import CreateStream, ListTopics, Topics
+from headrace.wire.topic_messages import CreateStreamRequest, ListTopics, Topics
 
 TOPICS = Topics(("default/a",), ("default",))
 
@@ -122,7 +122,7 @@ async def test_an_older_node_is_spoken_to_and_not_asked_for_more(version, reques
 
 async def test_a_lost_connection_tells_what_may_have_happened():
     def hang_up(peer, frame, message):
-        if isinstance(message, CreateStream):
+        if isinstance(message, CreateStreamRequest):
             peer.transport.abort()
 
     async with listening(TinyNode(hang_up)) as address:
@@ -130,7 +130,7 @@ async def test_a_lost_connection_tells_what_may_have_happened():
         looking = asyncio.create_task(channel.call(ListTopics(), timeout=5))
         await asyncio.sleep(0.05)
         with pytest.raises(Unknown, match="may have happened"):
-            await channel.call(CreateStream("shop"), timeout=5)
+            await channel.call(CreateStreamRequest("shop"), timeout=5)
         with pytest.raises(ConnectionLost):
             await looking
         await channel.close()
@@ -144,7 +144,7 @@ async def test_nothing_is_written_to_a_connection_that_is_gone(caplog):
         link._transport.abort()  # `connection_lost` is called in the loop's next turn
         for _ in range(10):
             with pytest.raises(ConnectionLost, match=f"to {address} was lost"):
-                link.call(CreateStream("shop"), timeout=5).send(None)
+                link.call(CreateStreamRequest("shop"), timeout=5).send(None)
         await channel.close()
     assert not caplog.records  # asyncio warns of whoever goes on writing
 
@@ -155,13 +155,13 @@ async def test_an_answer_that_does_not_come_in_time_tells_what_may_have_happened
         with pytest.raises(TimedOut):
             await channel.call(ListTopics(), timeout=0.1)
         with pytest.raises(Unknown):
-            await channel.call(CreateStream("shop"), timeout=0.1)
+            await channel.call(CreateStreamRequest("shop"), timeout=0.1)
         await channel.close()
 
 
 async def test_a_refusal_is_the_error_it_names():
     def busy(peer, frame, message):
-        peer.say(Failed("Busy", "full", "Come again", (("what", "full"),), 250), frame.id)
+        peer.say(ErrorReply("Busy", "full", "Come again", (("what", "full"),), 250), frame.id)
 
     async with listening(TinyNode(busy)) as address:
         channel = a_channel(address)
@@ -318,7 +318,7 @@ async def test_a_node_that_falls_silent_is_pinged_and_then_given_up(monkeypatch)
     async with listening(node) as address:
         channel = a_channel(address)
         with pytest.raises(Unknown, match="said nothing"):
-            await channel.call(CreateStream("shop"), timeout=5)
+            await channel.call(CreateStreamRequest("shop"), timeout=5)
         assert any(isinstance(each, Ping) for each in node.heard)
         await channel.close()
 

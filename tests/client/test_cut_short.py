@@ -13,19 +13,19 @@ from tests.client.interrupts import interrupted
 from tests.client.memory_log import a_channel
 
 import headrace
-from headrace.client.connect.loop_thread import Runner
+from headrace.client.connect.loop_thread import LoopThread
 from headrace.client.connect.retry import Caller
 from headrace.client.log import AsyncLog
 from headrace.client.values.answers import Range
 from headrace.client.write import sender as writers
 from headrace.client.write.in_flight import Draft
 from headrace.client.write.ledger import Ledger
-from headrace.client.write.partition_sender import Lane, Target, new_writer
-from headrace.client.write.sender import Writer
+from headrace.client.write.partition_sender import PartitionSender, SendTarget, new_writer
+from headrace.client.write.sender import Sender
 from headrace.errors import BadRequest, ConnectionLost, HeadraceError, Unknown
 from headrace.server.serve import Serving
 from headrace.wire.topic_messages import PartitionInfo
-from headrace.wire.write_messages import Append, Discard
+from headrace.wire.write_messages import AppendRequest, DiscardRequest
 
 SCHEMA = {"id": "int64", "name": "string"}
 P0 = PartitionInfo(namespace=7, created=3)
@@ -41,9 +41,9 @@ class Gate:
         self.close = channel.close
 
     async def call(self, request, body=(), *, timeout, on_head=None):  # noqa: ASYNC109
-        if isinstance(request, Append):
+        if isinstance(request, AppendRequest):
             await self.is_open.wait()
-        if isinstance(request, Discard):
+        if isinstance(request, DiscardRequest):
             raise Unknown("the connection was lost; what was asked may have happened")
         return await self.channel.call(request, body, timeout=timeout)
 
@@ -127,7 +127,7 @@ async def test_a_batch_that_landed_is_told_although_its_writer_is_closed(tmp_pat
     path = tmp_path / "ledger"
     ledger = Ledger(str(path))
     channel = a_channel()
-    writer = Writer(Caller(channel, 30.0), "default/orders", ledger)
+    writer = Sender(Caller(channel, 30.0), "default/orders", ledger)
     done = await put(writer)
     await asyncio.sleep(0.1)
     assert channel.partition.end == 1
@@ -142,7 +142,7 @@ async def test_a_stop_that_is_cancelled_tells_what_landed_as_unknown(tmp_path, m
     real = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda fd: (time.sleep(0.3), real(fd)))
     ledger = Ledger(str(tmp_path / "ledger"))
-    writer = Writer(Caller(a_channel(), 30.0), "default/orders", ledger)
+    writer = Sender(Caller(a_channel(), 30.0), "default/orders", ledger)
     done = await put(writer)
     await asyncio.sleep(0.1)
     with pytest.raises(TimeoutError):
@@ -155,7 +155,7 @@ async def test_a_stop_that_is_cancelled_tells_what_landed_as_unknown(tmp_path, m
 
 async def test_a_closed_writer_takes_nothing_for_any_partition():
     channel = a_channel()
-    writer = Writer(Caller(channel, 30.0), "default/orders")
+    writer = Sender(Caller(channel, 30.0), "default/orders")
     await (await put(writer))
     await writer.close()
     for number in (0, 1):
@@ -168,8 +168,8 @@ async def test_a_stopped_lane_makes_no_noise_about_what_nobody_waits_for():
     noise = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: noise.append(context))
-    target = Target("default/orders", 0, P0)
-    lane = Lane(Caller(a_channel(), 30.0), target, new_writer(), None)
+    target = SendTarget("default/orders", 0, P0)
+    lane = PartitionSender(Caller(a_channel(), 30.0), target, new_writer(), None)
     await lane.stop()
     draft = Draft(memoryview(b"x"), 1, 1, b"", loop.time() + 30, loop.create_future())
     lane.put(draft)
@@ -180,7 +180,7 @@ async def test_a_stopped_lane_makes_no_noise_about_what_nobody_waits_for():
 
 
 def test_a_call_that_is_under_way_when_its_loop_ends_is_told():
-    runner = Runner("test")
+    runner = LoopThread("test")
     told = []
     under_way = threading.Semaphore(0)
 

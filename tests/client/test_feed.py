@@ -11,9 +11,9 @@ from headrace.client.values.answers import Range
 from headrace.client.values.topic_view import View
 from headrace.errors import BadFrame, BadRequest
 from headrace.model.batch import encode
-from headrace.model.projection import Shape
+from headrace.model.projection import Projection
 from headrace.model.schema import encode_schema
-from headrace.wire.read_messages import Fetched, Piece
+from headrace.wire.read_messages import FetchedPiece, FetchReply
 from headrace.wire.topic_messages import PartitionInfo, SchemaInfo, TopicInfo
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -35,7 +35,7 @@ VIEW = View.of(
 
 def an_entry(first, count, schema_id=1, timestamp=1_000_000, checksum=b""):
     body = bytes(encode(pa.record_batch({"id": list(range(first, first + count))})))
-    piece = Piece(True, first, count, timestamp, schema_id, len(body), checksum)
+    piece = FetchedPiece(True, first, count, timestamp, schema_id, len(body), checksum)
     return piece, body + bytes(-len(body) % 64)
 
 
@@ -56,7 +56,7 @@ class Answering:
 
 def fetched(next_offset, *entries):
     pieces = tuple(piece for piece, _ in entries)
-    return Fetched(next_offset, 0, 100, pieces), b"".join(body for _, body in entries)
+    return FetchReply(next_offset, 0, 100, pieces), b"".join(body for _, body in entries)
 
 
 async def same():
@@ -69,7 +69,7 @@ def read(start, end, *answers):
     def feed(each):
         return Feed(Caller(channel, 1.0), VIEW, 0, each.start, each.end, None, same)
 
-    shape = Shape.of(SCHEMA, None)
+    shape = Projection.of(SCHEMA, None)
     rows = AsyncRows(shape.schema, (Range(0, start, end),), feed)
     return jumping.run(rows.to_table())["id"].to_pylist(), channel.asked
 
@@ -98,7 +98,7 @@ def test_rows_that_were_compressed_are_weighed_as_they_are():
         message = [reader.read_next_message(), reader.read_next_message()][1]
         body = message.serialize().to_pybytes()
         assert len(body) < 8_192
-        piece = Piece(True, first, 20_000, 1_000_000, 1, len(body), b"")
+        piece = FetchedPiece(True, first, 20_000, 1_000_000, 1, len(body), b"")
         return piece, body + bytes(-len(body) % 64)
 
     channel = Answering(fetched(40_000, entry(0), entry(20_000)))

@@ -22,7 +22,7 @@ from headrace.client.connect.retry import Caller
 from headrace.client.values.answers import Range
 from headrace.client.write.in_flight import COUNT_MAX
 from headrace.client.write.partition_sender import new_writer
-from headrace.client.write.sender import Writer
+from headrace.client.write.sender import Sender
 from headrace.errors import (
     BadBatch,
     ConnectionLost,
@@ -39,7 +39,7 @@ P0 = PartitionInfo(namespace=7, created=3)
 
 async def append_all(channel, count, timeout=30.0, probe=None):  # noqa: ASYNC109
     """Append `count` batches of one row at once; return what became of each."""
-    writer = Writer(Caller(channel, timeout, probe), "default/orders")
+    writer = Sender(Caller(channel, timeout, probe), "default/orders")
     loop = asyncio.get_running_loop()
     futures = [
         await writer.put(
@@ -132,7 +132,7 @@ def test_a_first_version_that_is_lost_is_no_unknown_writer():
 
 def test_a_forgotten_writer_goes_on_as_a_new_one():
     async def scene():
-        writer = Writer(Caller(channel, 30.0), "default/orders")
+        writer = Sender(Caller(channel, 30.0), "default/orders")
 
         async def put(number):
             deadline = asyncio.get_running_loop().time() + 30
@@ -208,7 +208,7 @@ class Unknowing(MemoryChannel):
 def test_closing_tells_what_was_sent_from_what_was_not():
     async def scene():
         channel = Silent(iter(()))
-        writer = Writer(Caller(channel, 30.0), "default/orders")
+        writer = Sender(Caller(channel, 30.0), "default/orders")
         deadline = asyncio.get_running_loop().time() + 30
         futures = [
             await writer.put(
@@ -228,7 +228,7 @@ def test_closing_tells_what_was_sent_from_what_was_not():
 def test_a_try_that_somebody_cancels_is_told_and_the_next_is_sent():
     async def scene():
         channel = CutShort(iter(()))
-        writer = Writer(Caller(channel, 30.0), "default/orders")
+        writer = Sender(Caller(channel, 30.0), "default/orders")
 
         async def put(number):
             deadline = asyncio.get_running_loop().time() + 30

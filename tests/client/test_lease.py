@@ -11,7 +11,7 @@ from tests.spark.sealing import seal_all
 import headrace
 from headrace.client.read.lease import _partition
 from headrace.errors import BadFrame, BadRequest
-from headrace.wire.lease_messages import LeasedFile, LeasedPartition, ReleaseLease
+from headrace.wire.lease_messages import FileInfo, PartitionFiles, ReleaseLease
 from headrace.wire.lease_messages import LeaseReleased as Released
 
 ROWS = [{"id": number} for number in range(100)]
@@ -105,7 +105,7 @@ def test_a_lease_that_the_node_does_not_give_says_what_it_gives(tmp_path, lastin
 
 
 def a_file(first, end):
-    return LeasedFile(f"{first}-{end}.parquet", first, end, 1, 100, bytes(16))
+    return FileInfo(f"{first}-{end}.parquet", first, end, 1, 100, bytes(16))
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def a_file(first, end):
 )
 def test_files_that_are_not_the_rows_are_not_taken(first, sealed_end, files):
     with pytest.raises(BadFrame, match="partition 3"):
-        _partition(3, LeasedPartition(first, sealed_end, 30, "/data", tuple(files)))
+        _partition(3, PartitionFiles(first, sealed_end, 30, "/data", tuple(files)))

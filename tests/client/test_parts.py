@@ -14,7 +14,7 @@ from headrace.client.connect.retry import Caller
 from headrace.client.show import as_html, as_text
 from headrace.client.values.answers import Appended, Range, Retention, merged, shown_size
 from headrace.client.values.parse import duration, microseconds, size
-from headrace.client.write.accumulator import Basket, Signal
+from headrace.client.write.accumulator import Accumulator, Signal
 from headrace.client.write.ledger import Ledger, Line
 from headrace.client.write.sender import Budget
 from headrace.errors import (
@@ -28,8 +28,8 @@ from headrace.errors import (
     TopicUnknown,
     Unknown,
 )
-from headrace.wire.read_messages import CursorStored, StoreCursor
-from headrace.wire.topic_messages import Changed, CreateStream, ListTopics, Topics
+from headrace.wire.read_messages import StoreCursorReply, StoreCursorRequest
+from headrace.wire.topic_messages import Changed, CreateStreamRequest, ListTopics, Topics
 
 
 def test_moments_are_read():
@@ -91,7 +91,7 @@ def test_tables_are_aligned_and_escaped():
 
 
 def test_a_basket_says_what_to_do():
-    basket = Basket(batch_rows=3, batch_size=1_000, rows_max=5)
+    basket = Accumulator(batch_rows=3, batch_size=1_000, rows_max=5)
     assert basket.put([{"a": 1}]) is Signal.LINGER
     assert basket.put([{"a": 2}]) is Signal.NOTHING
     assert basket.put([{"a": 3}, {"a": 4}]) is Signal.SEND
@@ -233,14 +233,16 @@ def test_asking_ends_at_the_deadline_with_the_last_reason():
 def test_a_change_that_may_have_happened_is_not_repeated():
     channel = Scripted(Unknown("lost"), Changed(1))
     with pytest.raises(Unknown):
-        jumping.run(Caller(channel, 5.0).get(CreateStream("shop"), Changed))
+        jumping.run(Caller(channel, 5.0).get(CreateStreamRequest("shop"), Changed))
     assert channel.count == 1
 
 
 def test_a_change_that_may_be_repeated_is():
-    channel = Scripted(Unknown("lost"), CursorStored(5))
-    request = StoreCursor(1, 1, "billing", 5, 0, hold=False)
-    assert jumping.run(Caller(channel, 5.0).get(request, CursorStored)) == CursorStored(5)
+    channel = Scripted(Unknown("lost"), StoreCursorReply(5))
+    request = StoreCursorRequest(1, 1, "billing", 5, 0, hold=False)
+    assert jumping.run(Caller(channel, 5.0).get(request, StoreCursorReply)) == StoreCursorReply(
+        5
+    )
 
 
 def test_an_unknown_partition_is_looked_for():

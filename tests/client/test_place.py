@@ -7,12 +7,12 @@ import pytest
 
 from headrace.errors import BadBatch, BadRequest
 from headrace.model.batch import encode
-from headrace.model.projection import Place, Shape, cut, read_entry
+from headrace.model.projection import Projection, RowPlace, cut, read_entry
 
 OLD = pa.schema([("id", pa.int32())])
 NEW = pa.schema([("id", pa.int64()), ("note", pa.string())])
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
-PLACE = Place(partition_id=3, first=100, timestamp=int(NOON.timestamp() * 1_000_000))
+PLACE = RowPlace(partition_id=3, first=100, timestamp=int(NOON.timestamp() * 1_000_000))
 
 
 def an_entry():
@@ -20,7 +20,7 @@ def an_entry():
 
 
 def test_the_systems_columns_stand_first():
-    found = read_entry(an_entry(), OLD, 2, PLACE, Shape.of(OLD, None))
+    found = read_entry(an_entry(), OLD, 2, PLACE, Projection.of(OLD, None))
     assert found.to_pylist() == [
         {"_partition": 3, "_offset": 100, "_timestamp": NOON, "id": 1},
         {"_partition": 3, "_offset": 101, "_timestamp": NOON, "id": 2},
@@ -29,7 +29,7 @@ def test_the_systems_columns_stand_first():
 
 
 def test_old_rows_are_shown_in_a_newer_version():
-    found = read_entry(an_entry(), OLD, 2, PLACE, Shape.of(NEW, ["note", "id", "_offset"]))
+    found = read_entry(an_entry(), OLD, 2, PLACE, Projection.of(NEW, ["note", "id", "_offset"]))
     assert found.schema.names == ["note", "id", "_offset"]
     assert found.schema.field("id").type == pa.int64()
     assert found["note"].to_pylist() == [None, None]
@@ -54,9 +54,9 @@ def test_rows_are_cut_to_what_was_asked_for():
 )
 def test_columns_that_cannot_be_given_are_told(columns, words):
     with pytest.raises(BadRequest, match=words):
-        Shape.of(OLD, columns)
+        Projection.of(OLD, columns)
 
 
 def test_bytes_that_are_no_rows_are_told():
     with pytest.raises(BadBatch):
-        read_entry(memoryview(b"no rows"), OLD, 2, PLACE, Shape.of(OLD, None))
+        read_entry(memoryview(b"no rows"), OLD, 2, PLACE, Projection.of(OLD, None))

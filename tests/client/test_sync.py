@@ -413,8 +413,8 @@ def test_an_interrupt_that_wakes_nobody_ends_a_wait_as_well():
     """As it does if it comes just before the wait: the flag is set, and nobody is woken."""
     script = (
         "import asyncio, os, signal, threading\n"
-        "from headrace.client.connect.loop_thread import Runner\n"
-        "runner = Runner('test')\n"
+        "from headrace.client.connect.loop_thread import LoopThread\n"
+        "runner = LoopThread('test')\n"
         "threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # in this thread\n"

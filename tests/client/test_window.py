@@ -3,7 +3,7 @@
 import pytest
 from tests.client.jumping import JumpingLoop
 
-from headrace.client.write.in_flight import Draft, Window, verdict
+from headrace.client.write.in_flight import Draft, InFlight, verdict
 from headrace.errors import (
     BadBatch,
     ConnectionLost,
@@ -29,7 +29,7 @@ def drafts():
 
 
 def a_window(drafts):
-    window = Window(OLD, lambda: NEW)
+    window = InFlight(OLD, lambda: NEW)
     for draft in drafts:
         window.add(draft)
     return window

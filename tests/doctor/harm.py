@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from tests.doctor.logs import CLICKS, ITEMS, ORDERS, TRIMMED
 
 from headrace.journal.entry import HEADER_SIZE, Entry, Header
-from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, aligned, encode_prefix
+from headrace.journal.frame import PREFIX_SIZE, FrameKind, Prefix, aligned, encode_prefix
 from headrace.journal.journal_file import (
     BLOCK_SIZE,
     FIRST_POSITION,
@@ -138,7 +138,7 @@ def torn_tail(log: Path) -> Expected:
     while data[position : position + 8] != bytes(8):  # the marks
         position += PREFIX_SIZE
     op = last.header.op
-    prefix = Prefix(Kind.ENTRY, 1000, life.file_id, op, op, op + 1, b"t" * 16)
+    prefix = Prefix(FrameKind.ENTRY, 1000, life.file_id, op, op, op + 1, b"t" * 16)
     data[position : position + PREFIX_SIZE] = encode_prefix(prefix, position)
     data[position + PREFIX_SIZE : position + 300] = b"\x07" * (300 - PREFIX_SIZE)
     last.file.write_bytes(data)

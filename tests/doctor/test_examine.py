@@ -15,7 +15,7 @@ from tests.doctor.logs import CLICKS
 
 import headrace
 from headrace.doctor.examine import examine
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.salvage.salvage import salvage
 from headrace.errors import DirectoryHeld
 from headrace.journal.superblock import Superblock, decode, encode
@@ -76,12 +76,12 @@ def test_nothing_is_changed_by_a_salvage(log, tmp_path):
 def test_the_identity_is_looked_at_without_being_made_again(log):
     harm.cluster_file_gone(log)
     before = prints(log)
-    assert look(Sight.of(str(log))).flaw == "cluster.toml was gone"
+    assert look(ReadonlyDirectory.of(str(log))).flaw == "cluster.toml was gone"
     assert prints(log) == before
 
 
 def test_a_sight_cannot_write(log):
-    room = Sight.of(str(log))
+    room = ReadonlyDirectory.of(str(log))
     file = room.open("cluster.toml")
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.write(0, [b"x"])

@@ -13,7 +13,7 @@ from tests.doctor.long_log import AGAIN, ROWS, SHARD, SLOW, ids
 import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.findings.ownership import who_is
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.salvage.salvage import salvage
 from headrace.journal.entry import seal
 from headrace.journal.frame import PREFIX_SIZE
@@ -230,7 +230,7 @@ def test_a_rotten_journal_entry_is_read_from_the_carry_file(lasting, tmp_path, d
 
 def send_again(log, header) -> None:
     """Let the log take an append a second time, as a producer sends it after a timeout."""
-    cluster = who_is(Sight.of(str(log))).cluster
+    cluster = who_is(ReadonlyDirectory.of(str(log))).cluster
     assert cluster is not None
     room = FileDirectory.open_root(str(log / SHARD), create=False)
     store = open_store(room, cluster.of(GroupId(1)))

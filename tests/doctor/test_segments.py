@@ -14,13 +14,13 @@ from tests.doctor import harm
 
 import headrace
 from headrace.cli.terminal.exits import Exit
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.segments import SegmentTask, check_segment, rows_in
 from headrace.errors import CorruptSegment
 from headrace.model.ids import Offset, Op
 from headrace.model.schema import canonical, encode_schema
 from headrace.partition.segments import segment_writer
-from headrace.partition.segments.entry_rows import Place, placed
+from headrace.partition.segments.entry_rows import EntryPlace, placed
 from headrace.partition.segments.segment import SegmentInfo
 from headrace.partition.segments.segment_writer import write_segment
 from headrace.storage.file import FileDirectory
@@ -39,7 +39,7 @@ def a_segment(path, count, ids=None):
         schema=SCHEMA,
     )
     info = SegmentInfo(b"c" * 16, 1, 7, 1, Offset(0), Offset(count), Op(1), Op(9), b"t" * 16, 1)
-    whole = placed(rows, Place(0, Offset(0), 1_000))
+    whole = placed(rows, EntryPlace(0, Offset(0), 1_000))
     room = FileDirectory.open_root(str(path), create=False)
     with room.create(info.name) as file:
         digests = write_segment(file, info, SCHEMA, [whole])
@@ -63,7 +63,7 @@ def test_whatever_byte_rots_no_wrong_row_is_taken(tmp_path):
         )
         state = check_segment(task)
         assert not state.is_whole
-        storage = Sight(str(tmp_path)).open(task.name)
+        storage = ReadonlyDirectory(str(tmp_path)).open(task.name)
         for rows in rows_in(storage, task, state) if state.readable else ():
             start = rows.column("_offset")[0].as_py()
             assert rows.equals(whole.slice(start, rows.num_rows))
@@ -102,7 +102,7 @@ def test_a_whole_row_group_is_proven_whatever_the_first_one_is_like(tmp_path, is
     path.write_bytes(data)
     state = check_segment(task)
     assert state.readable == ((GROUP, 2 * GROUP),)
-    (found,) = rows_in(Sight(str(tmp_path)).open(task.name), task, state)
+    (found,) = rows_in(ReadonlyDirectory(str(tmp_path)).open(task.name), task, state)
     assert found.equals(whole.slice(GROUP))
 
 
@@ -115,7 +115,7 @@ def test_a_segment_with_dictionaries_everywhere_is_proven(tmp_path, monkeypatch)
     path.write_bytes(data)
     state = check_segment(task)
     assert state.readable == ((GROUP, GROUP + 500),)
-    (found,) = rows_in(Sight(str(tmp_path)).open(task.name), task, state)
+    (found,) = rows_in(ReadonlyDirectory(str(tmp_path)).open(task.name), task, state)
     assert found.equals(whole.slice(GROUP))
 
 

@@ -5,7 +5,7 @@ import pytest
 from headrace.doctor.look.orphan_segment import TimedRows
 from headrace.doctor.rebuild.dedup_state import Windows
 from headrace.doctor.rebuild.lifetimes import Life
-from headrace.doctor.rebuild.timeline import Doubt, Given, Timeline
+from headrace.doctor.rebuild.timeline import Given, OffsetDoubt, Timeline
 from headrace.journal.entry import Header, seal
 from headrace.model.ids import Identity, Offset, Op, View
 from headrace.partition.machine.operations import APPEND
@@ -45,7 +45,7 @@ def test_entries_that_fill_a_gap_to_the_row_are_beyond_doubt():
 def test_entries_that_leave_room_are_counted_from_below_and_in_doubt(count):
     found = sealed((10, 0, 5), (40, 11, 20)).arrange([given(20, count)])
     assert [piece.first for _, piece in found.pieces] == [5]
-    assert found.doubts == [Doubt(5, 11)]
+    assert found.doubts == [OffsetDoubt(5, 11)]
 
 
 def test_what_does_not_fit_is_counted_and_hides_no_sealed_row():

@@ -5,7 +5,7 @@ from tests.formats.test_golden import golden
 
 from headrace.model.ids import Op
 from headrace.partition.files.carry import CarryFile, open_carry, write_carry
-from headrace.partition.files.carry_table import Item, Kept, Source
+from headrace.partition.files.carry_table import CarrySource, Item, LinkedJournal
 from headrace_lab.disk.memory import MemoryDisk
 
 NAME = "00000000000000000256.carry"
@@ -41,11 +41,11 @@ def test_an_entry_is_carried_verbatim():
     assert golden("carry")[position : position + size] == golden("entry")
 
 
-SOURCE = Source(values.FILE_ID, 65_536, Op(3))
+SOURCE = CarrySource(values.FILE_ID, 65_536, Op(3))
 
 
-def a_kept_entry() -> Kept:
-    return Kept(an_item(), 1, 8_256)
+def a_kept_entry() -> LinkedJournal:
+    return LinkedJournal(an_item(), 1, 8_256)
 
 
 def test_carry_with_a_source():

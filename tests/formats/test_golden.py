@@ -9,7 +9,7 @@ import pytest
 from tests.formats import values
 
 from headrace.journal.entry import decode, decode_header
-from headrace.journal.frame import Kind, decode_prefix, encode_prefix, padding
+from headrace.journal.frame import FrameKind, decode_prefix, encode_prefix, padding
 from headrace.journal.heads import decode as decode_heads
 from headrace.journal.heads import encode as encode_heads
 from headrace.journal.journal_file import decode_block, encode_block
@@ -59,8 +59,8 @@ ENTRY_FRAME_END = values.POSITION + 384
     ("name", "prefix", "position"),
     [
         ("frame-entry", values.entry_prefix(), values.POSITION),
-        ("frame-mark", values.bare_prefix(Kind.MARK), ENTRY_FRAME_END),
-        ("frame-end", values.bare_prefix(Kind.END), ENTRY_FRAME_END + 64),
+        ("frame-mark", values.bare_prefix(FrameKind.MARK), ENTRY_FRAME_END),
+        ("frame-end", values.bare_prefix(FrameKind.END), ENTRY_FRAME_END + 64),
     ],
 )
 def test_frame(name, prefix, position):

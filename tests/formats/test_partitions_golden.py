@@ -8,7 +8,7 @@ from tests.formats.test_golden import PAGES, golden
 from tests.partition.builders import BITS, ONE, OTHER, SIZES, TWO, Log, a_log, a_machine, done
 
 from headrace.journal.entry import SEAL
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.model import batch
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
@@ -36,7 +36,7 @@ from headrace.partition.machine.operations import (
     encode_stage,
 )
 from headrace.partition.machine.partitions_machine import CURSOR_COUNT_MAX
-from headrace.partition.machine.results import RETRYABLE, Code
+from headrace.partition.machine.results import RETRYABLE, RefusalCode
 from headrace.partition.machine.state import Piece
 from headrace.partition.machine.transactions import PUBLISHER_COUNT_MAX, STAGE_COUNT_MAX
 from headrace.partition.machine.writer_rule import WINDOW, WRITER_COUNT_MAX
@@ -122,7 +122,7 @@ def test_image():
     machine = the_log().machine
     assert machine.snapshot().replicated == golden("partitions-image")
     restored = a_machine()
-    restored.restore(State(golden("partitions-image")))
+    restored.restore(MachineState(golden("partitions-image")))
     assert restored.digest() == machine.digest()
     assert image.encode(image.decode(golden("partitions-image"), BITS)) == golden(
         "partitions-image"
@@ -155,7 +155,7 @@ def test_the_page_lists_every_operation():
 
 def test_the_page_lists_every_code_and_which_may_be_sent_again():
     rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", PAGE, re.MULTILINE)
-    assert {code for code, _ in rows} == set(Code)
+    assert {code for code, _ in rows} == set(RefusalCode)
     assert {code for code, row in rows if "send it again" in row} == RETRYABLE
 
 

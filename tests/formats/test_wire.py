@@ -11,9 +11,9 @@ from headrace.errors import Busy
 from headrace.partition.segments.segment import segment_name
 from headrace.wire.error_codes import to_error, to_failed
 from headrace.wire.frames import FrameReader, check_body, decode_message, encode_frame
-from headrace.wire.lease_messages import Leased, LeasedFile, LeasedPartition
-from headrace.wire.messages import Append, Fetched, Hello, LeaseFiles
-from headrace.wire.read_messages import Piece
+from headrace.wire.lease_messages import FileInfo, Leased, PartitionFiles
+from headrace.wire.messages import AppendRequest, FetchReply, Hello, LeaseFiles
+from headrace.wire.read_messages import FetchedPiece
 from headrace.wire.topic_messages import PartitionInfo
 
 HELLO = """\
@@ -160,7 +160,7 @@ ab 55 6e 61 76 61 69 6c 61 62 6c 65              # its value: Unavailable
 cc fa                                            # retry_after_ms
 """
 
-A_FILE = LeasedFile(
+A_FILE = FileInfo(
     segment_name(0x0001_000002_000003, 7, 0, 100), 0, 100, 1, 4096, bytes(range(16))
 )
 BUSY = to_failed(Busy("too many requests are open", 250))
@@ -168,14 +168,14 @@ GOLDEN = {
     "hello": (HELLO, Hello(1, 1, "0.1.0", bytes(range(16))), 0, b"", 0),
     "append": (
         APPEND,
-        Append(0x0001_000002_000003, 7, b"writer of sixtee", 300, 1, 2, b""),
+        AppendRequest(0x0001_000002_000003, 7, b"writer of sixtee", 300, 1, 2, b""),
         5,
         b"two rows",
         1500,
     ),
     "fetched": (
         FETCHED,
-        Fetched(102, 0, 70_000, (Piece(True, 100, 2, 1_700_000_000_000_000, 1, 8),)),
+        FetchReply(102, 0, 70_000, (FetchedPiece(True, 100, 2, 1_700_000_000_000_000, 1, 8),)),
         6,
         b"two rows",
         0,
@@ -189,7 +189,7 @@ GOLDEN = {
     ),
     "leased": (
         LEASED,
-        Leased(10_000, (LeasedPartition(40, 100, 102, "/data", (A_FILE,)),)),
+        Leased(10_000, (PartitionFiles(40, 100, 102, "/data", (A_FILE,)),)),
         7,
         b"",
         0,

@@ -1,10 +1,10 @@
 """The small fixed values whose bytes are pinned."""
 
 from headrace.journal.entry import Entry, seal
-from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, entry_frame_size
-from headrace.journal.heads import Head, Slot
+from headrace.journal.frame import PREFIX_SIZE, FrameKind, Prefix, entry_frame_size
+from headrace.journal.heads import Head, HeadSlot
 from headrace.journal.journal_file import FileHeader
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.journal.superblock import Checkpoint, Superblock
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
 from headrace.node.doubt.metadata_copy import Base, Copy
@@ -35,10 +35,10 @@ def entry() -> Entry:
 
 def entry_prefix() -> Prefix:
     size = entry_frame_size(len(entry().body))
-    return Prefix(Kind.ENTRY, size, FILE_ID, Op(4), Op(3), Op(5), entry().checksum)
+    return Prefix(FrameKind.ENTRY, size, FILE_ID, Op(4), Op(3), Op(5), entry().checksum)
 
 
-def bare_prefix(kind: Kind) -> Prefix:
+def bare_prefix(kind: FrameKind) -> Prefix:
     return Prefix(kind, PREFIX_SIZE, FILE_ID, Op(5), Op(4), Op(5), entry().checksum)
 
 
@@ -55,7 +55,7 @@ SUPERBLOCK = Superblock(
     clean_head=Op(300),
     peers=((ReplicaId(1), 5), (ReplicaId(2), 70_000)),
 )
-HEADS = Slot(
+HEADS = HeadSlot(
     IDENTITY.cluster,
     sequence=9,
     written_at=1_700_000_000_000_000,
@@ -64,7 +64,7 @@ HEADS = Slot(
         GroupId(1): Head(Op(300), bytes(range(16, 32))),
     },
 )
-STATE = State(b"replicated part", b"local part")
+STATE = MachineState(b"replicated part", b"local part")
 
 
 def entry_after() -> Entry:

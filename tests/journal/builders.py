@@ -14,14 +14,14 @@ import pytest
 from headrace.journal.entry import HEADER_SIZE, SEAL, Entry, Header, decode_header, root, seal
 from headrace.journal.frame import (
     PREFIX_SIZE,
-    Kind,
+    FrameKind,
     Prefix,
     aligned,
     encode_prefix,
     entry_frame_size,
 )
 from headrace.journal.journal_file import BLOCK_SIZE, FIRST_POSITION, FileHeader
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Identity, Op, View
 from headrace_lab.counter.counter import ADD, add
@@ -46,8 +46,10 @@ class Grown(Solo):
     sealed: list[Entry] = field(default_factory=list)
 
 
-def some_options(**changes) -> Options:
-    defaults = Options(slots=SLOTS, file_size=FILE_SIZE, new_id=new_id, clock=lambda: 0.0)
+def some_options(**changes) -> RecoveryOptions:
+    defaults = RecoveryOptions(
+        slots=SLOTS, file_size=FILE_SIZE, new_id=new_id, clock=lambda: 0.0
+    )
     return replace(defaults, **changes)
 
 
@@ -275,7 +277,7 @@ def forge(
     file = next(one for one in group.group.journal.files if one.path == place.path)
     size = entry_frame_size(len(entry.body))
     prefix = Prefix(
-        Kind.ENTRY, size, file.header.file_id, Op(durable), Op(0), entry.op, entry.checksum
+        FrameKind.ENTRY, size, file.header.file_id, Op(durable), Op(0), entry.op, entry.checksum
     )
     frame = encode_prefix(prefix, place.position) + entry.sealed + bytes(entry.body)
     disk.overwrite(place.path, place.position, frame.ljust(aligned(size), b"\0"))

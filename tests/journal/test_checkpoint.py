@@ -26,7 +26,7 @@ from tests.journal.builders import (
 from headrace.errors import CheckpointPending, DiskFull, SealFailed, StorageFailed
 from headrace.journal.checkpoint import PENDING_MAX
 from headrace.journal.entry import SEAL
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.journal.snapshot import Snapshot
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Op
@@ -100,7 +100,7 @@ class Logged:
             raise self.failures.pop(0)
         # Everything up to the Seal is there to be read.
         assert all(journal.read(Op(op)) for op in range(max(1, captured.op - 3), captured.op))
-        return State(captured.state.replicated, b"sealed at %d" % captured.op)
+        return MachineState(captured.state.replicated, b"sealed at %d" % captured.op)
 
     def collect(self, snapshots, kept, journal):
         self.log.append(("collect", tuple(kept)))

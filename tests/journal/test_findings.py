@@ -37,7 +37,7 @@ from headrace.errors import (
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.journal_file import BLOCK_SIZE
 from headrace.journal.recovery import mend
-from headrace.journal.recovery.recovery_report import Cut
+from headrace.journal.recovery.recovery_report import TailCut
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.journal.superblock import NAMES
 from headrace.model.ids import Op
@@ -85,14 +85,14 @@ class TestTornTail:
         assert again.head == 3
         assert again.report.suspect is None
         traced = done >= 24  # from there on the file's id is there to be seen
-        assert again.report.cut == (Cut(Op(4), Op(4), FILE_1) if traced else None)
+        assert again.report.cut == (TailCut(Op(4), Op(4), FILE_1) if traced else None)
         assert not any(disk_after(again).content(FILE_1)[position_of(4) :]) or not traced
 
     def test_in_a_cluster_what_is_cut_is_suspect(self):
         disk, group = a_disk_with(3, CLUSTER)
         after = torn_append(disk, group, [a_body()] * 3, FRAME_SIZE + 100)
         again = a_group(after, CLUSTER)
-        assert again.report.cut == Cut(Op(5), Op(5), FILE_1)
+        assert again.report.cut == TailCut(Op(5), Op(5), FILE_1)
         assert again.report.suspect == (5, 5)
         assert superblock_of(after, CLUSTER).suspect == (5, 5)
 
@@ -104,7 +104,7 @@ class TestTornTail:
             group.append([a_body()] * 3)
         third_only = Keep(0, ((2 * FRAME_SIZE, 3 * FRAME_SIZE),))
         again = a_group(disk.power_cut([third_only]), identity)
-        assert again.report.cut == Cut(Op(4), Op(6), FILE_1)
+        assert again.report.cut == TailCut(Op(4), Op(6), FILE_1)
         assert again.report.suspect == suspect
 
     def test_the_suspect_range_is_durable_before_a_byte_is_cut(self):
@@ -163,7 +163,7 @@ class TestTornTail:
         second_only = Keep(0, ((FRAME_SIZE, 2 * FRAME_SIZE),))
         again = a_group(disk.power_cut([second_only]))
         assert again.head == 3
-        assert again.report.cut == Cut(Op(4), Op(5), FILE_1)
+        assert again.report.cut == TailCut(Op(4), Op(5), FILE_1)
 
 
 def disk_after(group) -> MemoryDisk:
@@ -232,7 +232,7 @@ class TestDamageWithEvidence:
         damage(disk, place)
         again = a_group(disk)
         assert again.head == 2
-        assert again.report.cut == (None if damage is wipe else Cut(Op(3), Op(3), FILE_1))
+        assert again.report.cut == (None if damage is wipe else TailCut(Op(3), Op(3), FILE_1))
 
     def test_a_snapshot_file_is_evidence_even_if_no_superblock_names_it(self):
         disk, group = a_disk_with(3)

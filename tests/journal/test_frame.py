@@ -10,7 +10,7 @@ from headrace.journal.frame import (
     FILE_ID_AT,
     FRAME_SIZE_MAX,
     PREFIX_SIZE,
-    Kind,
+    FrameKind,
     Prefix,
     aligned,
     decode_prefix,
@@ -24,17 +24,19 @@ u64 = st.integers(0, 2**64 - 1)
 POSITION = 8192
 
 
-def a_prefix(kind=Kind.ENTRY, size=400, file_id=7, durable=4, commit=3, op=5, tip=bytes(16)):
+def a_prefix(
+    kind=FrameKind.ENTRY, size=400, file_id=7, durable=4, commit=3, op=5, tip=bytes(16)
+):
     return Prefix(kind, size, file_id, Op(durable), Op(commit), Op(op), tip)
 
 
 @given(u64, u64, u64, u64, st.binary(min_size=16, max_size=16), u64)
 def test_an_entry_prefix_comes_back(file_id, durable, commit, op, tip, position):
-    prefix = a_prefix(Kind.ENTRY, 320, file_id, durable, commit, op, tip)
+    prefix = a_prefix(FrameKind.ENTRY, 320, file_id, durable, commit, op, tip)
     assert decode_prefix(encode_prefix(prefix, position), file_id, position) == prefix
 
 
-@pytest.mark.parametrize("kind", [Kind.MARK, Kind.END])
+@pytest.mark.parametrize("kind", [FrameKind.MARK, FrameKind.END])
 def test_a_mark_and_an_end_are_bare_prefixes(kind):
     prefix = a_prefix(kind, PREFIX_SIZE)
     assert decode_prefix(encode_prefix(prefix, POSITION), 7, POSITION) == prefix
@@ -72,9 +74,9 @@ def test_the_file_id_stands_in_clear():
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        (Kind.ENTRY, PREFIX_SIZE + HEADER_SIZE - 1),
-        (Kind.MARK, PREFIX_SIZE + 1),
-        (Kind.END, FRAME_SIZE_MAX),
+        (FrameKind.ENTRY, PREFIX_SIZE + HEADER_SIZE - 1),
+        (FrameKind.MARK, PREFIX_SIZE + 1),
+        (FrameKind.END, FRAME_SIZE_MAX),
     ],
 )
 def test_a_size_that_its_kind_cannot_have_is_a_flaw(kind, size):

@@ -24,7 +24,7 @@ from headrace.journal.heads import (
     SLOT_SIZE,
     Head,
     HeadsFile,
-    Slot,
+    HeadSlot,
     decode,
     encode,
     read_heads,
@@ -68,21 +68,21 @@ def sealed(rest: bytes) -> bytes:
 
 class TestBytes:
     def test_a_slot_is_read_as_it_was_written(self):
-        slot = Slot(CLUSTER, 7, 9, {GroupId(0): head(3), GroupId(200): head(2**62)})
+        slot = HeadSlot(CLUSTER, 7, 9, {GroupId(0): head(3), GroupId(200): head(2**62)})
         assert decode(encode(slot), "x") == slot
 
     def test_all_groups_that_a_cluster_may_have_fit(self):
         heads = {GroupId(group): head(group + 1) for group in range(257)}
-        assert decode(encode(Slot(CLUSTER, 1, 1, heads)), "x").heads == heads
+        assert decode(encode(HeadSlot(CLUSTER, 1, 1, heads)), "x").heads == heads
 
     def test_more_groups_than_fit_cost_only_those(self):
         heads = {GroupId(group): head(group + 1) for group in range(HEADS_MAX + 5)}
-        assert list(decode(encode(Slot(CLUSTER, 1, 1, heads)), "x").heads) == list(
+        assert list(decode(encode(HeadSlot(CLUSTER, 1, 1, heads)), "x").heads) == list(
             range(HEADS_MAX)
         )
 
     def test_no_flipped_bit_is_believed(self):
-        data = encode(Slot(CLUSTER, 7, 9, {GroupId(1): head(3)}))
+        data = encode(HeadSlot(CLUSTER, 7, 9, {GroupId(1): head(3)}))
         for bit in Random(3).sample(range(SLOT_SIZE * 8), 500):
             place = bit // 8
             bad = data[:place] + bytes([data[place] ^ 1 << bit % 8]) + data[place + 1 :]
@@ -90,18 +90,18 @@ class TestBytes:
 
     @pytest.mark.parametrize(("at", "size", "value"), [(28, 4, HEADS_MAX + 1), (56, 8, 2**63)])
     def test_numbers_that_cannot_be_are_a_flaw(self, at, size, value):
-        data = encode(Slot(CLUSTER, 7, 9, {GroupId(1): head(3)}))
+        data = encode(HeadSlot(CLUSTER, 7, 9, {GroupId(1): head(3)}))
         bad = data[16:at] + value.to_bytes(size, "little") + data[at + size :]
         assert isinstance(decode(sealed(bad), "x"), Flaw)
 
     @pytest.mark.parametrize("op", [0, 2**63])
     def test_an_op_that_cannot_be_is_a_flaw(self, op):
-        data = encode(Slot(CLUSTER, 7, 9, {GroupId(1): head(3)}))
+        data = encode(HeadSlot(CLUSTER, 7, 9, {GroupId(1): head(3)}))
         bad = data[16:68] + op.to_bytes(8, "little") + data[76:]
         assert isinstance(decode(sealed(bad), "x"), Flaw)
 
     def test_a_newer_format_is_refused_by_name(self):
-        data = encode(Slot(CLUSTER, 7, 9, {}))
+        data = encode(HeadSlot(CLUSTER, 7, 9, {}))
         newer = data[16:26] + b"\2\0" + data[28:]
         assert MAGIC in newer
         with pytest.raises(UnsupportedFormat):

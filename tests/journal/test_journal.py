@@ -30,7 +30,7 @@ from tests.journal.builders import (
 
 from headrace.errors import BodyTooLarge, CorruptEntry, NotNext, RingFull
 from headrace.journal.entry import BODY_SIZE_MAX, Entry
-from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, decode_prefix
+from headrace.journal.frame import PREFIX_SIZE, FrameKind, Prefix, decode_prefix
 from headrace.journal.journal_file import FIRST_POSITION
 from headrace.model.ids import GroupId, Op
 from headrace.storage.file import FileDirectory
@@ -195,7 +195,7 @@ class TestRoll:
         at = FIRST_POSITION + FRAMES_PER_FILE * FRAME_SIZE
         prefix = decode_prefix(disk.content(old.path)[at:], old.header.file_id, at)
         assert isinstance(prefix, Prefix)
-        assert (prefix.kind, prefix.op) == (Kind.END, 10)
+        assert (prefix.kind, prefix.op) == (FrameKind.END, 10)
         assert prefix.tip == group.sealed[9].checksum
 
     def test_the_new_file_names_the_entry_before_it(self):

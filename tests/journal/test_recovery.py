@@ -48,7 +48,7 @@ from headrace.journal.frame import PREFIX_SIZE, entry_frame_size
 from headrace.journal.group import SEAL_SLOTS
 from headrace.journal.recovery.judge import judge
 from headrace.journal.recovery.recover import recover
-from headrace.journal.recovery.recovery_report import Cut
+from headrace.journal.recovery.recovery_report import TailCut
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Op
 from headrace.storage.file import FileDirectory
@@ -464,7 +464,7 @@ class TestOnRealFiles:
             again = Grown.open(root, some_options())
             assert again.head == 12
             assert again.report.fell_back
-            assert again.report.cut == Cut(Op(13), Op(13), str(path))
+            assert again.report.cut == TailCut(Op(13), Op(13), str(path))
             assert again.machine.digest() == digest
             grow(again, 1)
             again.group.stop()

@@ -10,7 +10,7 @@ from tests.journal.builders import Recorder, everything
 
 from headrace.errors import DiskFull, ForeignFile, StorageFailed
 from headrace.journal.entry import Flaw
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.journal.snapshot import Snapshot, SnapshotFiles, snapshot_name
 from headrace.model.ids import GroupId, Op
 from headrace_lab.counter.solo import SOLO
@@ -18,7 +18,7 @@ from headrace_lab.disk.faults import Fail
 from headrace_lab.disk.memory import MemoryDisk
 
 TIP = b"t" * 16
-STATE = State(b"replicated", b"local")
+STATE = MachineState(b"replicated", b"local")
 NAME = snapshot_name(Op(9))
 
 
@@ -40,9 +40,9 @@ class TestBytes:
     )
     def test_both_parts_come_back(self, op, tip, replicated, local):
         files = some_files()
-        snapshot = files.persist(Op(op), tip, State(replicated, local))
+        snapshot = files.persist(Op(op), tip, MachineState(replicated, local))
         assert files.load(Op(op)) == snapshot
-        assert snapshot.state == State(replicated, local)
+        assert snapshot.state == MachineState(replicated, local)
 
     @given(st.binary(max_size=300))
     def test_arbitrary_bytes_are_a_flaw(self, data):
@@ -121,7 +121,7 @@ class TestStages:
     def failed(self, number, fault):
         disk = MemoryDisk()
         files = some_files(disk)
-        old = files.persist(Op(9), TIP, State(b"old"))
+        old = files.persist(Op(9), TIP, MachineState(b"old"))
         recorder = disk.hook = Recorder(number, fault)
         with pytest.raises((StorageFailed, DiskFull)) as caught:
             files.persist(Op(9), TIP, STATE)

@@ -20,8 +20,8 @@ from headrace.metadata.commands import (
     Level,
 )
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.results import Code, Refused, Result
-from headrace.metadata.state import FOREVER, Retention, Topic
+from headrace.metadata.results import MetadataCode, MetadataRefusal, Result
+from headrace.metadata.state import FOREVER, RetentionLimits, TopicMetadata
 from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import (
     Namespace,
@@ -64,15 +64,15 @@ def done(
 ) -> Result:
     """Apply a command that must not be refused."""
     result = run(machine, command, timestamp, checksum)
-    assert not isinstance(result, Refused), result.message
+    assert not isinstance(result, MetadataRefusal), result.message
     return result
 
 
-def refusal(machine: MetadataMachine, command: Command) -> Code:
+def refusal(machine: MetadataMachine, command: Command) -> MetadataCode:
     """Apply a command that must be refused, in words, with nothing changed."""
     before = machine.digest()
     result = run(machine, command)
-    assert isinstance(result, Refused)
+    assert isinstance(result, MetadataRefusal)
     assert result.message
     assert machine.digest() == before
     return result.code
@@ -85,47 +85,49 @@ def create_topic(
     schema: bytes = SCHEMA,
     partitions: int = 1,
     shard: int = 1,
-    retention: Retention = FOREVER,
+    retention: RetentionLimits = FOREVER,
     options: tuple[tuple[str, str], ...] = (),
 ) -> CreateTopic:
     return CreateTopic(stream, name, schema, partitions, GroupId(shard), retention, options)
 
 
 def alter_topic(
-    topic: Topic,
+    topic: TopicMetadata,
     *,
     stream: str = "default",
-    retention: Retention | None = None,
+    retention: RetentionLimits | None = None,
     options: tuple[tuple[str, str | None], ...] = (),
 ) -> AlterTopic:
     return AlterTopic(stream, topic.name, topic.created, retention, options)
 
 
 def add_partitions(
-    topic: Topic, count: int, *, first: int | None = None, stream: str = "default"
+    topic: TopicMetadata, count: int, *, first: int | None = None, stream: str = "default"
 ) -> AddPartitions:
     first = len(topic.partitions) if first is None else first
     return AddPartitions(stream, topic.name, topic.created, first, count)
 
 
 def add_schema(
-    topic: Topic, data: bytes, *, version: int | None = None, stream: str = "default"
+    topic: TopicMetadata, data: bytes, *, version: int | None = None, stream: str = "default"
 ) -> AddSchema:
     version = len(topic.schemas) + 1 if version is None else version
     return AddSchema(stream, topic.name, topic.created, version, data)
 
 
-def delete_topic(topic: Topic, *, stream: str = "default") -> DeleteTopic:
+def delete_topic(topic: TopicMetadata, *, stream: str = "default") -> DeleteTopic:
     return DeleteTopic(stream, topic.name, topic.created)
 
 
-def a_topic(machine: MetadataMachine, name: str = "orders", **wanted) -> Topic:
+def a_topic(machine: MetadataMachine, name: str = "orders", **wanted) -> TopicMetadata:
     """Create a topic and return it."""
     done(machine, create_topic(name, **wanted))
     return the_topic(machine, name, wanted.get("stream", "default"))
 
 
-def the_topic(machine: MetadataMachine, name: str = "orders", stream: str = "default") -> Topic:
+def the_topic(
+    machine: MetadataMachine, name: str = "orders", stream: str = "default"
+) -> TopicMetadata:
     topic = machine.state.topic(stream, name)
     assert topic is not None
     return topic
@@ -140,14 +142,14 @@ ONE_OF_EACH: tuple[Command, ...] = (
         b"schema",
         300,
         GroupId(2),
-        Retention(86_400_000, None),
+        RetentionLimits(86_400_000, None),
         (("batch.size", "64"), ("codec", "zstd")),
     ),
     AlterTopic(
         "shop",
         "orders",
         Revision(4),
-        Retention(None, 2**40),
+        RetentionLimits(None, 2**40),
         (("batch.size", None), ("codec", "lz4")),
     ),
     AddPartitions("shop", "orders", Revision(4), 300, 2),

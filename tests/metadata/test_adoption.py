@@ -22,7 +22,7 @@ from headrace.metadata.commands import (
     AdoptedTopic,
     CreateStream,
 )
-from headrace.metadata.results import Adopted, Code
+from headrace.metadata.results import Adopted, MetadataCode
 from headrace.metadata.state import FOREVER
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import PartitionId, StreamId, TopicId
@@ -155,12 +155,12 @@ UNFIT = {
 @pytest.mark.parametrize("name", UNFIT)
 def test_what_does_not_fit_is_refused_whole(name):
     fits = a_lost_topic(id=TopicId(2), name="fits")
-    assert refusal(short(), adopting(fits, UNFIT[name])) is Code.NOT_ADOPTED
+    assert refusal(short(), adopting(fits, UNFIT[name])) is MetadataCode.NOT_ADOPTED
 
 
 def test_a_stream_id_or_name_that_is_taken_is_refused():
     for stream in (AdoptedStream(StreamId(0), "other"), AdoptedStream(StreamId(1), "default")):
-        assert refusal(short(), adopting(streams=[stream])) is Code.NOT_ADOPTED
+        assert refusal(short(), adopting(streams=[stream])) is MetadataCode.NOT_ADOPTED
 
 
 def test_a_life_that_was_deleted_is_not_adopted():
@@ -168,19 +168,19 @@ def test_a_life_that_was_deleted_is_not_adopted():
     gone = a_topic(machine, "gone")
     done(machine, delete_topic(gone))
     lost = a_lost_topic(id=gone.id, created=gone.created, partitions=some((0, gone.created)))
-    assert refusal(machine, adopting(lost)) is Code.NOT_ADOPTED
+    assert refusal(machine, adopting(lost)) is MetadataCode.NOT_ADOPTED
 
 
 def test_no_floor_is_so_high_that_nothing_is_above_it():
     floor = stamp(COUNTER_MAX, bytes(16))
     for wrong in (floor, Revision(2**60), Revision(-1)):
-        assert refusal(short(), adopting(floor=wrong)) is Code.NOT_ADOPTED
+        assert refusal(short(), adopting(floor=wrong)) is MetadataCode.NOT_ADOPTED
 
 
 def test_nothing_is_adopted_before_level_2():
     machine = a_machine(NARROW, level=1)
     done(machine, create_topic())
-    assert refusal(machine, adopting()) is Code.LEVEL_TOO_LOW
+    assert refusal(machine, adopting()) is MetadataCode.LEVEL_TOO_LOW
 
 
 def test_two_replicas_adopt_alike():

@@ -9,8 +9,8 @@ from tests.metadata.builders import NOW, ONE_OF_EACH, a_machine
 from headrace.metadata.commands import OPERATION_FIRST, decode, encode
 from headrace.metadata.results import (
     MESSAGES,
-    Code,
-    Refused,
+    MetadataCode,
+    MetadataRefusal,
     Result,
     Unchanged,
     decode_result,
@@ -79,7 +79,7 @@ def test_apply_of_any_bytes_ends_in_a_result_that_survives_its_own(operation, ti
     before = machine.digest()
     result = machine.apply(operation, timestamp, body, Op(1), bytes(16))
     assert decode_result(encode_result(result)) == result
-    if isinstance(result, Refused):
+    if isinstance(result, MetadataRefusal):
         assert result.message
         assert machine.digest() == before
     if operation < OPERATION_FIRST:
@@ -106,13 +106,13 @@ def test_a_seal_and_what_else_belongs_to_the_group_changes_nothing():
 
 
 def test_an_operation_nobody_knows_is_refused_by_its_number():
-    assert decode(39, b"") == refuse(Code.OPERATION_UNKNOWN, operation=39)
+    assert decode(39, b"") == refuse(MetadataCode.OPERATION_UNKNOWN, operation=39)
     assert decode(39, b"").message == "the metadata machine knows no operation 39"
 
 
 def test_every_code_has_words():
-    assert set(MESSAGES) == set(Code)
+    assert set(MESSAGES) == set(MetadataCode)
 
 
-def malformed(operation: int) -> Refused:
-    return refuse(Code.MALFORMED, operation=operation)
+def malformed(operation: int) -> MetadataRefusal:
+    return refuse(MetadataCode.MALFORMED, operation=operation)

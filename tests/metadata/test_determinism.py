@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.metadata import replay
 
-from headrace.metadata.results import Code
+from headrace.metadata.results import MetadataCode
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -19,7 +19,12 @@ def test_replicas_fed_the_same_commands_are_equal_at_every_step():
 
 def test_the_history_meets_most_outcomes():
     told = [bytes.fromhex(line) for line in replay.lines()]
-    kinds = [b"created", b"altered", b"deleted", *(code.value.encode() for code in Code)]
+    kinds = [
+        b"created",
+        b"altered",
+        b"deleted",
+        *(code.value.encode() for code in MetadataCode),
+    ]
     met = {kind.decode() for kind in kinds if any(kind in line for line in told)}
     assert {"created", "altered", "deleted", "limit_reached", "stream_not_empty"} <= met
     assert len(met) >= 10

@@ -20,11 +20,11 @@ from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.results import (
     Adopted,
     Altered,
-    Code,
     Created,
     Deleted,
     Forgotten,
     Levelled,
+    MetadataCode,
     Unchanged,
     decode_result,
     encode_result,
@@ -58,7 +58,7 @@ RESULTS = {
     "levelled": Levelled(2),
     "adopted": Adopted(Revision(8 << 20)),
     "forgotten": Forgotten(Revision(7)),
-    "refused": refuse(Code.LIMIT_REACHED, max=4096, what="streams"),
+    "refused": refuse(MetadataCode.LIMIT_REACHED, max=4096, what="streams"),
     "unchanged": Unchanged(),
 }
 
@@ -119,7 +119,7 @@ def test_the_page_names_every_operation_code_and_limit():
         (line,) = [each for each in page.splitlines() if each.startswith(row)]
         shown = line.removeprefix(row).removesuffix(" |").replace(" or nil", "")
         assert re.sub(r":\w+", "", shown) == fields
-    for code in Code:
+    for code in MetadataCode:
         assert f"\n| `{code}` | " in page
     for limit in (
         rules.STREAMS_MAX,

@@ -19,8 +19,8 @@ from headrace.metadata.commands import (
     DeleteTopic,
     decode,
 )
-from headrace.metadata.results import Refused, Unchanged
-from headrace.metadata.state import Retention
+from headrace.metadata.results import MetadataRefusal, Unchanged
+from headrace.metadata.state import RetentionLimits
 from headrace.model.ids import Op
 from headrace.model.revisions import STAMP_BITS
 
@@ -28,7 +28,9 @@ from headrace.model.revisions import STAMP_BITS
 streams = st.sampled_from(["default", "default", "a", "b", "c", "d"])
 topics = st.sampled_from(["p", "q", "r", "s", "t"])
 schemas = st.sampled_from([b"one", b"two"])
-retentions = st.builds(Retention, st.none() | st.integers(1, 2), st.none() | st.integers(1, 2))
+retentions = st.builds(
+    RetentionLimits, st.none() | st.integers(1, 2), st.none() | st.integers(1, 2)
+)
 keys = st.sampled_from(["x", "y", "z"])
 options = st.dictionaries(keys, st.text(max_size=2)).map(lambda each: tuple(each.items()))
 changes = st.dictionaries(keys, st.none() | st.text(max_size=2)).map(
@@ -112,10 +114,12 @@ class Histories(RuleBasedStateMachine):
 
     @rule(operation=st.integers(0, 30), body=st.binary(max_size=12))
     def apply_noise(self, operation, body):
-        assume(operation < OPERATION_FIRST or isinstance(decode(operation, body), Refused))
+        assume(
+            operation < OPERATION_FIRST or isinstance(decode(operation, body), MetadataRefusal)
+        )
         for machine in (self.machine, self.twin):
             answer = machine.apply(operation, self.now, body, Op(1), bytes(16))
-            assert isinstance(answer, Refused | Unchanged)
+            assert isinstance(answer, MetadataRefusal | Unchanged)
 
     def some_topic(self, data):
         topic = data.draw(st.sampled_from(list(self.machine.state.topics_in_order())))
@@ -127,8 +131,8 @@ class Histories(RuleBasedStateMachine):
         result = run(self.machine, command, self.now)
         assert run(self.twin, command, self.now) == result
         expected = self.plain.run(self.as_counted(command))
-        assert (result.code if isinstance(result, Refused) else "done") == expected
-        if isinstance(result, Refused):
+        assert (result.code if isinstance(result, MetadataRefusal) else "done") == expected
+        if isinstance(result, MetadataRefusal):
             assert self.machine.digest() == before
         self.check_revision(self.machine.state.target())
 

@@ -23,13 +23,15 @@ from headrace.errors import Corrupt, CorruptFile, UnsupportedFormat
 from headrace.metadata import image
 from headrace.metadata.commands import CreateStream, DeleteStream, Level
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.state import Retention
+from headrace.metadata.state import RetentionLimits
 
 
 def a_busy_machine(level: int = 1) -> MetadataMachine:
     machine = a_machine(level=level)
     done(machine, CreateStream("shop"))
-    topic = a_topic(machine, partitions=2, retention=Retention(5, None), options=(("a", ""),))
+    topic = a_topic(
+        machine, partitions=2, retention=RetentionLimits(5, None), options=(("a", ""),)
+    )
     done(machine, add_partitions(topic, 1))
     done(machine, add_schema(topic, b"two"))
     a_topic(machine, "clicks", stream="shop", shard=2)
@@ -101,8 +103,8 @@ def test_any_difference_shows_in_the_digest():
             with_topic(schema=b"other"),
             with_topic(partitions=2),
             with_topic(shard=2),
-            with_topic(retention=Retention(1, None)),
-            with_topic(retention=Retention(None, 1)),
+            with_topic(retention=RetentionLimits(1, None)),
+            with_topic(retention=RetentionLimits(None, 1)),
             with_topic(options=(("a", "b"),)),
             with_topic(name="b"),
         )

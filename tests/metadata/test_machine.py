@@ -25,8 +25,15 @@ from headrace.metadata.commands import (
     DeleteStream,
     DeleteTopic,
 )
-from headrace.metadata.results import Altered, Code, Created, Deleted, Refused
-from headrace.metadata.state import FOREVER, Partition, Retention, SchemaVersion, Stream, Topic
+from headrace.metadata.results import Altered, Created, Deleted, MetadataCode, MetadataRefusal
+from headrace.metadata.state import (
+    FOREVER,
+    RetentionLimits,
+    SchemaVersion,
+    Stream,
+    TopicMetadata,
+    TopicPartition,
+)
 from headrace.model.ids import Revision
 
 
@@ -41,21 +48,21 @@ def test_a_new_topic_has_all_that_its_command_said():
     command = create_topic(
         partitions=2,
         shard=3,
-        retention=Retention(1_000, 2_000),
+        retention=RetentionLimits(1_000, 2_000),
         options=(("z", "1"), ("a", "2")),
     )
     assert run(machine, command) == Created(Revision(1), 0, 0)
-    assert the_topic(machine) == Topic(
+    assert the_topic(machine) == TopicMetadata(
         stream_id=0,
         id=0,
         name="orders",
         created=1,
         created_at=NOW,
         shard=3,
-        retention=Retention(1_000, 2_000),
+        retention=RetentionLimits(1_000, 2_000),
         options=(("a", "2"), ("z", "1")),
         schemas=(SchemaVersion(1, SCHEMA, 1, NOW),),
-        partitions=(Partition(0, 1), Partition(1, 1)),
+        partitions=(TopicPartition(0, 1), TopicPartition(1, 1)),
     )
 
 
@@ -77,8 +84,8 @@ def test_added_partitions_go_on_from_the_last_and_have_their_own_created():
     after = the_topic(machine)
     assert after.partitions == (
         *topic.partitions,
-        Partition(2, Revision(2)),
-        Partition(3, Revision(2)),
+        TopicPartition(2, Revision(2)),
+        TopicPartition(3, Revision(2)),
     )
     assert after.created == topic.created
 
@@ -154,7 +161,7 @@ def test_the_revision_rises_by_one_with_each_change_that_shapes_partitions_and_n
         lambda: create_topic(stream="shop"),
         lambda: add_partitions(shop(), 3, stream="shop"),
         lambda: add_schema(shop(), b"two", stream="shop"),
-        lambda: alter_topic(shop(), stream="shop", retention=Retention(1, 1)),
+        lambda: alter_topic(shop(), stream="shop", retention=RetentionLimits(1, 1)),
         lambda: create_topic("other", stream="shop"),
         lambda: delete_topic(shop(), stream="shop"),
         lambda: DeleteStream("shop", with_topics=True),
@@ -169,7 +176,7 @@ def test_the_revision_rises_by_one_with_each_change_that_shapes_partitions_and_n
 
 def test_alter_changes_what_it_names_and_keeps_the_rest():
     machine = a_machine()
-    topic = a_topic(machine, retention=Retention(1, 2), options=(("a", "1"), ("b", "2")))
+    topic = a_topic(machine, retention=RetentionLimits(1, 2), options=(("a", "1"), ("b", "2")))
     assert run(machine, alter_topic(topic, retention=FOREVER)) == Altered(Revision(1), 0, 0)
     assert the_topic(machine).retention == FOREVER
     assert the_topic(machine).options == topic.options
@@ -181,9 +188,9 @@ def test_alter_changes_what_it_names_and_keeps_the_rest():
 def test_a_repeated_create_is_refused_and_names_the_life_that_is_there():
     machine = a_machine()
     done(machine, CreateStream("shop"))
-    assert refusal(machine, CreateStream("shop")) == Code.STREAM_EXISTS
+    assert refusal(machine, CreateStream("shop")) == MetadataCode.STREAM_EXISTS
     topic = a_topic(machine)
-    assert refusal(machine, create_topic()) == Code.TOPIC_EXISTS
+    assert refusal(machine, create_topic()) == MetadataCode.TOPIC_EXISTS
     result = run(machine, create_topic())
     assert result.fields == {"stream": "default", "topic": "orders", "created": topic.created}
 
@@ -192,18 +199,20 @@ def test_a_repeated_delete_is_refused():
     machine = a_machine()
     done(machine, CreateStream("shop"))
     done(machine, DeleteStream("shop", with_topics=False))
-    assert refusal(machine, DeleteStream("shop", with_topics=False)) == Code.STREAM_UNKNOWN
+    assert (
+        refusal(machine, DeleteStream("shop", with_topics=False)) == MetadataCode.STREAM_UNKNOWN
+    )
     topic = a_topic(machine)
     done(machine, delete_topic(topic))
-    assert refusal(machine, delete_topic(topic)) == Code.TOPIC_UNKNOWN
+    assert refusal(machine, delete_topic(topic)) == MetadataCode.TOPIC_UNKNOWN
 
 
 def test_a_repeated_add_is_refused_by_what_it_expected():
     machine = a_machine()
     topic = a_topic(machine)
     for command, code in (
-        (add_partitions(topic, 2), Code.PARTITIONS_NOT_NEXT),
-        (add_schema(topic, b"two"), Code.SCHEMA_REPEATED),
+        (add_partitions(topic, 2), MetadataCode.PARTITIONS_NOT_NEXT),
+        (add_schema(topic, b"two"), MetadataCode.SCHEMA_REPEATED),
     ):
         done(machine, command)
         assert refusal(machine, command) == code
@@ -213,7 +222,7 @@ def test_of_two_schemas_that_race_for_a_version_the_second_is_refused():
     machine = a_machine()
     topic = a_topic(machine)
     done(machine, add_schema(topic, b"two"))
-    assert refusal(machine, add_schema(topic, b"another two")) == Code.SCHEMA_NOT_NEXT
+    assert refusal(machine, add_schema(topic, b"another two")) == MetadataCode.SCHEMA_NOT_NEXT
     result = run(machine, add_schema(topic, b"another two"))
     assert (result.fields["expected"], result.fields["found"]) == (2, 3)
 
@@ -223,7 +232,7 @@ def test_a_schema_version_is_the_next_or_refused(version):
     machine = a_machine()
     topic = a_topic(machine)
     command = add_schema(topic, SCHEMA, version=version)
-    assert refusal(machine, command) == Code.SCHEMA_NOT_NEXT
+    assert refusal(machine, command) == MetadataCode.SCHEMA_NOT_NEXT
 
 
 @pytest.mark.parametrize(
@@ -239,16 +248,19 @@ def test_a_schema_version_is_the_next_or_refused(version):
 def test_a_command_for_an_earlier_life_never_touches_the_next(command):
     machine = a_machine()
     done(machine, delete_topic(a_topic(machine)))
-    assert refusal(machine, command) == Code.TOPIC_UNKNOWN
+    assert refusal(machine, command) == MetadataCode.TOPIC_UNKNOWN
     a_topic(machine)
-    assert refusal(machine, command) == Code.RECREATED
+    assert refusal(machine, command) == MetadataCode.RECREATED
 
 
 def test_a_stream_with_topics_goes_only_if_that_was_said():
     machine = a_machine()
     done(machine, CreateStream("shop"))
     a_topic(machine, stream="shop")
-    assert refusal(machine, DeleteStream("shop", with_topics=False)) == Code.STREAM_NOT_EMPTY
+    assert (
+        refusal(machine, DeleteStream("shop", with_topics=False))
+        == MetadataCode.STREAM_NOT_EMPTY
+    )
     done(machine, DeleteStream("shop", with_topics=True))
     assert machine.state.topics == {}
 
@@ -256,24 +268,26 @@ def test_a_stream_with_topics_goes_only_if_that_was_said():
 @pytest.mark.parametrize("with_topics", [False, True])
 def test_the_default_stream_stays(with_topics):
     machine = a_machine()
-    assert refusal(machine, DeleteStream("default", with_topics)) == Code.STREAM_PERMANENT
+    assert (
+        refusal(machine, DeleteStream("default", with_topics)) == MetadataCode.STREAM_PERMANENT
+    )
 
 
 BAD_TOPICS = [
-    (create_topic(stream="shop"), Code.STREAM_UNKNOWN),
-    (create_topic("no name"), Code.BAD_NAME),
-    (create_topic("x" * 129), Code.BAD_NAME),
-    (create_topic(schema=b""), Code.BAD_SCHEMA),
-    (create_topic(partitions=0), Code.BAD_PARTITION_COUNT),
-    (create_topic(partitions=-1), Code.BAD_PARTITION_COUNT),
-    (create_topic(shard=0), Code.BAD_SHARD),
-    (create_topic(shard=2**32), Code.BAD_SHARD),
-    (create_topic(retention=Retention(0, None)), Code.BAD_RETENTION),
-    (create_topic(retention=Retention(None, -1)), Code.BAD_RETENTION),
-    (create_topic(retention=Retention(2**63, None)), Code.BAD_RETENTION),
-    (create_topic(options=(("", "1"),)), Code.BAD_OPTION),
-    (create_topic(options=(("a", "1"), ("a", "1"))), Code.BAD_OPTION),
-    (create_topic(options=(("a", "é" * 513),)), Code.BAD_OPTION),
+    (create_topic(stream="shop"), MetadataCode.STREAM_UNKNOWN),
+    (create_topic("no name"), MetadataCode.BAD_NAME),
+    (create_topic("x" * 129), MetadataCode.BAD_NAME),
+    (create_topic(schema=b""), MetadataCode.BAD_SCHEMA),
+    (create_topic(partitions=0), MetadataCode.BAD_PARTITION_COUNT),
+    (create_topic(partitions=-1), MetadataCode.BAD_PARTITION_COUNT),
+    (create_topic(shard=0), MetadataCode.BAD_SHARD),
+    (create_topic(shard=2**32), MetadataCode.BAD_SHARD),
+    (create_topic(retention=RetentionLimits(0, None)), MetadataCode.BAD_RETENTION),
+    (create_topic(retention=RetentionLimits(None, -1)), MetadataCode.BAD_RETENTION),
+    (create_topic(retention=RetentionLimits(2**63, None)), MetadataCode.BAD_RETENTION),
+    (create_topic(options=(("", "1"),)), MetadataCode.BAD_OPTION),
+    (create_topic(options=(("a", "1"), ("a", "1"))), MetadataCode.BAD_OPTION),
+    (create_topic(options=(("a", "é" * 513),)), MetadataCode.BAD_OPTION),
 ]
 
 
@@ -286,14 +300,14 @@ def test_a_change_without_sense_is_refused_by_name():
     machine = a_machine()
     topic = a_topic(machine)
     for command, code in (
-        (add_partitions(topic, 0), Code.BAD_PARTITION_COUNT),
-        (add_partitions(topic, -1), Code.BAD_PARTITION_COUNT),
-        (add_partitions(topic, 1, first=0), Code.PARTITIONS_NOT_NEXT),
-        (add_schema(topic, b""), Code.BAD_SCHEMA),
-        (alter_topic(topic, retention=Retention(0, 0)), Code.BAD_RETENTION),
-        (alter_topic(topic, options=(("a b", None),)), Code.BAD_OPTION),
-        (alter_topic(topic, options=(("a", "1"), ("a", None))), Code.BAD_OPTION),
-        (CreateStream("a/b"), Code.BAD_NAME),
+        (add_partitions(topic, 0), MetadataCode.BAD_PARTITION_COUNT),
+        (add_partitions(topic, -1), MetadataCode.BAD_PARTITION_COUNT),
+        (add_partitions(topic, 1, first=0), MetadataCode.PARTITIONS_NOT_NEXT),
+        (add_schema(topic, b""), MetadataCode.BAD_SCHEMA),
+        (alter_topic(topic, retention=RetentionLimits(0, 0)), MetadataCode.BAD_RETENTION),
+        (alter_topic(topic, options=(("a b", None),)), MetadataCode.BAD_OPTION),
+        (alter_topic(topic, options=(("a", "1"), ("a", None))), MetadataCode.BAD_OPTION),
+        (CreateStream("a/b"), MetadataCode.BAD_NAME),
     ):
         assert refusal(machine, command) == code
 
@@ -311,5 +325,5 @@ def test_a_refusal_never_carries_more_of_a_name_than_a_name_has():
         DeleteTopic(endless, "orders", Revision(1)),
     ):
         result = run(machine, command)
-        assert isinstance(result, Refused)
+        assert isinstance(result, MetadataRefusal)
         assert len(result.message) < 300

@@ -15,7 +15,7 @@ from tests.metadata.builders import (
 )
 
 from headrace.metadata.commands import CreateStream, DeleteStream, ForgetLife, Level
-from headrace.metadata.results import Code, Forgotten, Levelled
+from headrace.metadata.results import Forgotten, Levelled, MetadataCode
 from headrace.metadata.state import LEVEL, LINEAGE_MAX
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
@@ -71,8 +71,8 @@ def test_before_level_2_nothing_is_recorded_whoever_replays_it():
 def test_a_level_never_falls_and_an_unknown_one_is_refused():
     machine = a_machine(level=2)
     assert done(machine, Level(1)) == done(machine, Level(2)) == Levelled(2)
-    assert refusal(machine, Level(0)) is Code.LEVEL_UNKNOWN
-    assert refusal(machine, Level(LEVEL + 1)) is Code.LEVEL_UNKNOWN
+    assert refusal(machine, Level(0)) is MetadataCode.LEVEL_UNKNOWN
+    assert refusal(machine, Level(LEVEL + 1)) is MetadataCode.LEVEL_UNKNOWN
     assert machine.state.level == LEVEL
 
 
@@ -95,11 +95,11 @@ def test_a_life_that_is_given_up_is_recorded_and_raises_the_revision_once():
 @pytest.mark.parametrize(
     ("namespace", "created", "code"),
     [
-        (NARROW.pack(0, 0, 0), N, Code.LIFE_WANTED),
-        (NARROW.pack(0, 0, 1), 9 * N, Code.LIFE_WANTED),
-        (128, 1, Code.NAMESPACE_UNKNOWN),
-        (-1, 1, Code.NAMESPACE_UNKNOWN),
-        (FREE, 0, Code.NAMESPACE_UNKNOWN),
+        (NARROW.pack(0, 0, 0), N, MetadataCode.LIFE_WANTED),
+        (NARROW.pack(0, 0, 1), 9 * N, MetadataCode.LIFE_WANTED),
+        (128, 1, MetadataCode.NAMESPACE_UNKNOWN),
+        (-1, 1, MetadataCode.NAMESPACE_UNKNOWN),
+        (FREE, 0, MetadataCode.NAMESPACE_UNKNOWN),
     ],
 )
 def test_what_metadata_wants_cannot_be_given_up(namespace, created, code):
@@ -119,7 +119,7 @@ def test_an_older_life_below_a_wanted_one_can_be_given_up():
 def test_nothing_is_given_up_before_level_2():
     machine = a_machine(NARROW, level=1)
     done(machine, create_topic())
-    assert refusal(machine, ForgetLife(FREE, Revision(1))) is Code.LEVEL_TOO_LOW
+    assert refusal(machine, ForgetLife(FREE, Revision(1))) is MetadataCode.LEVEL_TOO_LOW
 
 
 def test_metadata_knows_its_own_history_from_a_branch():

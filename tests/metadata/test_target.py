@@ -14,7 +14,7 @@ from tests.metadata.builders import (
 )
 
 from headrace.metadata.commands import CreateStream
-from headrace.metadata.state import Target
+from headrace.metadata.state import MetadataTarget
 
 
 def test_a_machine_without_topics_wants_nothing():
@@ -32,9 +32,9 @@ def test_the_target_names_each_partition_with_its_life_shard_and_schemas():
     two = the_topic(machine, "b", "shop")
     assert [schema.id for schema in two.schemas] == [1, 2]
     assert machine.state.target() == {
-        WIDE.pack(0, 0, 0): Target(1, 1, 2, one.schemas),
-        WIDE.pack(1, 0, 0): Target(2, 2, 3, two.schemas),
-        WIDE.pack(1, 0, 1): Target(3, 2, 3, two.schemas),
+        WIDE.pack(0, 0, 0): MetadataTarget(1, 1, 2, one.schemas),
+        WIDE.pack(1, 0, 0): MetadataTarget(2, 2, 3, two.schemas),
+        WIDE.pack(1, 0, 1): MetadataTarget(3, 2, 3, two.schemas),
     }
 
 

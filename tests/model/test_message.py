@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadBatch
-from headrace.model.arrow_message import INFLATED_SIZE_MAX, Message, parse
+from headrace.model.arrow_message import INFLATED_SIZE_MAX, ArrowMessage, parse
 
 ROWS = 300
 SCHEMA = pa.schema([("i", pa.int64()), ("s", pa.string())])
@@ -40,7 +40,7 @@ def a_body(**options) -> bytes:
     return messages(a_batch(), **options)[1]
 
 
-def parsed(body: bytes) -> Message:
+def parsed(body: bytes) -> ArrowMessage:
     return parse(memoryview(body), node_count=NODES, buffer_count=BUFFERS)
 
 

@@ -9,11 +9,11 @@ from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
-from headrace.node.group.pump import Effect, Pair, Persist, Pump, PumpLimits
-from headrace.node.group.seal_pace import Pace
+from headrace.node.group.pump import Effect, Pair, PersistSnapshot, Pump, PumpLimits
+from headrace.node.group.seal_pace import SealPace
 from headrace.partition.reader import Key
 from headrace.partition.shard_store import Store, open_store
-from headrace.vsr.peer_messages import Append, Reply, Request
+from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloReply
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.shard.shard import Proposal, appending, opening
@@ -40,12 +40,12 @@ class Hands:
     def take(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Append(entries):
+                case SoloAppend(entries):
                     self.waiting.extend(entries)
-                case Reply(ticket, result):
+                case SoloReply(ticket, result):
                     assert ticket not in self.answers, "answered twice"
                     self.answers[ticket] = result
-                case Persist():
+                case PersistSnapshot():
                     self.persists += 1
                 case Pair():
                     self.pairs.append(effect)
@@ -91,8 +91,8 @@ class Hands:
         self.take(self.pump.on_paired(pair.checkpoint, self.now))
 
 
-def to_request(proposal: Proposal) -> Request:
-    return Request(
+def to_request(proposal: Proposal) -> EntryProposal:
+    return EntryProposal(
         proposal.operation,
         proposal.body,
         b"",
@@ -110,7 +110,7 @@ def hands(
 ) -> Hands:
     disk = disk or MemoryDisk()
     store = open_store(disk.root, SOLO, shard_options(slots=slots))
-    pump = Pump(store.group, Pace(slots), PumpLimits(**limits))
+    pump = Pump(store.group, SealPace(slots), PumpLimits(**limits))
     made = Hands(disk, store, pump)
     if store.report.is_new:
         made.open()

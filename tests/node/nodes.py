@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 from headrace.model import batch
 from headrace.model.schema import canonical, encode_schema
 from headrace.node.bootstrap import StartedNode, start
-from headrace.node.config.settings import Commit, Config, Journal, Listen, Seal
+from headrace.node.config.settings import Commit, Config, JournalSettings, Listen, SealSettings
 from headrace.wire import read_messages, topic_messages, write_messages
 
 SCHEMA = canonical(pa.schema([("id", pa.int64()), ("name", pa.string())]))
@@ -23,9 +23,9 @@ def a_config(**changes) -> Config:
     """Small files, so that a node is made quickly."""
     small = Config(
         listen=Listen(socket=False),
-        journal=Journal(file_size=4 * 1024 * 1024, slots=4096, metadata_slots=4096),
+        journal=JournalSettings(file_size=4 * 1024 * 1024, slots=4096, metadata_slots=4096),
         commit=Commit(pipeline=256),
-        seal=Seal(size=64 * 1024 * 1024, children=1),
+        seal=SealSettings(size=64 * 1024 * 1024, children=1),
     )
     return replace(small, **changes)
 
@@ -65,7 +65,7 @@ async def a_topic(
 ):
     return await ask(
         started,
-        topic_messages.CreateTopic(
+        topic_messages.CreateTopicRequest(
             name,
             encode_schema(schema),
             partitions,
@@ -96,7 +96,7 @@ class Writer:
         self.version += 1
         body = memoryview(batch.encode(some_rows(self.rows, count, schema)))
         self.rows += count
-        request = write_messages.Append(
+        request = write_messages.AppendRequest(
             self.where.namespace,
             self.where.created,
             self.writer,
@@ -110,7 +110,7 @@ class Writer:
 
 async def append(
     started: StartedNode, writer: Writer, count: int = 10
-) -> write_messages.Appended:
+) -> write_messages.AppendReply:
     return await ask(started, *writer.request(count))
 
 

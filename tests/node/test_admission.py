@@ -9,12 +9,17 @@ import pytest
 from headrace.errors import BadBatch, HeadraceError
 from headrace.model import batch
 from headrace.model.schema import canonical
-from headrace.node.requests.admission import INLINE_SIZE_MAX, Admission, Kind, judge_append
-from headrace.vsr.peer_messages import Request
-from headrace.wire.write_messages import Append
+from headrace.node.requests.admission import (
+    INLINE_SIZE_MAX,
+    Admission,
+    BatchSchema,
+    judge_append,
+)
+from headrace.vsr.peer_messages import EntryProposal
+from headrace.wire.write_messages import AppendRequest
 
 SCHEMA = canonical(pa.schema([("data", pa.binary())]))
-KIND = Kind(SCHEMA, batch.layout(SCHEMA))
+KIND = BatchSchema(SCHEMA, batch.layout(SCHEMA))
 ONE, OTHER = b"writer number 1.", b"writer number 2."
 
 
@@ -42,13 +47,13 @@ class Desk:
         self.through = []
 
     def admit(self, name, body, writer=ONE):
-        request = Append(1, 1, writer, 1, 1, 1, b"")
+        request = AppendRequest(1, 1, writer, 1, 1, 1, b"")
 
         def judge(inflated_max):
             return judge_append(request, body, KIND, inflated_max)
 
         def then(outcome):
-            assert isinstance(outcome, Request | HeadraceError)
+            assert isinstance(outcome, EntryProposal | HeadraceError)
             self.through.append((name, type(outcome)))
 
         self.admission.admit(writer, judge, len(body), then)
@@ -73,7 +78,7 @@ def test_a_small_batch_is_judged_at_once():
         desk = Desk()
         desk.admit("a", a_body(10))
         desk.admit("b", b"no batch")
-        assert desk.through == [("a", Request), ("b", BadBatch)]
+        assert desk.through == [("a", EntryProposal), ("b", BadBatch)]
         assert desk.threads.waiting == []
 
     asyncio.run(scene())
@@ -88,7 +93,7 @@ def test_a_batch_that_is_or_becomes_large_is_judged_beside_the_loop(codec):
         desk.admit("large", body)
         assert desk.through == []
         await desk.judge_one()
-        assert desk.through == [("large", Request)]
+        assert desk.through == [("large", EntryProposal)]
 
     asyncio.run(scene())
 
@@ -101,12 +106,12 @@ def test_a_writer_s_batches_leave_in_their_order_and_hold_nobody_else_up():
         desk.admit("second", small)
         desk.admit("third", large)
         desk.admit("of another", small, OTHER)
-        assert desk.through == [("of another", Request)]
+        assert desk.through == [("of another", EntryProposal)]
         await desk.judge_one(1)
         assert len(desk.through) == 1
         await desk.judge_one(0)
         assert [name for name, _ in desk.through[1:]] == ["first", "second", "third"]
         desk.admit("fourth", small)
-        assert desk.through[-1] == ("fourth", Request)
+        assert desk.through[-1] == ("fourth", EntryProposal)
 
     asyncio.run(scene())

@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadConfig
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.units import KIB, MIB, MINUTE, SECOND
 from headrace.node.config.config import (
     FILE_SIZE_MAX,
     Layer,
-    Origin,
+    SettingOrigin,
     effective,
     lines_of,
     load,
     trace,
 )
-from headrace.node.config.setting_kinds import Address, Secret
+from headrace.node.config.setting_kinds import AddressKind, Secret
 from headrace.node.config.setting_rules import flaws
 from headrace.node.config.settings import SETTINGS, Cluster, Config, Listen
-from headrace.node.group.seal_pace import Pace
+from headrace.node.group.seal_pace import SealPace
 from headrace.partition.segments.sealer import Children
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -54,11 +54,11 @@ def test_the_defaults_are_sound():
 
 def test_defaults_that_other_rooms_have_too_are_equal():
     config = Config()
-    assert config.journal.slots == Options().slots
-    assert config.journal.file_size == Options().file_size
-    assert config.journal.spare_count == Options().spare_count_max
-    assert config.seal.size == Pace(slots=1).seal_size
-    assert config.seal.age.us == Pace(slots=1).seal_age_us
+    assert config.journal.slots == RecoveryOptions().slots
+    assert config.journal.file_size == RecoveryOptions().file_size
+    assert config.journal.spare_count == RecoveryOptions().spare_count_max
+    assert config.seal.size == SealPace(slots=1).seal_size
+    assert config.seal.age.us == SealPace(slots=1).seal_age_us
     assert config.seal.children == Children().count
 
 
@@ -77,7 +77,7 @@ def test_values_are_typed_whatever_layer_gives_them(toml):
     file = toml('[listen]\nsocket = false\nhttp = ""\n[commit]\ngroup_size = 1048576\n')
     flags = {"cluster.shards": "4", "request.timeout": "5s", "data.path": "/var/lib/headrace"}
     config = load(file, {"HEADRACE_LISTEN__ADDRESS": "[::1]:0"}, flags)
-    assert config.listen == Listen(address=Address("::1", 0), http=None, socket=False)
+    assert config.listen == Listen(address=AddressKind("::1", 0), http=None, socket=False)
     assert config.commit.group_size == MIB
     assert config.cluster.shards == 4
     assert config.request.timeout == 5 * SECOND
@@ -207,10 +207,10 @@ def test_each_setting_is_traced_to_the_layer_that_gave_it(toml):
     environ = {"HEADRACE_SEAL__AGE": "2m"}
     origins = trace(file, environ, {"log.level": "error"}).origins
     assert list(origins) == list(SETTINGS)
-    assert origins["seal.size"] == Origin(Layer.FILE, f"{file}:3")
-    assert origins["seal.age"] == Origin(Layer.VARIABLE, "HEADRACE_SEAL__AGE")
-    assert origins["log.level"] == Origin(Layer.FLAG, "a flag")
-    assert origins["seal.children"] == Origin(Layer.DEFAULT, "the default")
+    assert origins["seal.size"] == SettingOrigin(Layer.FILE, f"{file}:3")
+    assert origins["seal.age"] == SettingOrigin(Layer.VARIABLE, "HEADRACE_SEAL__AGE")
+    assert origins["log.level"] == SettingOrigin(Layer.FLAG, "a flag")
+    assert origins["seal.children"] == SettingOrigin(Layer.DEFAULT, "the default")
 
 
 @pytest.mark.parametrize(
@@ -331,11 +331,11 @@ def test_the_limits_of_the_rules_themselves_are_allowed():
 
 def test_several_nodes_on_a_wildcard_must_say_how_they_are_reached():
     config = replace(
-        Config(), cluster=Cluster(replicas=3), listen=Listen(address=Address("::", 7654))
+        Config(), cluster=Cluster(replicas=3), listen=Listen(address=AddressKind("::", 7654))
     )
     found = {flaw.key: flaw.text for flaw in flaws(config)}
     assert found["listen.advertise"].startswith("is needed: listen.address is [::]:7654")
-    said = replace(config, listen=replace(config.listen, advertise=Address("node-1", 7654)))
+    said = replace(config, listen=replace(config.listen, advertise=AddressKind("node-1", 7654)))
     assert "listen.advertise" not in {flaw.key for flaw in flaws(said)}
 
 
@@ -359,7 +359,7 @@ def test_several_nodes_on_a_wildcard_must_say_how_they_are_reached():
 def test_addresses_know_who_can_reach_them(text, host, is_loopback, is_wildcard):
     flags = {"listen.address": text, "auth.token": TOKEN}
     address = load(None, {}, flags).listen.address
-    assert address == Address(host, 1)
+    assert address == AddressKind(host, 1)
     assert (address.is_loopback, address.is_wildcard) == (is_loopback, is_wildcard)
     assert str(address) == text
 

@@ -42,7 +42,7 @@ def test_every_change_is_in_the_copy_when_it_is_acknowledged(tmp_path):
                 info = await a_topic(node, f"shop/topic-{number}")
                 check_equal(tmp_path, node)
                 if number % 3 == 0:
-                    await ask(node, topic_messages.DeleteTopic(info.topic, info.created))
+                    await ask(node, topic_messages.DeleteTopicRequest(info.topic, info.created))
                     check_equal(tmp_path, node)
         async with a_node(tmp_path) as node:
             copy = check_equal(tmp_path, node)
@@ -110,7 +110,7 @@ def test_a_change_costs_one_sync_more_and_an_append_none(tmp_path, monkeypatch):
             writer = Writer(info)
             await append(node, writer)
             syncs.taken()
-            await ask(node, topic_messages.CreateStream("more"))
+            await ask(node, topic_messages.CreateStreamRequest("more"))
             assert syncs.taken().count(NAME) == 1
             for _ in range(10):
                 await append(node, writer)
@@ -134,9 +134,9 @@ def test_a_copy_that_cannot_be_begun_refuses_changes_and_nothing_else(tmp_path):
             status = node.node.status()
             assert NAME in status["metadata_copy"]["failure"]
             with pytest.raises(WriteFailed) as caught:
-                await ask(node, topic_messages.CreateStream("more"))
+                await ask(node, topic_messages.CreateStreamRequest("more"))
             (tmp_path / "log" / NAME).rmdir()
-            await ask(node, topic_messages.CreateStream("more"))
+            await ask(node, topic_messages.CreateStreamRequest("more"))
             assert node.node.status()["metadata_copy"]["failure"] is None
             check_equal(tmp_path / "log", node)
             return caught.value

@@ -132,8 +132,8 @@ def test_a_topic_that_metadata_lost_is_neither_removed_nor_given_to_another(
             assert await accounted(node, EXPECTED) == {"shop/t1"}
             for request in (
                 lambda: a_topic(node, name),
-                lambda: ask(node, topic_messages.DeleteStream("shop", True)),
-                lambda: ask(node, topic_messages.CreateStream("more")),
+                lambda: ask(node, topic_messages.DeleteStreamRequest("shop", True)),
+                lambda: ask(node, topic_messages.CreateStreamRequest("more")),
             ):
                 with pytest.raises(MetadataInDoubt) as caught:
                     await request()
@@ -195,8 +195,8 @@ def test_in_doubt_nothing_is_trimmed_purged_or_expired(short):
             info = await ask(node, topic_messages.DescribeTopic("shop/t1"))
             where = info.partitions[0]
             for request in (
-                write_messages.Trim(where.namespace, where.created, 2, False),
-                write_messages.Purge(where.namespace, where.created),
+                write_messages.TrimRequest(where.namespace, where.created, 2, False),
+                write_messages.PurgeRequest(where.namespace, where.created),
             ):
                 with pytest.raises(MetadataInDoubt):
                     await ask(node, request)
@@ -284,10 +284,10 @@ def history(tmp_path_factory):
             name = await add_topic(node, number, rows=number)
             if number == 4:
                 doomed = await ask(node, topic_messages.DescribeTopic("shop/t3"))
-                await ask(node, topic_messages.DeleteTopic("shop/t3", doomed.created))
+                await ask(node, topic_messages.DeleteTopicRequest("shop/t3", doomed.created))
             if number == 6:
                 info = await ask(node, topic_messages.DescribeTopic(name))
-                await ask(node, topic_messages.AddPartitions(name, info.created, 1, 1))
+                await ask(node, topic_messages.AddPartitionsRequest(name, info.created, 1, 1))
             await passes(node, 4)
             await at_rest(node)
 

@@ -5,19 +5,20 @@ import asyncio
 from tests.node.nodes import a_config, a_node, a_topic, ask
 
 from headrace.model.units import MILLISECOND
-from headrace.node.config.settings import Seal
+from headrace.node.config.settings import SealSettings
 from headrace.wire import topic_messages
 
 
 def test_who_asks_again_from_within_an_answer_does_not_overtake_what_was_prepared(tmp_path):
     """A topic in a new stream is asked for when the stream is there; a Seal may come then."""
-    often = Seal(size=64 * 1024 * 1024, age=100 * MILLISECOND, children=1)
+    often = SealSettings(size=64 * 1024 * 1024, age=100 * MILLISECOND, children=1)
 
     async def make_and_delete(started, name):
         for number in range(60):
             await a_topic(started, f"{name}-{number}/topic")
             await ask(
-                started, topic_messages.DeleteStream(f"{name}-{number}", with_topics=True)
+                started,
+                topic_messages.DeleteStreamRequest(f"{name}-{number}", with_topics=True),
             )
 
     async def scene():

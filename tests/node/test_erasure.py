@@ -27,7 +27,7 @@ from headrace.model import batch
 from headrace.model.ids import Revision
 from headrace.model.schema import canonical
 from headrace.model.units import MILLISECOND
-from headrace.node.config.settings import Cluster, Journal, Seal
+from headrace.node.config.settings import Cluster, JournalSettings, SealSettings
 from headrace.node.doubt.doubt import Doubt
 from headrace.wire import topic_messages, write_messages
 from headrace.wire.erase_messages import EraseDeleted, Erasing
@@ -36,8 +36,8 @@ from headrace.wire.lease_messages import LeaseFiles, ReleaseLease
 MIB = 1024 * 1024
 BYTES = canonical(pa.schema([("id", pa.int64()), ("secret", pa.binary())]))
 SLOW = a_config(  # no Seal but those that are asked for
-    seal=Seal(size=1024**3, age=3_600_000 * MILLISECOND, children=1),
-    journal=Journal(4 * MIB, slots=4096, metadata_slots=4096, spare_count=16),
+    seal=SealSettings(size=1024**3, age=3_600_000 * MILLISECOND, children=1),
+    journal=JournalSettings(4 * MIB, slots=4096, metadata_slots=4096, spare_count=16),
 )
 
 
@@ -66,7 +66,7 @@ class Marked:
         version = self.versions.get(partition, 0) + 1
         await ask(
             node,
-            write_messages.Append(
+            write_messages.AppendRequest(
                 where.namespace, where.created, self.writer, version, 1, count, b""
             ),
             memoryview(batch.encode(rows)),
@@ -75,24 +75,24 @@ class Marked:
         self.rows.setdefault(partition, []).extend(range(self.count, self.count + count))
         self.count += count
 
-    async def stage(self, node, size: int) -> write_messages.Publish:
+    async def stage(self, node, size: int) -> write_messages.PublishRequest:
         """Stage a row with the id 1; return what would publish it."""
         rows = pa.record_batch([[1], [self.mark + random.randbytes(size)]], schema=BYTES)
         body, where = memoryview(batch.encode(rows)), self.info.partitions[0]
         stager, stage_id = secrets.token_bytes(16), secrets.token_bytes(16)
         staged = await ask(
             node,
-            write_messages.Stage(
+            write_messages.StageRequest(
                 *(where.namespace, where.created, stager, 1, 1, 1, stage_id, 0),
                 xxh3_128_digest(body),
             ),
             body,
         )
         topic = where.namespace, self.info.created
-        return write_messages.Publish(*topic, stager, 1, (staged.receipt,))
+        return write_messages.PublishRequest(*topic, stager, 1, (staged.receipt,))
 
     async def delete(self, node) -> None:
-        await ask(node, topic_messages.DeleteTopic(self.info.topic, self.info.created))
+        await ask(node, topic_messages.DeleteTopicRequest(self.info.topic, self.info.created))
 
 
 async def marked(node, name, seed, partitions=1) -> Marked:

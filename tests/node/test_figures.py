@@ -9,7 +9,7 @@ from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ask
 
 import headrace
 from headrace.errors import Rejected
-from headrace.node.config.settings import Seal
+from headrace.node.config.settings import SealSettings
 from headrace.node.node_status import disk_figures, iso
 from headrace.wire.greeting import GetStatus
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_is_told_with_its_op_and_its_time(tmp_path):
             await asyncio.sleep(0.02)
         raise AssertionError("no checkpoint came")
 
-    group = status_after(tmp_path, work, seal=Seal(children=1))["groups"]["1"]
+    group = status_after(tmp_path, work, seal=SealSettings(children=1))["groups"]["1"]
     told = group["checkpoints"]
     assert told["op"] == group["durable"]
     since = datetime.now(UTC) - datetime.fromisoformat(told["at"])

@@ -45,7 +45,7 @@ async def a_log_at_rest(path: Path, copy: Path, rows: int = 20) -> None:
         where = info.partitions[0]
         await ask(
             node,
-            read_messages.StoreCursor(
+            read_messages.StoreCursorRequest(
                 where.namespace, where.created, "readers", rows, 0, False
             ),
         )

@@ -94,7 +94,7 @@ def held(path: Path) -> Exception:
             error = node.boot.groups[0].held
             assert node.node.status()["metadata_copy"]["held"]
             with pytest.raises(MetadataInDoubt):
-                await ask(node, topic_messages.CreateStream("more"))
+                await ask(node, topic_messages.CreateStreamRequest("more"))
             return error
 
     return asyncio.run(run())

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.errors import BadRequest, Busy, Refused
 from headrace.node import leases
-from headrace.node.leases import DURATION_MS_MAX, FILE_COUNT_MAX, Held, Leases
+from headrace.node.leases import DURATION_MS_MAX, FILE_COUNT_MAX, HeldLease, Leases
 
 SECOND = 1_000
 
@@ -13,8 +13,8 @@ def an_id(number: int) -> bytes:
     return number.to_bytes(16, "big")
 
 
-def a_file(name: str) -> Held:
-    return Held(1, name, 100)
+def a_file(name: str) -> HeldLease:
+    return HeldLease(1, name, 100)
 
 
 def a_table(*names: str, now: float = 0.0) -> Leases:

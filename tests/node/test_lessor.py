@@ -63,7 +63,7 @@ async def until(is_so):
 
 
 async def trim(node, where, first):
-    await ask(node, write_messages.Trim(where.namespace, where.created, first, False))
+    await ask(node, write_messages.TrimRequest(where.namespace, where.created, first, False))
 
 
 def paths(leased):
@@ -230,7 +230,7 @@ def test_a_topic_is_deleted_and_made_again_while_its_files_are_leased(tmp_path):
         await append(node, Writer(info), 10)
         await seal(node)
         (path,) = paths(await ask(node, a_lease(info)))
-        await ask(node, topic_messages.DeleteTopic(info.topic, info.created))
+        await ask(node, topic_messages.DeleteTopicRequest(info.topic, info.created))
         (running,) = node.node.shards.values()
         await until(lambda: not running.shard.state.partitions)
         await collect(node)

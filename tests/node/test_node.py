@@ -40,7 +40,7 @@ from headrace.errors import (
 from headrace.model import batch
 from headrace.model.schema import encode_schema
 from headrace.model.units import MILLISECOND
-from headrace.node.config.settings import Cluster, Retention, Seal
+from headrace.node.config.settings import Cluster, RetentionSettings, SealSettings
 from headrace.partition.segments import row_group_cache
 from headrace.wire import read_messages, topic_messages, write_messages
 
@@ -99,7 +99,8 @@ class TestTopics:
         async def work(node):
             with pytest.raises(BadSchema):
                 await ask(
-                    node, topic_messages.CreateTopic("t", b"no schema", 1, None, None, ())
+                    node,
+                    topic_messages.CreateTopicRequest("t", b"no schema", 1, None, None, ()),
                 )
             with pytest.raises(BadSchema, match="'nobody'"):
                 await a_topic(node, "t", options=(("key", "nobody"),))
@@ -121,7 +122,9 @@ class TestTopics:
             info = await a_topic(node)
             writer = Writer(info)
             await append(node, writer)
-            changed = await ask(node, topic_messages.DeleteTopic("shop/orders", info.created))
+            changed = await ask(
+                node, topic_messages.DeleteTopicRequest("shop/orders", info.created)
+            )
             assert changed.revision > info.revision
             with pytest.raises(PartitionUnknown):
                 await append(node, writer)
@@ -139,7 +142,7 @@ class TestTopics:
             old = await a_topic(node)
             writer = Writer(old)
             await append(node, writer)
-            await ask(node, topic_messages.DeleteTopic("shop/orders", old.created))
+            await ask(node, topic_messages.DeleteTopicRequest("shop/orders", old.created))
             new = await a_topic(node)
             assert new.partitions[0].namespace == old.partitions[0].namespace
             assert new.created > old.created
@@ -147,7 +150,7 @@ class TestTopics:
                 with pytest.raises(Recreated):
                     await ask(node, request, writer.request()[1])
             with pytest.raises(Recreated):
-                await ask(node, topic_messages.DeleteTopic("shop/orders", old.created))
+                await ask(node, topic_messages.DeleteTopicRequest("shop/orders", old.created))
             found = await append(node, Writer(new))
             assert (found.start, found.end) == (0, 10)
             return await ids(node, new.partitions[0])
@@ -162,11 +165,11 @@ class TestTopics:
             with pytest.raises(BadSchema, match="nothing changes"):
                 await ask(
                     node,
-                    topic_messages.AddSchema(
+                    topic_messages.AddSchemaRequest(
                         "shop/orders", info.created, 2, encode_schema(SCHEMA)
                     ),
                 )
-            newer = topic_messages.AddSchema(
+            newer = topic_messages.AddSchemaRequest(
                 "shop/orders", info.created, 2, encode_schema(NEWER)
             )
             found = await ask(node, newer)
@@ -268,7 +271,7 @@ class TestAppends:
             assert bounds.end == 800_000
             return await ids(node, info.partitions[0])
 
-        config = a_config(seal=Seal(size=9 * 1024 * 1024, children=1))
+        config = a_config(seal=SealSettings(size=9 * 1024 * 1024, children=1))
         assert on_node(tmp_path, work, config) == list(range(800_000))
 
 
@@ -290,7 +293,9 @@ class TestReads:
                 await ask(node, fetch_of(where, -1, 4))
             with pytest.raises(BadRequest, match="'idd'"):
                 await ask(node, fetch_of(where, columns=("idd",)))
-            await ask(node, write_messages.Trim(where.namespace, where.created, 10, False))
+            await ask(
+                node, write_messages.TrimRequest(where.namespace, where.created, 10, False)
+            )
             with pytest.raises(Expired):
                 await ask(node, fetch_of(where, 5))
             reply = await ask(node, fetch_of(where, 12, 25))
@@ -334,7 +339,7 @@ class TestReads:
                 ask(node, fetch_of(info.partitions[0], wait_ms=15_000))
             )
             await asyncio.sleep(0.1)
-            await ask(node, topic_messages.DeleteTopic("shop/orders", info.created))
+            await ask(node, topic_messages.DeleteTopicRequest("shop/orders", info.created))
             with pytest.raises(PartitionUnknown):
                 await asyncio.wait_for(waiting, 5)
 
@@ -346,13 +351,13 @@ class TestReads:
             await append(node, Writer(info))
             where = info.partitions[0]
             key = (where.namespace, where.created)
-            await ask(node, read_messages.StoreCursor(*key, "readers", 7, 2, False))
+            await ask(node, read_messages.StoreCursorRequest(*key, "readers", 7, 2, False))
             with pytest.raises(Refused, match="generation"):
-                await ask(node, read_messages.StoreCursor(*key, "readers", 3, 1, False))
+                await ask(node, read_messages.StoreCursorRequest(*key, "readers", 3, 1, False))
             with pytest.raises(Refused, match="not within"):
-                await ask(node, read_messages.StoreCursor(*key, "readers", 11, 2, False))
+                await ask(node, read_messages.StoreCursorRequest(*key, "readers", 11, 2, False))
             with pytest.raises(BadRequest):
-                await ask(node, read_messages.StoreCursor(*key, "readers", -1, 2, False))
+                await ask(node, read_messages.StoreCursorRequest(*key, "readers", -1, 2, False))
             return await ask(node, read_messages.GetCursors(*key))
 
         found = on_node(tmp_path, work)
@@ -383,7 +388,7 @@ def test_retention_trims_by_age_and_says_so_in_bounds(tmp_path):
                 return await append(node, writer)
             await asyncio.sleep(0.05)
 
-    config = a_config(retention=Retention(tick=100 * MILLISECOND))
+    config = a_config(retention=RetentionSettings(tick=100 * MILLISECOND))
     found = on_node(tmp_path, work, config)
     assert (found.start, found.end) == (10, 20)
 
@@ -484,8 +489,8 @@ class TestTrouble:
             info = await a_topic(node)
             where = info.partitions[0]
             await append(node, Writer(info))
-            receipt = write_messages.Receipt(b"s" * 16, 1, 1, b"d" * 16)
-            bad = write_messages.Publish(
+            receipt = write_messages.StageReceipt(b"s" * 16, 1, 1, b"d" * 16)
+            bad = write_messages.PublishRequest(
                 where.namespace, where.created, b"w" * 16, 1.5, (receipt,)
             )
             with pytest.raises(HeadraceError):

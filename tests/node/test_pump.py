@@ -7,7 +7,7 @@ from tests.node.hands import KEY, hands
 from headrace.errors import Busy, DiskFull, NotReady, SealFailed, TimedOut, Unknown
 from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset
-from headrace.partition.machine.results import Appended
+from headrace.partition.machine.results import AppendResult
 from headrace_lab.disk.faults import Fail
 
 
@@ -188,7 +188,7 @@ def test_a_restart_goes_on_with_op_time_and_offsets():
     again.version, again.now = 1, 0  # a clock that went back
     again.append("b")
     again.write()
-    assert isinstance(again.answers["b"], Appended)
+    assert isinstance(again.answers["b"], AppendResult)
     assert offsets(again, "b") == [(3, 4)]
     found = list(again.store.reader.read(KEY, Offset(0), Offset(4)))
     times = [

@@ -7,7 +7,7 @@ import pytest
 from tests.partition.builders import BITS, Log, a_log, a_namespace, done
 
 from headrace.errors import PartitionUnknown, Recreated
-from headrace.metadata.state import SchemaVersion, Target
+from headrace.metadata.state import MetadataTarget, SchemaVersion
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace, NamespaceLayout
 from headrace.model.revisions import Order, compare
@@ -32,7 +32,7 @@ from headrace.node.shard.reconciler import (
     TICK_MS,
     Reconciler,
 )
-from headrace.node.shard.retry_table import Work
+from headrace.node.shard.retry_table import ReconcileWork
 from headrace.node.shard.router import Route
 from headrace.node.shard.views import ActualView, TargetView
 from headrace.partition.machine.operations import Schema
@@ -50,16 +50,16 @@ LIFE = Key(P0, Revision(1))
 NEXT = Key(P0, Revision(5))  # another life of P0
 
 
-def wanted(created=1, *, topic=1, shard=ONE, versions=1) -> Target:
+def wanted(created=1, *, topic=1, shard=ONE, versions=1) -> MetadataTarget:
     schemas = (
         SchemaVersion(number, b"schema %d" % number, Revision(1), 0)
         for number in range(1, versions + 1)
     )
-    return Target(Revision(created), Revision(topic), shard, tuple(schemas))
+    return MetadataTarget(Revision(created), Revision(topic), shard, tuple(schemas))
 
 
 def target(
-    partitions: dict[Namespace, Target], revision=1, *, is_normal=True, deleted=()
+    partitions: dict[Namespace, MetadataTarget], revision=1, *, is_normal=True, deleted=()
 ) -> TargetView:
     gone = {key.namespace: key.created for key in deleted}
     return TargetView(Revision(revision), is_normal, partitions, gone)
@@ -283,7 +283,7 @@ class Wanting:
     def order_of(self, revision: int) -> Order:
         return compare(revision, self.revision)
 
-    def partition_at(self, namespace: int) -> Target | None:
+    def partition_at(self, namespace: int) -> MetadataTarget | None:
         return self.view.partitions.get(namespace)
 
 
@@ -381,8 +381,8 @@ def test_a_stuck_removal_does_not_hold_up_a_build():
     view = target({P1: wanted(2, topic=2)}, revision=2)
     done(log.close(revision=2))
     for _ in range(5):
-        reconciler.backoff.fail(Work.REMOVAL, LIFE, "delete failed", 0)
-        reconciler.backoff.fail(Work.REMOVAL, Key(P1, Revision(2)), "delete failed", 0)
+        reconciler.backoff.fail(ReconcileWork.REMOVAL, LIFE, "delete failed", 0)
+        reconciler.backoff.fail(ReconcileWork.REMOVAL, Key(P1, Revision(2)), "delete failed", 0)
     plan = reconciler.plan(1, view, actual(log, files=[LIFE]))
     assert [type(action) for action in plan] == [InsertOwned]
 

@@ -9,12 +9,12 @@ from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ids
 from tests.partition.shards import KEY, a_disk, a_shard, sealed, shard_options
 
 from headrace.errors import CorruptSegment, Diverged, StorageFailed
-from headrace.journal.recovery.recover import Options, recover
+from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.model.ids import Offset
-from headrace.node.config.settings import Seal
+from headrace.node.config.settings import SealSettings
 from headrace.partition.machine.partitions_machine import PartitionsMachine
 from headrace.partition.machine.results import CursorStored
-from headrace.partition.machine.state import Cursor
+from headrace.partition.machine.state import StoredCursor
 from headrace.partition.shard_store import open_store
 from headrace.wire import read_messages
 from headrace_lab.counter.counter import CounterMachine
@@ -46,7 +46,9 @@ def test_t5_offsets_come_from_the_data_and_none_is_given_twice(tmp_path):
 def test_t6_a_cursor_beyond_the_end_is_named_and_never_cut():
     disk = a_disk(lambda shard: shard.append(10))
     store = open_store(disk.root, SOLO, shard_options())
-    store.machine.state.partitions[KEY.namespace].cursors["lost"] = Cursor(Offset(11), 1, False)
+    store.machine.state.partitions[KEY.namespace].cursors["lost"] = StoredCursor(
+        Offset(11), 1, False
+    )
     with pytest.raises(Diverged, match="'lost' reads 11 next") as caught:
         store.reader.next_for(KEY, "lost", 5)
     assert caught.value.found == 11
@@ -61,7 +63,7 @@ def test_t6_a_start_says_which_cursors_are_beyond_the_end(tmp_path, monkeypatch)
             where = info.partitions[0]
             await ask(
                 node,
-                read_messages.StoreCursor(
+                read_messages.StoreCursorRequest(
                     where.namespace, where.created, "readers", 10, 1, False
                 ),
             )
@@ -90,7 +92,7 @@ def test_t6_a_start_says_which_cursors_are_beyond_the_end(tmp_path, monkeypatch)
 @pytest.mark.parametrize("kind", ["sync", "sync-dir"])
 def test_t7_a_sync_that_fails_at_open_is_said_and_not_swallowed(kind):
     disk = MemoryDisk()
-    options = Options(slots=64, file_size=64 * 1024)
+    options = RecoveryOptions(slots=64, file_size=64 * 1024)
     group, _ = recover(disk.root, SOLO, CounterMachine(), options)
     group.journal.close()
     after = disk.kill()
@@ -123,7 +125,7 @@ def test_t8_a_segment_that_vanishes_after_it_was_found_is_an_error_with_its_name
 
 def test_t8_a_node_says_which_segment_is_gone_and_serves_the_rest(tmp_path):
     async def fill():
-        config = a_config(seal=Seal(size=9 * 1024 * 1024, children=1))
+        config = a_config(seal=SealSettings(size=9 * 1024 * 1024, children=1))
         async with a_node(tmp_path, config) as node:
             info = await a_topic(node)
             writer = Writer(info)

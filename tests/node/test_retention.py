@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.partition.builders import BOB, DAY, HOUR, Log, a_log, done
 
-from headrace.metadata.state import FOREVER, Retention
+from headrace.metadata.state import FOREVER, RetentionLimits
 from headrace.node.shard.retention import MAX_HOLD_MS, due_trim
 from headrace.partition.machine.operations import Trim
 from headrace.partition.machine.segment_cut import SegmentSizes
@@ -15,12 +15,12 @@ DAY_MS = 24 * HOUR_MS
 SMALL = SegmentSizes(size_min=1, size_target=1, waited_max=0)  # each piece is a segment
 
 
-def days(count: float) -> Retention:
-    return Retention(int(count * DAY_MS), None)
+def days(count: float) -> RetentionLimits:
+    return RetentionLimits(int(count * DAY_MS), None)
 
 
-def size(size: int) -> Retention:
-    return Retention(None, size)
+def size(size: int) -> RetentionLimits:
+    return RetentionLimits(None, size)
 
 
 def a_week(rows: int = 10, body: bytes = b"rows") -> Log:
@@ -32,13 +32,13 @@ def a_week(rows: int = 10, body: bytes = b"rows") -> Log:
     return log
 
 
-def due(log: Log, retention: Retention, **wanted: int) -> Trim | None:
+def due(log: Log, retention: RetentionLimits, **wanted: int) -> Trim | None:
     return due_trim(log.partition(), retention, log.now, **wanted)
 
 
 def test_without_a_limit_all_is_kept():
     assert due(a_week(), FOREVER) is None
-    assert due(a_log(), Retention(1, 1)) is None
+    assert due(a_log(), RetentionLimits(1, 1)) is None
 
 
 def test_what_is_older_than_the_age_goes():
@@ -68,8 +68,8 @@ def test_at_least_the_size_stays():
 
 def test_both_limits_count():
     log = a_week(body=bytes(100))
-    assert due(log, Retention(5 * DAY_MS, 300)) == Trim(40, past_hold=False)
-    assert due(log, Retention(DAY_MS // 2, 300)) == Trim(60, past_hold=False)
+    assert due(log, RetentionLimits(5 * DAY_MS, 300)) == Trim(40, past_hold=False)
+    assert due(log, RetentionLimits(DAY_MS // 2, 300)) == Trim(60, past_hold=False)
 
 
 def test_a_segment_goes_whole_or_stays_whole():
@@ -170,7 +170,7 @@ def test_any_trim_does_what_it_says_and_nothing_is_left_to_propose(
     partition = log.partition()
     for group, (place, is_held) in cursors.items():
         done(log.store(group, min(place, partition.end), hold=is_held))
-    retention = Retention(None if age is None else age * HOUR_MS, kept)
+    retention = RetentionLimits(None if age is None else age * HOUR_MS, kept)
     now = log.now
     trim = due_trim(partition, retention, now, hold * HOUR_MS)
     assert trim == _by_trying_all(log, retention, hold * HOUR_MS)
@@ -180,7 +180,7 @@ def test_any_trim_does_what_it_says_and_nothing_is_left_to_propose(
         assert due_trim(partition, retention, now, hold * HOUR_MS) is None
 
 
-def _by_trying_all(log: Log, retention: Retention, hold_ms: int) -> Trim | None:
+def _by_trying_all(log: Log, retention: RetentionLimits, hold_ms: int) -> Trim | None:
     """Try each end of a unit as the new first offset, and judge all rows below and above it."""
     partition = log.partition()
     units = [(one.end, one.last_timestamp, one.size) for one in partition.segments]

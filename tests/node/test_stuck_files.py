@@ -7,14 +7,14 @@ from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ids
 from tests.stuck import immutable
 
 from headrace.model.units import MILLISECOND
-from headrace.node.config.settings import Seal
+from headrace.node.config.settings import SealSettings
 from headrace.partition.machine.state import Placed
 from headrace.server.connections.traffic import Traffic
 from headrace.server.metrics import Metrics
 from headrace.server.readings import readings
 from headrace.wire import topic_messages
 
-CONFIG = a_config(seal=Seal(size=64 * 1024, age=100 * MILLISECOND, children=1))
+CONFIG = a_config(seal=SealSettings(size=64 * 1024, age=100 * MILLISECOND, children=1))
 STUCK = "cannot be deleted: Operation not permitted"
 FAILURES = 'headrace_reconcile_failures_total{cause="EPERM"}'
 
@@ -89,7 +89,7 @@ class TestASegmentOfADeletedTopic:
         async with a_node(path, CONFIG) as node:
             info = await ask(node, topic_messages.DescribeTopic("shop/orders"))
             assert (await ids(node, info.partitions[0]))[:3] == [0, 1, 2]  # reads need no write
-            await ask(node, topic_messages.DeleteTopic("shop/orders", info.created))
+            await ask(node, topic_messages.DeleteTopicRequest("shop/orders", info.created))
             await eventually(lambda: findings(node) == {(stuck.name, STUCK)})
 
     async def go_on(self, path, stuck, release):
@@ -128,7 +128,7 @@ class TestACheckpointThatRemovalsWaitFor:
             for each in taken:
                 each.touch()
             with immutable(*taken) as release:
-                await ask(node, topic_messages.DeleteTopic("shop/orders", info.created))
+                await ask(node, topic_messages.DeleteTopicRequest("shop/orders", info.created))
                 await eventually(lambda: counters.failures["SealFailed"] >= 2)
                 assert set(counters.failures) == {"SealFailed"}
                 assert counters.removal_count == 0

@@ -71,7 +71,10 @@ def test_an_adopted_topic_has_its_rows_cursors_writers_and_offsets(tmp_path):
             await append(node, writer, 3)
             where = info.partitions[0]
             await ask(
-                node, read_messages.StoreCursor(where.namespace, where.created, "g", 2, 0, True)
+                node,
+                read_messages.StoreCursorRequest(
+                    where.namespace, where.created, "g", 2, 0, True
+                ),
             )
             return info, writer
 

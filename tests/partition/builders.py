@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from headrace.journal.entry import SEAL, Entry, root, seal
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.model.ids import GroupId, Identity, Offset, Op, ReplicaId, Revision, View
 from headrace.model.namespace import Namespace
 from headrace.partition.machine import operations
@@ -30,9 +30,9 @@ from headrace.partition.machine.operations import (
     encode_stage,
 )
 from headrace.partition.machine.partitions_machine import Capture, PartitionsMachine
-from headrace.partition.machine.results import Code, Refused, Result
+from headrace.partition.machine.results import Refusal, RefusalCode, Result
 from headrace.partition.machine.segment_cut import SegmentSizes
-from headrace.partition.machine.state import Partition, Piece, Topic
+from headrace.partition.machine.state import Partition, Piece, TopicState
 
 BITS = 24  # of a partition's id in its namespace
 IDENTITY = Identity(b"headrace-cluster", GroupId(1), ReplicaId(0), 1, (16, 24, BITS))
@@ -92,7 +92,7 @@ class Log:
         before = self.machine.digest()
         result = self.machine.apply(entry)
         self.entries.append(entry)
-        if isinstance(result, Refused):
+        if isinstance(result, Refusal):
             assert result.message
             assert self.machine.digest() == before, f"{result} changed something"
         return result
@@ -175,14 +175,14 @@ class Log:
     def restart(self) -> None:
         """Go on with a machine that only read the snapshot of this one."""
         fresh = a_machine(self.machine.sizes)
-        fresh.restore(State(self.machine.snapshot().replicated))
+        fresh.restore(MachineState(self.machine.snapshot().replicated))
         assert fresh.digest() == self.machine.digest()
         self.machine = fresh
 
     def partition(self, at: int = P0) -> Partition:
         return self.machine.state.partitions[Namespace(at)]
 
-    def topic(self, at: int = P0) -> Topic:
+    def topic(self, at: int = P0) -> TopicState:
         return self.machine.state.topics[at >> BITS]
 
     def pieces(self, at: int = P0) -> list[Piece]:
@@ -205,14 +205,14 @@ def a_log(partitions: int = 1, versions: int = 1, sizes: SegmentSizes = SIZES) -
 
 def done(result: Result) -> Result:
     """Return a result that is no refusal."""
-    assert not isinstance(result, Refused), result.message
+    assert not isinstance(result, Refusal), result.message
     return result
 
 
-def refused(result: Result, code: Code, **fields: object) -> bool:
+def refused(result: Result, code: RefusalCode, **fields: object) -> bool:
     """Say whether it is a refusal for this reason that names at least these fields."""
     return (
-        isinstance(result, Refused)
+        isinstance(result, Refusal)
         and result.code == code
         and fields.items() <= result.fields.items()
     )

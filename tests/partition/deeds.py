@@ -15,7 +15,7 @@ from tests.partition.plain import DAY, PARTITION_BITS, Plain
 from headrace.journal.entry import SEAL
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import DeleteCursor, Receipt, Seal
-from headrace.partition.machine.results import Refused, Sealed
+from headrace.partition.machine.results import Refusal, Sealed
 from headrace_lab.shard.shard import (
     Proposal,
     appending,
@@ -363,7 +363,7 @@ def a_seal(*, expire: bool = False) -> Deed:
 
 def told(result) -> tuple:
     """Say a result in the words of the model."""
-    if isinstance(result, Refused):
+    if isinstance(result, Refusal):
         assert result.message
         return "refused", result.code.value
     if isinstance(result, Sealed):

@@ -19,7 +19,7 @@ from headrace.errors import (
     StorageFailed,
     Unavailable,
 )
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.model.schema import SYSTEM_FIELDS, canonical
@@ -132,7 +132,7 @@ class Node:
 
     def open(self) -> None:
         """Recover. There were crashes and failing calls only, so no damage may be reported."""
-        small = Options(SLOTS, FILE_SIZE, 2, new_id=self.new_id, clock=lambda: 0.0)
+        small = RecoveryOptions(SLOTS, FILE_SIZE, 2, new_id=self.new_id, clock=lambda: 0.0)
         options = StoreOptions(small, SIZES, self.sealer, self.new_id)
         self.shard = SoloShard.open(self.disk.root, options)
         report = self.shard.store.report

@@ -171,7 +171,7 @@ class Plain:
         known = life.writers.setdefault(writer, Writer([], now))
         known.written.append((version, body, start, end))
         known.timestamp = now
-        return "Appended", start, end, False
+        return "AppendResult", start, end, False
 
     def give(self, now, life, rows):
         start = life.end
@@ -197,7 +197,7 @@ class Plain:
         topic.stages[stage_id] = stage
         stage.entries.append(Staged(key, rows, body))
         topic.staged_at[writer] = now
-        return "Staged", stage.receipt, False
+        return "StageResult", stage.receipt, False
 
     def publish(self, now, key, writer, version, receipts):
         topic = self.topic(key)
@@ -205,7 +205,7 @@ class Plain:
             return topic
         last, asked, given = topic.published.get(writer, (0, (), ()))
         if writer in topic.published and version == last:
-            return "Published", given, True, asked == receipts
+            return "PublishResult", given, True, asked == receipts
         if writer in topic.published and version < last:
             return refused("superseded")
         seen = set()
@@ -224,14 +224,16 @@ class Plain:
         given = tuple((namespace, *each) for namespace, each in ranges.items())
         topic.published[writer] = version, receipts, given
         self.drop(topic, lambda each: each.writer == writer and each.version <= version)
-        return "Published", given, False, True
+        return "PublishResult", given, False, True
 
     def discard(self, now, key, writer, stage_ids):
         topic = self.topic(key)
         if isinstance(topic, tuple):
             return topic
         mine = {key for key, stage in topic.stages.items() if stage.writer == writer}
-        return "Discarded", self.drop(topic, lambda each: each.stage_id in mine & {*stage_ids})
+        return "DiscardResult", self.drop(
+            topic, lambda each: each.stage_id in mine & {*stage_ids}
+        )
 
     def drop(self, topic, is_meant):
         gone = [key for key, stage in topic.stages.items() if is_meant(stage)]
@@ -277,14 +279,14 @@ class Plain:
         if holds and not past_hold:
             first = holds[0][0]
         life.first = max(life.first, first)
-        return "Trimmed", life.first, tuple((group, following) for following, group in holds)
+        return "TrimResult", life.first, tuple((group, following) for following, group in holds)
 
     def purge(self, now, key):
         life = self.life(key)
         if isinstance(life, tuple):
             return life
         life.first = life.end
-        return "Trimmed", life.end, ()
+        return "TrimResult", life.end, ()
 
     def seal(self, now, expire):
         """How many runs become segments is not for this model to say."""
@@ -330,7 +332,7 @@ def known_version(writer, version, body):
     for known, content, start, end in window:
         if known == version:
             same = content == body
-            return ("Appended", start, end, True) if same else refused("writer_conflict")
+            return ("AppendResult", start, end, True) if same else refused("writer_conflict")
     return refused("too_old")
 
 
@@ -343,7 +345,7 @@ def known_entry(stage, writer, version, number, body):
     if number == len(stage.entries):
         return None
     same = stage.entries[number].body == body
-    return ("Staged", stage.receipt, True) if same else refused("writer_conflict")
+    return ("StageResult", stage.receipt, True) if same else refused("writer_conflict")
 
 
 def is_there(topic, writer, version, receipt):

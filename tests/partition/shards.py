@@ -17,14 +17,14 @@ import pytest
 
 from headrace.errors import SealFailed
 from headrace.journal.entry import SEAL
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.machine.results import Appended, Result
+from headrace.partition.machine.results import AppendResult, Result
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.machine.state import Placed
 from headrace.partition.reader import Key
-from headrace.partition.segments.seal_job import DISK, UNSEALABLE, Failed
+from headrace.partition.segments.seal_job import DISK, UNSEALABLE, SealRefused
 from headrace.partition.segments.sealer import InProcess
 from headrace.partition.shard_store import StoreOptions
 from headrace.storage.file import FileDirectory
@@ -57,7 +57,7 @@ def shard_options(**changes) -> StoreOptions:
     """Return small sizes. `slots`, `file_size` and the like are the group's."""
     names = ("slots", "file_size", "spare_count_max")
     of_group = {name: changes.pop(name) for name in names if name in changes}
-    group = Options(
+    group = RecoveryOptions(
         slots=of_group.get("slots", 256),
         file_size=of_group.get("file_size", _FILE_SIZE),
         spare_count_max=of_group.get("spare_count_max", 2),
@@ -84,7 +84,7 @@ class Shard(SoloShard):
         schema_id: int = 1,
     ) -> Result:
         result = self.one(self.an_append(row_count, key, writer, schema, schema_id))
-        assert isinstance(result, Appended)
+        assert isinstance(result, AppendResult)
         return result
 
     def an_append(self, row_count, key=KEY, writer=WRITER, schema=SCHEMA, schema_id=1):
@@ -213,7 +213,7 @@ class Stubborn:
         for job in jobs:
             if self.is_on and job.info.first in self.offsets:
                 self.asked += 1
-                outcomes.append(Failed(UNSEALABLE, "these rows are too beautiful"))
+                outcomes.append(SealRefused(UNSEALABLE, "these rows are too beautiful"))
             else:
                 outcomes += InProcess().seal([job], directory, read)
         return outcomes
@@ -260,9 +260,9 @@ class Place:
 
 HANGING = """
 import time
-from headrace.partition import child
-child._Files.read = lambda *_: time.sleep(600)
-child.main()
+from headrace.partition.segments import sealing_child
+sealing_child._Files.read = lambda *_: time.sleep(600)
+sealing_child.main()
 """
 
 
@@ -286,7 +286,7 @@ class Refusing:
 
     def seal(self, jobs, directory, read):
         self.jobs = list(jobs)
-        return [Failed(DISK, "not now") for _ in jobs]
+        return [SealRefused(DISK, "not now") for _ in jobs]
 
     def close(self):
         return

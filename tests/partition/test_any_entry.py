@@ -29,7 +29,7 @@ from headrace.journal.entry import SEAL, root, seal
 from headrace.model.ids import Op, View
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import APPEND, STAGE, encode_stage
-from headrace.partition.machine.results import Appended, Code, Refused, Result
+from headrace.partition.machine.results import AppendResult, Refusal, RefusalCode, Result
 
 U64 = 2**64 - 1
 
@@ -39,7 +39,7 @@ COMMANDS = (*range(32, 40), 42)
 @pytest.mark.parametrize("operation", [0, 2, 15, 16, 31, 43, 2**16 - 1])
 def test_an_operation_that_is_none_is_refused(operation):
     result = a_log().send(operation, b"body", namespace=P0, created=1)
-    assert refused(result, Code.OPERATION_UNKNOWN, operation=operation)
+    assert refused(result, RefusalCode.OPERATION_UNKNOWN, operation=operation)
 
 
 def test_append_is_the_only_operation_whose_body_is_never_read():
@@ -84,7 +84,7 @@ def test_a_body_that_is_not_this_command_is_malformed(kind):
     header = {"namespace": P0, "created": 1, "writer": ANN, "version": 1}
     for body in other_shapes(ONE_OF_EACH[kind]):
         result = log.send(kind.operation, body, **header)
-        assert refused(result, Code.MALFORMED, operation=kind.operation), body
+        assert refused(result, RefusalCode.MALFORMED, operation=kind.operation), body
 
 
 def test_each_command_has_its_number_and_is_tried():
@@ -104,14 +104,14 @@ def test_a_body_may_claim_any_size_of_what_follows():
             for claim in claims:
                 body = opening + claim + b"\xff\xff\xff\xff"
                 result = log.send(operation, body, namespace=P0, created=1)
-                assert refused(result, Code.MALFORMED)
+                assert refused(result, RefusalCode.MALFORMED)
 
 
 def test_a_body_may_be_nested_as_deep_as_it_likes():
     log = a_log()
     for operation in (*COMMANDS, STAGE):
         result = log.send(operation, b"\x91" * 100_000, namespace=P0, created=1)
-        assert isinstance(result, Refused)
+        assert isinstance(result, Refusal)
     log.send(SEAL, b"\x91" * 100_000)
 
 
@@ -119,7 +119,9 @@ def test_text_that_is_not_utf_8_is_malformed():
     log = a_log()
     for operation in (37, 38):
         body = b"\x94\xa1\xff\x01\x01\xc2" if operation == 37 else b"\x92\xa1\xff\x01"
-        assert refused(log.send(operation, body, namespace=P0, created=1), Code.MALFORMED)
+        assert refused(
+            log.send(operation, body, namespace=P0, created=1), RefusalCode.MALFORMED
+        )
 
 
 def test_a_seal_expires_only_by_its_one_body():
@@ -263,7 +265,7 @@ def given_by(log: Log, result: Result) -> list[tuple[int, int, int, int]]:
     header = log.entries[-1].header
     if getattr(result, "repeated", True):
         return []
-    if isinstance(result, Appended):
+    if isinstance(result, AppendResult):
         return [(header.namespace, header.created, result.start, result.end)]
     ranges = getattr(result, "ranges", ())
     lives = {at: one.created for at, one in log.machine.state.partitions.items()}
@@ -277,9 +279,17 @@ def test_random_histories_meet_every_kind_of_answer():
         for _ in range(600):
             result = chance.step()
             kinds.add(type(result).__name__)
-            if isinstance(result, Refused):
+            if isinstance(result, Refusal):
                 codes.add(result.code)
     assert len(kinds) == 12
-    full = {Code.STAGES_FULL, Code.WRITERS_FULL, Code.CURSORS_FULL}
-    rare = {Code.STAGE_REPEATED, Code.BAD_NAME, Code.STAGE_MISSING, Code.SCHEMA_UNKNOWN}
-    assert codes >= set(Code) - full - rare - {Code.PARTITION_UNKNOWN, Code.TOPIC_UNKNOWN}
+    full = {RefusalCode.STAGES_FULL, RefusalCode.WRITERS_FULL, RefusalCode.CURSORS_FULL}
+    rare = {
+        RefusalCode.STAGE_REPEATED,
+        RefusalCode.BAD_NAME,
+        RefusalCode.STAGE_MISSING,
+        RefusalCode.SCHEMA_UNKNOWN,
+    }
+    assert codes >= set(RefusalCode) - full - rare - {
+        RefusalCode.PARTITION_UNKNOWN,
+        RefusalCode.TOPIC_UNKNOWN,
+    }

@@ -9,13 +9,13 @@ from headrace.journal.journal_file import FIRST_POSITION
 from headrace.model.ids import Op
 from headrace.partition.files import carry_table
 from headrace.partition.files.carry import CarryFile, carry_name, open_carry, write_carry
-from headrace.partition.files.carry_table import Kept, Source
+from headrace.partition.files.carry_table import CarrySource, LinkedJournal
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
 
 SEAL, NAME = Op(20), carry_name(Op(20))
 ENTRIES = {op: an_entry(op, body=b"z" * (10 * op)) for op in (3, 5, 8, 9)}
-SOURCES = [Source(0xABC, 16_384, Op(2)), Source(0xDEF, 32_768, Op(7))]
+SOURCES = [CarrySource(0xABC, 16_384, Op(2)), CarrySource(0xDEF, 32_768, Op(7))]
 POSITIONS = {3: (1, FIRST_POSITION + 64), 8: (2, FIRST_POSITION + 640), 9: (2, 20_032)}
 
 
@@ -25,7 +25,7 @@ def a_disk() -> MemoryDisk:
     items = []
     for op, entry in ENTRIES.items():
         item = an_item(entry)
-        items.append(Kept(item, *POSITIONS[op]) if op in POSITIONS else item)
+        items.append(LinkedJournal(item, *POSITIONS[op]) if op in POSITIONS else item)
     for number, source in enumerate(SOURCES, start=1):
         content = bytearray(source.size)
         for op, (wanted, position) in POSITIONS.items():

@@ -17,7 +17,7 @@ from headrace.partition.segments.seal_job import (
     DISK,
     OUTCOME_DECODER,
     Done,
-    Failed,
+    SealRefused,
     encode,
 )
 from headrace.partition.segments.sealer import Children
@@ -109,7 +109,7 @@ class TestEntries:
         os.mkfifo(pipe)
         parts = (msgspec.structs.replace(first, path=str(pipe)), *rest)
         outcome = asked(child, encode(msgspec.structs.replace(place.jobs[0], parts=parts)))
-        assert (type(outcome), outcome.kind) == (Failed, DAMAGED)
+        assert (type(outcome), outcome.kind) == (SealRefused, DAMAGED)
         assert str(pipe) in outcome.flaw
 
 
@@ -117,7 +117,7 @@ class TestProcess:
     def test_it_serves_jobs_and_ends_with_its_input(self, place, child):
         # Bytes that are no job are answered, not died of.
         nonsense = asked(child, b"\xc1")
-        assert (type(nonsense), nonsense.kind) == (Failed, DISK)
+        assert (type(nonsense), nonsense.kind) == (SealRefused, DISK)
         gone = msgspec.structs.replace(place.jobs[0], directory="/nowhere/at/all")
         assert asked(child, encode(gone)).kind == DISK
         for job in place.jobs:

@@ -5,14 +5,14 @@ from tests.partition.builders import P0, P1, Log, a_log, done, refused
 
 from headrace.partition.machine.partitions_machine import CURSOR_COUNT_MAX
 from headrace.partition.machine.results import (
-    Appended,
-    Code,
+    AppendResult,
     CursorDeleted,
     CursorStored,
     Hold,
-    Trimmed,
+    RefusalCode,
+    TrimResult,
 )
-from headrace.partition.machine.state import Cursor
+from headrace.partition.machine.state import StoredCursor
 
 
 def ten_by_ten(partitions: int = 1) -> Log:
@@ -27,33 +27,33 @@ def test_a_cursor_is_stored_and_moves_both_ways():
     log = ten_by_ten()
     for place in (0, 100, 40):
         assert log.store("spark", place) == CursorStored(place)
-        assert log.partition().cursors["spark"] == Cursor(place, 1, hold=False)
+        assert log.partition().cursors["spark"] == StoredCursor(place, 1, hold=False)
 
 
 def test_a_lower_generation_is_fenced():
     log = ten_by_ten()
     done(log.store("spark", 10, 5))
-    assert refused(log.store("spark", 20, 4), Code.FENCED, found=4, expected=5)
-    assert refused(log.delete("spark", 4), Code.FENCED, found=4, expected=5)
+    assert refused(log.store("spark", 20, 4), RefusalCode.FENCED, found=4, expected=5)
+    assert refused(log.delete("spark", 4), RefusalCode.FENCED, found=4, expected=5)
     done(log.store("spark", 20, 5))
     done(log.store("spark", 30, 2**64 - 1))
     log.restart()
-    assert refused(log.store("spark", 20, 6), Code.FENCED)
+    assert refused(log.store("spark", 20, 6), RefusalCode.FENCED)
     done(log.store("audit", 1, 1))
 
 
 @pytest.mark.parametrize("place", [101, 2**63, 2**64 - 1, -1, -(2**63)])
 def test_a_cursor_beyond_the_end_is_refused(place):
     log = ten_by_ten()
-    assert refused(log.store("spark", place), Code.OUT_OF_RANGE, offset=place, end=100)
+    assert refused(log.store("spark", place), RefusalCode.OUT_OF_RANGE, offset=place, end=100)
 
 
 def test_a_cursor_is_deleted_with_its_hold():
     log = ten_by_ten()
     done(log.store("spark", 10, hold=True))
     assert log.delete("spark") == CursorDeleted()
-    assert refused(log.delete("spark"), Code.CURSOR_UNKNOWN, group="spark")
-    assert log.trim(50) == Trimmed(50, ())
+    assert refused(log.delete("spark"), RefusalCode.CURSOR_UNKNOWN, group="spark")
+    assert log.trim(50) == TrimResult(50, ())
     assert log.partition().cursors == {}
 
 
@@ -67,7 +67,7 @@ def test_a_deleted_cursor_may_begin_anew():
 def test_each_partition_has_its_own_cursors():
     log = ten_by_ten(partitions=2)
     done(log.store("spark", 10, 5))
-    assert refused(log.store("spark", 1, 1, at=P1), Code.OUT_OF_RANGE)
+    assert refused(log.store("spark", 1, 1, at=P1), RefusalCode.OUT_OF_RANGE)
     done(log.store("spark", 0, 1, at=P1))
     assert log.partition(P0).cursors["spark"].next == 10
 
@@ -75,8 +75,8 @@ def test_each_partition_has_its_own_cursors():
 @pytest.mark.parametrize("name", ["", "-a", "a/b", "a" * 129, "ü", "\0", "a" * 100_000])
 def test_a_consumer_group_has_a_name(name):
     log = ten_by_ten()
-    assert refused(log.store(name, 0), Code.BAD_NAME, name=name[:200])
-    assert refused(log.delete(name), Code.CURSOR_UNKNOWN, group=name[:200])
+    assert refused(log.store(name, 0), RefusalCode.BAD_NAME, name=name[:200])
+    assert refused(log.delete(name), RefusalCode.CURSOR_UNKNOWN, group=name[:200])
 
 
 def test_there_are_so_many_cursors_and_no_more():
@@ -84,7 +84,7 @@ def test_there_are_so_many_cursors_and_no_more():
     log = ten_by_ten()
     for number in range(CURSOR_COUNT_MAX):
         done(log.store(f"group-{number}", 1))
-    assert refused(log.store("one-more", 1), Code.CURSORS_FULL, max=CURSOR_COUNT_MAX)
+    assert refused(log.store("one-more", 1), RefusalCode.CURSORS_FULL, max=CURSOR_COUNT_MAX)
     done(log.store("group-0", 2))
     done(log.delete("group-1"))
     done(log.store("one-more", 1))
@@ -92,12 +92,12 @@ def test_there_are_so_many_cursors_and_no_more():
 
 def test_trim_drops_whole_entries_and_hides_the_rest():
     log = ten_by_ten()
-    assert log.trim(35) == Trimmed(35, ())
+    assert log.trim(35) == TrimResult(35, ())
     partition = log.partition()
     assert (partition.first, partition.end) == (35, 100)
     assert [piece.first for piece in log.pieces()] == list(range(30, 100, 10))
     assert partition.runs[0].size == partition.size == 70
-    assert log.append(11) == Appended(100, 101, repeated=False)
+    assert log.append(11) == AppendResult(100, 101, repeated=False)
 
 
 def test_trim_never_goes_back():
@@ -105,7 +105,7 @@ def test_trim_never_goes_back():
     done(log.trim(60))
     before = log.machine.digest()
     for first in (0, 30, 60):
-        assert log.trim(first) == Trimmed(60, ())
+        assert log.trim(first) == TrimResult(60, ())
     assert log.machine.digest() == before
 
 
@@ -114,15 +114,15 @@ def test_trim_beyond_the_end_is_refused(first):
     log = ten_by_ten()
     for past_hold in (True, False):
         result = log.trim(first, past_hold=past_hold)
-        assert refused(result, Code.OUT_OF_RANGE, offset=first, end=100)
+        assert refused(result, RefusalCode.OUT_OF_RANGE, offset=first, end=100)
 
 
 def test_trim_to_the_end_leaves_an_empty_partition_that_goes_on():
     log = ten_by_ten()
-    assert log.trim(100) == Trimmed(100, ())
+    assert log.trim(100) == TrimResult(100, ())
     assert (log.pieces(), log.partition().runs) == ([], [])
     log.restart()
-    assert log.append(11) == Appended(100, 101, repeated=False)
+    assert log.append(11) == AppendResult(100, 101, repeated=False)
 
 
 def test_trim_stops_at_the_lowest_held_cursor_and_names_all_in_its_way():
@@ -131,18 +131,18 @@ def test_trim_stops_at_the_lowest_held_cursor_and_names_all_in_its_way():
     done(log.store("fast", 70, hold=True))
     done(log.store("free", 5))
     done(log.store("beside", 20, hold=True))
-    assert log.trim(15) == Trimmed(15, ())
-    assert log.trim(20) == Trimmed(20, ())
+    assert log.trim(15) == TrimResult(15, ())
+    assert log.trim(20) == TrimResult(20, ())
     holds = (Hold("beside", 20), Hold("slow", 20))
-    assert log.trim(50) == Trimmed(20, holds)
-    assert log.trim(80) == Trimmed(20, (*holds, Hold("fast", 70)))
+    assert log.trim(50) == TrimResult(20, holds)
+    assert log.trim(80) == TrimResult(20, (*holds, Hold("fast", 70)))
 
 
 def test_past_hold_goes_on_and_names_whom_it_passed():
     log = ten_by_ten()
     done(log.store("slow", 20, hold=True))
     done(log.store("fast", 70, hold=True))
-    assert log.trim(60, past_hold=True) == Trimmed(60, (Hold("slow", 20),))
+    assert log.trim(60, past_hold=True) == TrimResult(60, (Hold("slow", 20),))
     assert log.partition().first == 60
     assert log.partition().cursors["slow"].next == 20
 
@@ -151,7 +151,7 @@ def test_a_hold_below_what_is_retained_brings_nothing_back():
     log = ten_by_ten()
     done(log.store("slow", 20, hold=True))
     done(log.trim(60, past_hold=True))
-    assert log.trim(80) == Trimmed(60, (Hold("slow", 20),))
+    assert log.trim(80) == TrimResult(60, (Hold("slow", 20),))
 
 
 def test_a_hold_ends_with_a_store_that_holds_no_more():
@@ -159,14 +159,14 @@ def test_a_hold_ends_with_a_store_that_holds_no_more():
     done(log.store("spark", 20, hold=True))
     assert log.trim(50).first == 20
     done(log.store("spark", 20, hold=False))
-    assert log.trim(50) == Trimmed(50, ())
+    assert log.trim(50) == TrimResult(50, ())
 
 
 def test_holds_survive_snapshot_and_restore():
     log = ten_by_ten()
     done(log.store("spark", 20, hold=True))
     log.restart()
-    assert log.trim(50) == Trimmed(20, (Hold("spark", 20),))
+    assert log.trim(50) == TrimResult(20, (Hold("spark", 20),))
 
 
 def test_trim_drops_segments_that_lie_below():
@@ -202,16 +202,16 @@ def test_purge_drops_all_rows_and_keeps_offsets():
     log = ten_by_ten()
     done(log.store("spark", 20, hold=True))
     log.seal()
-    assert log.purge() == Trimmed(100, ())
+    assert log.purge() == TrimResult(100, ())
     partition = log.partition()
     assert (partition.first, partition.end, partition.runs) == (100, 100, [])
-    assert log.append(11) == Appended(100, 101, repeated=False)
-    assert log.append(5, 10, body=bytes(10)) == Appended(40, 50, repeated=True)
+    assert log.append(11) == AppendResult(100, 101, repeated=False)
+    assert log.append(5, 10, body=bytes(10)) == AppendResult(40, 50, repeated=True)
 
 
 def test_purge_of_nothing_is_no_refusal():
     log = a_log()
-    assert log.purge() == Trimmed(0, ())
+    assert log.purge() == TrimResult(0, ())
 
 
 def test_what_was_trimmed_is_no_longer_carried():

@@ -9,11 +9,11 @@ from headrace.errors import BadRequest, Behind, Expired
 from headrace.model.batch import decode
 from headrace.model.ids import Offset
 from headrace.model.schema import SYSTEM_FIELDS
-from headrace.partition.fetch import Fetched, Wanted, fetch
+from headrace.partition.fetch import FetchedRows, Wanted, fetch
 from headrace_lab.shard.shard import appending, publishing, staging, trimming
 
 
-def fetched(shard, start=0, end=None, size_max=4_000, columns=None) -> Fetched:
+def fetched(shard, start=0, end=None, size_max=4_000, columns=None) -> FetchedRows:
     asked = Wanted(
         KEY, Offset(start), None if end is None else Offset(end), size_max, columns, 1
     )

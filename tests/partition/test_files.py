@@ -19,7 +19,7 @@ from tests.partition.shards import (
 from headrace.model.ids import Offset, Op, Revision
 from headrace.partition.files import carry as carry_module
 from headrace.partition.files import file_set as files_module
-from headrace.partition.files.file_set import Finding
+from headrace.partition.files.file_set import FileFinding
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.segments.segment import segment_name
 from headrace_lab.counter.solo import SOLO
@@ -255,7 +255,7 @@ class TestStrangers:
         assert files_in(disk, "quarantine") == [f"quarantine/{name}"]
         assert disk.power_cut().content(f"quarantine/{name}") == content
         assert shard.store.findings == [
-            Finding(
+            FileFinding(
                 f"segments/{name}",
                 "segment of no row that this log knows: moved to quarantine",
                 rows_missing=False,
@@ -355,8 +355,8 @@ class TestOpenFiles:
     def test_findings_are_told_once(self):
         files = a_shard().store.keeper.files
         for _ in range(2):
-            files.report(Finding("a", "b"))
-        assert files.findings == [Finding("a", "b")]
+            files.report(FileFinding("a", "b"))
+        assert files.findings == [FileFinding("a", "b")]
 
 
 def test_partitions_do_not_touch_each_others_files():

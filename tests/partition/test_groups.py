@@ -6,7 +6,7 @@ from tests.partition.segments import FIRST, a_segment, opened, small_groups
 
 from headrace.model.ids import Offset
 from headrace.partition.segments import row_group_cache as groups_room
-from headrace.partition.segments.row_group_cache import Groups
+from headrace.partition.segments.row_group_cache import RowGroupCache
 from headrace_lab.disk.memory import MemoryDisk
 
 END = Offset(FIRST + 60)
@@ -68,7 +68,7 @@ def test_each_group_of_a_file_has_its_own_rows(file):
 def test_the_oldest_make_room_and_a_file_is_forgotten(monkeypatch):
     rows = [pa.record_batch({"a": list(range(100))})]
     monkeypatch.setattr(groups_room, "SIZE_MAX", 2 * rows[0].nbytes)
-    groups = Groups()
+    groups = RowGroupCache()
     keys = [(bytes([number]), 0, ("a",)) for number in range(3)]
     for key in keys:
         groups.keep(key, rows)
@@ -84,7 +84,7 @@ def test_the_oldest_make_room_and_a_file_is_forgotten(monkeypatch):
 
 
 def test_a_reader_who_does_not_come_back_is_not_waited_for():
-    rows, groups = [pa.record_batch({"a": [1]})], Groups()
+    rows, groups = [pa.record_batch({"a": [1]})], RowGroupCache()
     keys = [(b"file", number, ("a",)) for number in range(3)]
     groups.expire(100.0)
     groups.keep(keys[0], rows)

@@ -25,9 +25,9 @@ from headrace.errors import (
 )
 from headrace.journal.entry import Entry, decode
 from headrace.partition.machine.partitions_machine import PartitionsMachine
-from headrace.partition.machine.results import Refused
+from headrace.partition.machine.results import Refusal
 from headrace.partition.machine.state import Placed
-from headrace.partition.segments.seal_job import DISK, FULL, UNSEALABLE, Failed
+from headrace.partition.segments.seal_job import DISK, FULL, UNSEALABLE, SealRefused
 from headrace.partition.segments.sealer import InProcess
 from headrace_lab.disk.faults import Crashed
 from headrace_lab.shard.shard import TICK_US, purging
@@ -79,7 +79,7 @@ class Histories(Deeds):
         self.acknowledged += len(results)
         assert self.node.shard.head == self.acknowledged
         digest = self.node.machine.digest()
-        if all(isinstance(result, Refused) for result in results):
+        if all(isinstance(result, Refusal) for result in results):
             assert digest == self.digest
         self.digest = digest
         self.in_flight = []
@@ -210,7 +210,7 @@ class Unwilling(InProcess):
 
     def seal(self, jobs, directory, read):
         return [
-            Failed(self.rng.choice((UNSEALABLE, UNSEALABLE, DISK, FULL)), "unwilling")
+            SealRefused(self.rng.choice((UNSEALABLE, UNSEALABLE, DISK, FULL)), "unwilling")
             if self.rng.random() < 0.5
             else super(Unwilling, self).seal([job], directory, read)[0]
             for job in jobs

@@ -26,7 +26,7 @@ from tests.partition.builders import (
 )
 
 from headrace.errors import CorruptFile, UnsupportedFormat
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.partition.machine import image
 
 
@@ -89,7 +89,7 @@ def test_a_failed_restore_changes_nothing():
     log = a_busy_log()
     before, captures = log.machine.digest(), dict(log.machine.captures)
     with pytest.raises(CorruptFile):
-        log.machine.restore(State(b"\x92\x01\x00"))
+        log.machine.restore(MachineState(b"\x92\x01\x00"))
     assert log.machine.digest() == before
     assert log.machine.captures == captures
 
@@ -206,12 +206,12 @@ def test_a_machine_restored_midway_ends_where_the_others_do(seed):
     entries = chance.log.entries
     middle = random.randrange(len(entries))
     restored = a_machine(SIZES)
-    restored.restore(State(replayed(entries[:middle]).snapshot().replicated))
+    restored.restore(MachineState(replayed(entries[:middle]).snapshot().replicated))
     again = []
     for entry in entries[middle:]:
         again.append(restored.apply(entry))
         if random.random() < 0.1:
-            restored.restore(State(restored.snapshot().replicated))
+            restored.restore(MachineState(restored.snapshot().replicated))
     assert again == results[middle:]
     assert restored.digest() == chance.log.machine.digest() == replayed(entries).digest()
 

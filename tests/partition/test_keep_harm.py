@@ -19,10 +19,10 @@ from headrace.errors import CorruptEntry, DiskFull
 from headrace.journal.entry import Flaw
 from headrace.partition import checkpoint_files as keeper_module
 from headrace.partition.files.carry import CarryFile, open_carry
-from headrace.partition.files.carry_table import Item, Kept, Source, encode
+from headrace.partition.files.carry_table import CarrySource, Item, LinkedJournal, encode
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.scrub import scrub
-from headrace.partition.segments.seal_job import Part
+from headrace.partition.segments.seal_job import SealPart
 from headrace.partition.segments.sealing_child import _Files
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Crash, Crashed, Fail
@@ -149,9 +149,9 @@ def test_one_live_entry_does_not_hold_a_kept_file():
 
 
 def test_a_child_names_an_entry_that_a_forged_index_puts_beyond_any_file(tmp_path):
-    source = Source(1, 2**64 - 1, 1)
+    source = CarrySource(1, 2**64 - 1, 1)
     item = Item(5, 300, b"k" * 16)
-    data, _ = encode(SOLO, 9, [Kept(item, 1, 2**64 - 600)], [source])
+    data, _ = encode(SOLO, 9, [LinkedJournal(item, 1, 2**64 - 600)], [source])
     disk = MemoryDisk()
     disk.root.child("carry", make=True)
     disk.put(carry_path(9), data)
@@ -161,7 +161,7 @@ def test_a_child_names_an_entry_that_a_forged_index_puts_beyond_any_file(tmp_pat
     path = tmp_path / source.name
     path.write_bytes(bytes(65_536))
     row = found.row(5)
-    part = Part(5, str(path), row.position, row.size, row.checksum, 0, 0)
+    part = SealPart(5, str(path), row.position, row.size, row.checksum, 0, 0)
     with pytest.raises(CorruptEntry):
         _Files().read(part)
 
@@ -169,7 +169,7 @@ def test_a_child_names_an_entry_that_a_forged_index_puts_beyond_any_file(tmp_pat
 def test_a_carry_file_of_format_1_has_no_sources():
     """A reader of before would take the rows for entries of the file itself."""
     item = Item(5, 300, b"k" * 16)
-    data, _ = encode(SOLO, 9, [Kept(item, 1, 8_192)], [Source(1, 65_536, 1)])
+    data, _ = encode(SOLO, 9, [LinkedJournal(item, 1, 8_192)], [CarrySource(1, 65_536, 1)])
     rest = data[16:24] + b"\1\0\1\0" + data[28:128]
     disk = MemoryDisk()
     disk.root.child("carry", make=True)

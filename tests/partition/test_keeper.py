@@ -28,7 +28,7 @@ from headrace.partition.machine.operations import Receipt
 from headrace.partition.machine.results import Sealed
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.machine.state import Placed
-from headrace.partition.segments.seal_job import DISK, Done, Failed
+from headrace.partition.segments.seal_job import DISK, Done, SealRefused
 from headrace.partition.segments.sealer import InProcess
 from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Fail, LoseSync
 from headrace_lab.disk.memory import MemoryDisk
@@ -385,7 +385,7 @@ class Half:
         outcomes = InProcess().seal(jobs, directory, read)
         assert all(isinstance(one, Done) for one in outcomes)
         if len(self.jobs) == 1:
-            outcomes[0] = Failed(DISK, "the disk sneezed")
+            outcomes[0] = SealRefused(DISK, "the disk sneezed")
         return outcomes
 
     def close(self):

@@ -22,11 +22,11 @@ from headrace.partition.machine.operations import Schema, encode_stage
 from headrace.partition.machine.results import (
     MESSAGES,
     RETRYABLE,
-    Appended,
+    AppendResult,
     Closed,
-    Code,
     Opened,
-    Refused,
+    Refusal,
+    RefusalCode,
     SchemaSet,
     refuse,
 )
@@ -59,7 +59,7 @@ def test_a_repeated_open_is_answered_with_the_end_and_changes_nothing():
 def test_a_repeated_open_lifts_the_fence():
     log = a_log()
     assert log.open(revision=5) == Opened(0)
-    assert refused(log.close(revision=4), Code.STALE)
+    assert refused(log.close(revision=4), RefusalCode.STALE)
 
 
 @pytest.mark.parametrize("act", ["open", "close"])
@@ -67,9 +67,9 @@ def test_what_was_planned_with_older_metadata_is_stale(act):
     log = a_log()
     done(log.open(P1, 9, revision=9))
     result = getattr(log, act)(P0, 1, revision=8)
-    assert refused(result, Code.STALE, found=8, expected=9)
+    assert refused(result, RefusalCode.STALE, found=8, expected=9)
     result = getattr(log, act)(P2, 8, revision=8)
-    assert refused(result, Code.STALE)
+    assert refused(result, RefusalCode.STALE)
     done(log.close(P0, 1, revision=9))
 
 
@@ -77,7 +77,7 @@ def test_the_fence_survives_snapshot_and_restore():
     log = a_log()
     done(log.open(P1, 9, revision=9))
     log.restart()
-    assert refused(log.open(P2, 8, revision=8), Code.STALE)
+    assert refused(log.open(P2, 8, revision=8), RefusalCode.STALE)
 
 
 def test_the_fence_counts_revisions_and_not_lives():
@@ -88,10 +88,10 @@ def test_the_fence_counts_revisions_and_not_lives():
 
 def test_a_refused_open_or_close_does_not_lift_the_fence():
     log = a_log()
-    assert refused(log.open(P0, 2, revision=7), Code.RECREATED)
-    assert refused(log.open(P1, 2, revision=7, versions=0), Code.MALFORMED)
-    assert refused(log.open(P1, 2, revision=7, topic_created=2), Code.TOPIC_UNKNOWN)
-    assert refused(log.close(P1, 2, revision=7), Code.PARTITION_UNKNOWN)
+    assert refused(log.open(P0, 2, revision=7), RefusalCode.RECREATED)
+    assert refused(log.open(P1, 2, revision=7, versions=0), RefusalCode.MALFORMED)
+    assert refused(log.open(P1, 2, revision=7, topic_created=2), RefusalCode.TOPIC_UNKNOWN)
+    assert refused(log.close(P1, 2, revision=7), RefusalCode.PARTITION_UNKNOWN)
     assert log.machine.state.revision == 1
 
 
@@ -99,7 +99,7 @@ def test_an_open_under_a_life_that_goes_on_is_refused():
     log = a_log()
     for created in (2, 0, U64):
         result = log.open(P0, created, revision=2)
-        assert refused(result, Code.RECREATED, expected=created, found=1)
+        assert refused(result, RefusalCode.RECREATED, expected=created, found=1)
 
 
 def test_an_open_that_is_not_above_the_last_closed_is_refused():
@@ -109,12 +109,12 @@ def test_an_open_that_is_not_above_the_last_closed_is_refused():
     log.restart()
     for created in (0, 4, 5):
         result = log.open(P0, created, revision=6)
-        assert refused(result, Code.RECREATED, expected=created, found=5)
+        assert refused(result, RefusalCode.RECREATED, expected=created, found=5)
     done(log.open(P0, 6, revision=6))
 
 
 def test_no_partition_has_created_0():
-    assert refused(Log().open(P0, 0), Code.RECREATED)
+    assert refused(Log().open(P0, 0), RefusalCode.RECREATED)
 
 
 def test_a_partition_opened_again_begins_at_offset_0_and_old_ops_are_recreated():
@@ -125,19 +125,19 @@ def test_a_partition_opened_again_begins_at_offset_0_and_old_ops_are_recreated()
     done(log.close(revision=2))
     assert log.open(P0, 3, revision=3, topic_created=3) == Opened(0)
     result = log.append(2, created=1)
-    assert refused(result, Code.RECREATED, namespace=P0, expected=1, found=3)
+    assert refused(result, RefusalCode.RECREATED, namespace=P0, expected=1, found=3)
     for result in (log.purge(), log.trim(0), log.store("spark", 0), log.delete("spark")):
-        assert refused(result, Code.RECREATED)
-    assert refused(log.stage(created=1), Code.RECREATED)
-    assert refused(log.publish(created=1), Code.TOPIC_UNKNOWN)
-    assert log.append(1, created=3) == Appended(0, 1, repeated=False)
+        assert refused(result, RefusalCode.RECREATED)
+    assert refused(log.stage(created=1), RefusalCode.RECREATED)
+    assert refused(log.publish(created=1), RefusalCode.TOPIC_UNKNOWN)
+    assert log.append(1, created=3) == AppendResult(0, 1, repeated=False)
     assert log.partition().cursors == {}
 
 
 def test_a_closed_partition_is_gone():
     log = a_log(partitions=2)
     assert log.close(P0, revision=2) == Closed()
-    assert refused(log.append(1), Code.PARTITION_UNKNOWN, namespace=P0)
+    assert refused(log.append(1), RefusalCode.PARTITION_UNKNOWN, namespace=P0)
     assert log.append(1).is_retryable
     assert log.machine.state.closed == {P0: 1}
     assert log.machine.state.revision == 2
@@ -156,10 +156,10 @@ def test_a_repeated_close_is_answered_as_the_first_was():
 
 def test_a_close_of_a_life_that_never_was_is_refused():
     log = a_log()
-    assert refused(log.close(P1, 1), Code.PARTITION_UNKNOWN)
-    assert refused(log.close(P0, 2), Code.RECREATED)
+    assert refused(log.close(P1, 1), RefusalCode.PARTITION_UNKNOWN)
+    assert refused(log.close(P0, 2), RefusalCode.RECREATED)
     done(log.close(P0, 1))
-    assert refused(log.close(P0, 2), Code.PARTITION_UNKNOWN)
+    assert refused(log.close(P0, 2), RefusalCode.PARTITION_UNKNOWN)
 
 
 def test_stages_and_the_topic_go_with_the_last_partition():
@@ -181,7 +181,7 @@ def test_a_topic_of_another_life_waits_until_the_old_one_is_closed():
     log = a_log(partitions=2)
     done(log.close(P0, revision=2))
     result = log.open(P0, 2, revision=2, topic_created=2)
-    assert refused(result, Code.TOPIC_UNKNOWN, topic=0)
+    assert refused(result, RefusalCode.TOPIC_UNKNOWN, topic=0)
     done(log.close(P1, revision=2))
     done(log.open(P0, 2, revision=2, topic_created=2))
 
@@ -200,7 +200,7 @@ def test_a_partition_begins_with_the_newest_schema():
 @pytest.mark.parametrize("schema", [0, 2, 2**32 - 1])
 def test_an_unknown_schema_is_refused_and_may_be_sent_again(schema):
     result = a_log().append(schema=schema)
-    assert refused(result, Code.SCHEMA_UNKNOWN, schema_id=schema, newest=1)
+    assert refused(result, RefusalCode.SCHEMA_UNKNOWN, schema_id=schema, newest=1)
     assert result.is_retryable
 
 
@@ -237,7 +237,7 @@ def test_a_schema_that_is_not_the_next_is_refused():
     log = a_log(versions=2)
     for version in (-1, 0, 1, 2, 4, U64):
         result = log.set_schema(version)
-        assert refused(result, Code.SCHEMA_NOT_NEXT, version=version, newest=2)
+        assert refused(result, RefusalCode.SCHEMA_NOT_NEXT, version=version, newest=2)
     done(log.set_schema(3))
 
 
@@ -262,8 +262,8 @@ def test_an_open_that_knows_fewer_schemas_takes_none_away():
 
 def test_a_refused_open_brings_no_schema():
     log = a_log()
-    assert refused(log.open(P0, 2, versions=3), Code.RECREATED)
-    assert refused(log.open(P1, 2, topic_created=2, versions=3), Code.TOPIC_UNKNOWN)
+    assert refused(log.open(P0, 2, versions=3), RefusalCode.RECREATED)
+    assert refused(log.open(P1, 2, topic_created=2, versions=3), RefusalCode.TOPIC_UNKNOWN)
     assert log.topic().schemas == schemas(1)
 
 
@@ -271,13 +271,13 @@ def test_a_refused_open_brings_no_schema():
 def test_schemas_count_from_1(numbers):
     log = a_log()
     known = tuple(Schema(number, b"") for number in numbers)
-    assert refused(log.open(P1, versions=known), Code.MALFORMED)
-    assert refused(log.open(OTHER, versions=known), Code.MALFORMED)
+    assert refused(log.open(P1, versions=known), RefusalCode.MALFORMED)
+    assert refused(log.open(OTHER, versions=known), RefusalCode.MALFORMED)
     assert list(log.machine.state.topics) == [0]
 
 
 def test_a_topic_has_a_life_that_an_entry_can_name():
-    assert refused(Log().open(topic_created=-1), Code.MALFORMED)
+    assert refused(Log().open(topic_created=-1), RefusalCode.MALFORMED)
 
 
 def test_schemas_survive_snapshot_and_restore():
@@ -294,12 +294,16 @@ def test_schemas_survive_snapshot_and_restore():
 
 
 def test_every_code_has_words_and_says_whether_to_try_again():
-    assert set(MESSAGES) == set(Code)
-    assert {Code.PARTITION_UNKNOWN, Code.SCHEMA_UNKNOWN, Code.OUT_OF_ORDER} == RETRYABLE
+    assert set(MESSAGES) == set(RefusalCode)
+    assert {
+        RefusalCode.PARTITION_UNKNOWN,
+        RefusalCode.SCHEMA_UNKNOWN,
+        RefusalCode.OUT_OF_ORDER,
+    } == RETRYABLE
 
 
 def test_a_refusal_has_words_of_its_own():
-    result = refuse(Code.TOO_OLD, version=3, first=9)
+    result = refuse(RefusalCode.TOO_OLD, version=3, first=9)
     assert result.message == "version 3 is below the 9 that is still remembered"
     assert not result.is_retryable
 
@@ -320,8 +324,8 @@ class TestBranches:
         log = Log()
         done(log.open(created=self.OURS, topic_created=self.OURS, revision=self.OURS))
         for revision in (self.THEIRS, 4 << 20):
-            assert log.open(P1, self.THEIRS, revision=revision).code is Code.STALE
-            assert log.close(created=self.OURS, revision=revision).code is Code.STALE
+            assert log.open(P1, self.THEIRS, revision=revision).code is RefusalCode.STALE
+            assert log.close(created=self.OURS, revision=revision).code is RefusalCode.STALE
         done(log.close(created=self.OURS, revision=self.LATER))
 
     def test_a_life_of_a_branch_is_not_the_one_that_was_closed(self):
@@ -329,8 +333,8 @@ class TestBranches:
         done(log.open(created=self.OURS, topic_created=self.OURS, revision=self.OURS))
         done(log.close(created=self.OURS, revision=self.OURS))
         repeat = log.close(created=self.OURS, revision=self.LATER)
-        assert not isinstance(repeat, Refused)
+        assert not isinstance(repeat, Refusal)
         other = log.close(created=self.THEIRS, revision=self.LATER)
-        assert other.code is Code.PARTITION_UNKNOWN
+        assert other.code is RefusalCode.PARTITION_UNKNOWN
         opening = log.open(created=self.THEIRS, topic_created=self.THEIRS, revision=self.LATER)
-        assert opening.code is Code.RECREATED
+        assert opening.code is RefusalCode.RECREATED

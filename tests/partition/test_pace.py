@@ -1,10 +1,10 @@
 """When a Seal is due."""
 
-from headrace.node.group.seal_pace import SEAL_AGE_US, Pace
+from headrace.node.group.seal_pace import SEAL_AGE_US, SealPace
 
 
-def a_pace() -> Pace:
-    return Pace(slots=64, seal_size=1_000)
+def a_pace() -> SealPace:
+    return SealPace(slots=64, seal_size=1_000)
 
 
 def test_nothing_since_the_last_seal_is_never_due():

@@ -28,8 +28,10 @@ from headrace.partition.files.file_set import ShardFiles
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes
 from headrace_lab.shard.shard import Proposal, appending, closing, evolving, trimming
 
-READING = frozenset({"read.py", "keeper.py", "files.py"})
-WRITING = frozenset({*READING, "machine.py", "state.py", "runs.py", "journal.py"})
+READING = frozenset({"reader.py", "checkpoint_files.py", "file_set.py"})
+WRITING = frozenset(
+    {*READING, "partitions_machine.py", "state.py", "segment_cut.py", "journal.py"}
+)
 
 
 class Moments:
@@ -51,7 +53,7 @@ class Moments:
 
     def _enter(self, frame, event, _):
         path = Path(frame.f_code.co_filename)
-        is_watched = path.name in self.modules and path.parent.name in ("partition", "journal")
+        is_watched = path.name in self.modules and {"partition", "journal"} & {*path.parts[-3:]}
         return self._line if is_watched else None
 
     def _line(self, frame, event, _):

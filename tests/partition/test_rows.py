@@ -11,7 +11,7 @@ from headrace.model.ids import Offset, Op, View
 from headrace.model.schema import encode_schema
 from headrace.partition.machine.operations import APPEND, STAGE, encode_stage
 from headrace.partition.segments.entry_rows import (
-    Place,
+    EntryPlace,
     Schemas,
     placed,
     placed_together,
@@ -59,7 +59,7 @@ def test_older_rows_are_shown_in_a_newer_version():
 
 
 def test_the_systems_columns_come_first():
-    found = placed(some_rows(5, 3), Place(7, Offset(100), 42))
+    found = placed(some_rows(5, 3), EntryPlace(7, Offset(100), 42))
     assert found.schema.names == ["_partition", "_offset", "_timestamp", "id", "name"]
     assert found["_partition"].to_pylist() == [7, 7, 7]
     assert found["_offset"].to_pylist() == [100, 101, 102]
@@ -69,7 +69,7 @@ def test_the_systems_columns_come_first():
 
 def test_columns_of_the_user_are_not_copied():
     rows = some_rows(0, 100)
-    found = placed(rows, Place(0, Offset(0), 0))
+    found = placed(rows, EntryPlace(0, Offset(0), 0))
     assert found["id"].buffers()[1].address == rows["id"].buffers()[1].address
 
 
@@ -101,9 +101,9 @@ def test_rows_of_entries_together_are_those_of_each_one_after_the_other(counts):
     lots, each, first = [], [], 100
     for number, count in enumerate(counts):
         lots.append(some_rows(first, count))
-        each.append(placed(lots[-1], Place(7, Offset(first), 1_000 + number)))
+        each.append(placed(lots[-1], EntryPlace(7, Offset(first), 1_000 + number)))
         first += count
     times = [1_000 + number for number in range(len(counts))]
-    found = placed_together(lots, Place(7, Offset(100), times[0]), times)
+    found = placed_together(lots, EntryPlace(7, Offset(100), times[0]), times)
     assert found.schema.equals(each[0].schema, check_metadata=True)
     assert found.equals(pa.concat_batches(each))

@@ -15,7 +15,7 @@ from tests.partition.shards import (
 
 from headrace.errors import CorruptSegment, ReadFailed
 from headrace.model.ids import Offset
-from headrace.partition.files.file_set import Finding
+from headrace.partition.files.file_set import FileFinding
 from headrace.partition.scrub import scrub
 from headrace_lab.disk.faults import LoseSync
 from headrace_lab.disk.memory import MemoryDisk
@@ -131,7 +131,7 @@ def test_a_segment_that_cannot_be_moved_aside_is_a_finding_and_tried_again(disk)
     disk.set_immutable(path)
     (found,) = [one for one in scrub(shard.store.keeper) if one]
     what = "cannot be moved to quarantine: Operation not permitted"
-    stuck = Finding(path, what, rows_missing=False)  # `found` says what is missing
+    stuck = FileFinding(path, what, rows_missing=False)  # `found` says what is missing
     assert shard.store.findings == [found, stuck]
     assert files_in(disk, "segments") == [path]
     disk.set_immutable(path, to=False)
@@ -145,7 +145,7 @@ def test_unreadable_bytes_are_rot(disk):
     (path,) = files_in(disk, "segments")
     disk.read_fault = lambda where, *_: errno.EIO if where == path else None
     found = next(scrub(shard.store.keeper))
-    assert isinstance(found, Finding)
+    assert isinstance(found, FileFinding)
     assert (found.path, "Input/output error" in found.what) == (path, True)
     with pytest.raises(CorruptSegment):
         list(shard.store.reader.read(KEY, Offset(0), Offset(1)))

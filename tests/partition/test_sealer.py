@@ -28,7 +28,7 @@ from headrace.partition.segments.seal_job import (
     DISK,
     UNSEALABLE,
     Done,
-    Failed,
+    SealRefused,
     encode,
     seal_file,
 )
@@ -79,7 +79,7 @@ class TestOutcomes:
         bad = msgspec.structs.replace(place.jobs[0], directory="/nowhere/at/all")
         jobs = [place.jobs[0], bad, place.jobs[1], bad]
         kinds = [type(one) for one in place.seal(children, *jobs)]
-        assert kinds == [Done, Failed, Done, Failed]
+        assert kinds == [Done, SealRefused, Done, SealRefused]
 
     def test_children_stay_for_the_next_jobs(self, place, children):
         place.seal(children)
@@ -171,7 +171,7 @@ class TestDeath:
                 started[-1].process.kill()
 
         (outcome,) = self.seal_blocked(place, sealer, job, meanwhile)
-        assert outcome == Failed(UNSEALABLE, "the child died of it: SIGKILL")
+        assert outcome == SealRefused(UNSEALABLE, "the child died of it: SIGKILL")
         assert len(started) == 2
         assert sealer.idle == []
 
@@ -179,7 +179,7 @@ class TestDeath:
         sealer = Hanging(job_seconds_max=0.5)
         began = time.monotonic()
         (outcome,) = place.seal(sealer, place.jobs[0])
-        assert outcome == Failed(UNSEALABLE, "the child died of it: SIGKILL")
+        assert outcome == SealRefused(UNSEALABLE, "the child died of it: SIGKILL")
         assert 1.0 <= time.monotonic() - began < SECONDS_MAX
         assert sealer.idle == []
 
@@ -253,7 +253,8 @@ RUBBISH = {
     "another message": SIZE.pack(3) + b"\x93\x01\x02",
     "text": b"Segmentation fault (core dumped)\n",
     "not UTF-8": SIZE.pack(10) + b"\x93\xa6Failed\xa1\xff\xa1",
-    "two answers": 2 * (SIZE.pack(len(encode(Failed(DISK, "x")))) + encode(Failed(DISK, "x"))),
+    "two answers": 2
+    * (SIZE.pack(len(encode(SealRefused(DISK, "x")))) + encode(SealRefused(DISK, "x"))),
 }
 
 
@@ -264,7 +265,7 @@ class TestRubbish:
         sealer = Children(count=1, job_seconds_max=30.0, idle=[talker])
         began = time.monotonic()
         (outcome,) = place.seal(sealer, place.jobs[0])
-        assert isinstance(outcome, Failed)
+        assert isinstance(outcome, SealRefused)
         assert outcome.kind == DISK
         assert "cannot be read" in outcome.flaw
         assert time.monotonic() - began < 25.0
@@ -283,13 +284,15 @@ class TestRubbish:
             shard.store.stop()
 
     def test_an_answer_that_comes_in_pieces_is_one(self, place):
-        data = SIZE.pack(len(encode(Failed(DISK, "slow")))) + encode(Failed(DISK, "slow"))
+        data = SIZE.pack(len(encode(SealRefused(DISK, "slow")))) + encode(
+            SealRefused(DISK, "slow")
+        )
         program = f"import sys, time; o = sys.stdout.buffer\n\
 for b in {data!r}: o.write(bytes([b])); o.flush(); time.sleep(0.001)\n\
 sys.stdin.buffer.read()"
         talker = a_talker(program)
         sealer = Children(count=1, idle=[talker])
-        assert place.seal(sealer, place.jobs[0]) == [Failed(DISK, "slow")]
+        assert place.seal(sealer, place.jobs[0]) == [SealRefused(DISK, "slow")]
         assert sealer.idle == [talker]
         sealer.close()
 

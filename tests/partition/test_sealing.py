@@ -14,8 +14,15 @@ from headrace.model import batch
 from headrace.model.ids import Offset
 from headrace.model.schema import upgrade
 from headrace.partition.segments import seal_job, segment_writer
-from headrace.partition.segments.entry_rows import Place, Schemas, placed_together
-from headrace.partition.segments.seal_job import DISK, FULL, UNSEALABLE, Done, Failed, seal_file
+from headrace.partition.segments.entry_rows import EntryPlace, Schemas, placed_together
+from headrace.partition.segments.seal_job import (
+    DISK,
+    FULL,
+    UNSEALABLE,
+    Done,
+    SealRefused,
+    seal_file,
+)
 from headrace_lab.disk.memory import MemoryDisk
 
 
@@ -75,7 +82,7 @@ def test_a_sync_that_failed_counts_whatever_was_read_back(
     if is_rotten:
         monkeypatch.setattr(seal_job, "read_back", finding_rot(place))
     outcome = sealed(place, Beside(OSError(code, os.strerror(code))))
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, SealRefused)
     assert outcome.kind == kind
     assert place.leftovers() == []
 
@@ -84,7 +91,7 @@ def test_rot_is_told_only_when_the_sync_has_ended(place, monkeypatch):
     beside = Beside()
     monkeypatch.setattr(seal_job, "read_back", finding_rot(place))
     outcome = sealed(place, beside)
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, SealRefused)
     assert outcome.kind == UNSEALABLE
     assert beside.steps == ["begun", "waited"]
     assert place.leftovers() == []
@@ -126,7 +133,7 @@ def test_rows_together_are_no_larger_than_was_said_of_each(lots):
         upgrade(pa.record_batch([[None if has_null else 7] * count], schema=old), new)
         for count, has_null in lots
     ]
-    found = placed_together(batches, Place(0, Offset(0), 1), [1] * len(batches))
+    found = placed_together(batches, EntryPlace(0, Offset(0), 1), [1] * len(batches))
     assert found.nbytes <= sum(map(seal_job.size_of, batches))
 
 
@@ -168,6 +175,6 @@ def test_a_lack_of_memory_is_tried_again(place, monkeypatch):
 
     monkeypatch.setattr(segment_writer.RowDigest, "update", without_memory)
     outcome = seal_file(place.jobs[0], place.segments, place._read)
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, SealRefused)
     assert outcome.kind == DISK
     assert place.leftovers() == []

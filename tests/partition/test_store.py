@@ -43,7 +43,7 @@ from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.model.schema import canonical, check_sealable, conform
 from headrace.partition.machine.operations import APPEND
-from headrace.partition.machine.results import Appended, Code, Refused
+from headrace.partition.machine.results import AppendResult, Refusal, RefusalCode
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES
 from headrace.partition.machine.state import Placed
 from headrace.partition.machine.writer_rule import WINDOW
@@ -71,8 +71,8 @@ class TestBatches:
         for schema_id in (0, 2, 2**32 - 1):
             proposal = appending(KEY, some_rows(0, 3), WRITER, 1, schema_id)
             refused = shard.one(proposal)
-            assert isinstance(refused, Refused)
-            assert refused.code == Code.SCHEMA_UNKNOWN
+            assert isinstance(refused, Refusal)
+            assert refused.code == RefusalCode.SCHEMA_UNKNOWN
             assert refused.is_retryable
         assert shard.store.reader.bounds(KEY) == (0, 0)
 
@@ -81,8 +81,8 @@ class TestBatches:
         body = memoryview(batches.encode(some_rows(0, 0)))
         with pytest.raises(BadBatch, match="no rows"):
             batches.admit(body, SCHEMA, 0)
-        assert shard.one(appending(KEY, some_rows(0, 0), WRITER, 1)).code == Code.EMPTY
-        assert isinstance(shard.one(appending(KEY, some_rows(0, 1), WRITER, 1)), Appended)
+        assert shard.one(appending(KEY, some_rows(0, 0), WRITER, 1)).code == RefusalCode.EMPTY
+        assert isinstance(shard.one(appending(KEY, some_rows(0, 1), WRITER, 1)), AppendResult)
 
     @pytest.mark.parametrize(
         ("rows", "row_count", "flaw"),
@@ -149,7 +149,9 @@ class TestBatches:
             shard.one(Proposal(APPEND, bytes(body) + b"\0", key, WRITER, 1, 1, 1))
         assert (caught.value.size, caught.value.limit) == (BODY_SIZE_MAX + 1, BODY_SIZE_MAX)
         assert shard.head == head
-        assert shard.one(Proposal(APPEND, body, key, WRITER, 1, 1, 1)) == Appended(0, 1, False)
+        assert shard.one(Proposal(APPEND, body, key, WRITER, 1, 1, 1)) == AppendResult(
+            0, 1, False
+        )
         assert shard.rows(key=key)["blob"][0].as_py() == blob["blob"][0].as_py()
         shard.checkpoint()
         assert len(files_in(disk, "segments")) == 1
@@ -167,13 +169,13 @@ class TestWriters:
         shard.append_many(3)
         for _ in range(3):  # as it runs, replayed from the journal, and from a snapshot
             again = shard.one(appending(KEY, some_rows(10, 10), WRITER, 2))
-            assert again == Appended(10, 20, repeated=True)
+            assert again == AppendResult(10, 20, repeated=True)
             conflict = shard.one(appending(KEY, some_rows(0, 10), WRITER, 2))
-            assert conflict.code == Code.WRITER_CONFLICT
+            assert conflict.code == RefusalCode.WRITER_CONFLICT
             gap = shard.one(appending(KEY, some_rows(30, 10), WRITER, 5))
-            assert (gap.code, gap.is_retryable) == (Code.OUT_OF_ORDER, True)
+            assert (gap.code, gap.is_retryable) == (RefusalCode.OUT_OF_ORDER, True)
             unknown = shard.one(appending(KEY, some_rows(30, 10), b"?" * 16, 2))
-            assert unknown.code == Code.WRITER_UNKNOWN
+            assert unknown.code == RefusalCode.WRITER_UNKNOWN
             assert shard.ids() == list(range(30))
             shard, disk = restarted(shard, disk)
             shard.checkpoint()
@@ -185,9 +187,9 @@ class TestWriters:
         for _ in range(2):
             for version in (1, 2):
                 old = shard.one(appending(KEY, some_rows(version - 1, 1), WRITER, version))
-                assert (old.code, old.fields["first"]) == (Code.TOO_OLD, 3)
+                assert (old.code, old.fields["first"]) == (RefusalCode.TOO_OLD, 3)
             known = shard.one(appending(KEY, some_rows(2, 1), WRITER, 3))
-            assert known == Appended(2, 3, repeated=True)
+            assert known == AppendResult(2, 3, repeated=True)
             shard.checkpoint()
             shard, disk = restarted(shard, disk)
         assert shard.ids() == list(range(WINDOW + 2))

@@ -31,12 +31,12 @@ from headrace.partition.machine.operations import (
     encode_stage,
 )
 from headrace.partition.machine.results import (
-    Appended,
-    Code,
-    Discarded,
-    Published,
-    Range,
-    Staged,
+    AppendResult,
+    DiscardResult,
+    PartitionRange,
+    PublishResult,
+    RefusalCode,
+    StageResult,
 )
 from headrace.partition.machine.state import Publisher, Stage, StagedEntry
 from headrace.partition.machine.transactions import (
@@ -67,10 +67,10 @@ def placed(log: Log, at: int = P0) -> list[Placed]:
 def test_staged_rows_have_no_offsets():
     log = a_log()
     staged = log.stage(ONE, 0, rows=5)
-    assert isinstance(staged, Staged)
+    assert isinstance(staged, StageResult)
     assert log.partition().end == 0
     assert log.pieces() == []
-    assert log.append(1, 2) == Appended(0, 2, repeated=False)
+    assert log.append(1, 2) == AppendResult(0, 2, repeated=False)
 
 
 def test_the_receipt_counts_and_folds_the_body_checksums_in_order():
@@ -88,24 +88,24 @@ def test_a_repeated_stage_op_adds_nothing():
     done(log.stage(ONE, 0, body=b"a"))
     last = log.stage(ONE, 1, body=b"b")
     before = log.machine.digest()
-    assert log.stage(ONE, 0, body=b"a") == Staged(last.receipt, repeated=True)
-    assert log.stage(ONE, 1, body=b"b") == Staged(last.receipt, repeated=True)
+    assert log.stage(ONE, 0, body=b"a") == StageResult(last.receipt, repeated=True)
+    assert log.stage(ONE, 1, body=b"b") == StageResult(last.receipt, repeated=True)
     assert log.machine.digest() == before
 
 
 def test_a_stage_op_with_other_content_is_a_conflict():
     log = a_log()
     done(log.stage(ONE, 0, body=b"a"))
-    assert refused(log.stage(ONE, 0, body=b"other"), Code.WRITER_CONFLICT)
+    assert refused(log.stage(ONE, 0, body=b"other"), RefusalCode.WRITER_CONFLICT)
 
 
 def test_the_ops_of_a_stage_are_numbered_from_0_without_gaps():
     log = a_log()
-    assert refused(log.stage(ONE, 1), Code.OUT_OF_ORDER, version=1, expected=0)
+    assert refused(log.stage(ONE, 1), RefusalCode.OUT_OF_ORDER, version=1, expected=0)
     done(log.stage(ONE, 0))
     for number in (2, 2**32 - 1):
         result = log.stage(ONE, number)
-        assert refused(result, Code.OUT_OF_ORDER, version=number, expected=1)
+        assert refused(result, RefusalCode.OUT_OF_ORDER, version=number, expected=1)
         assert result.is_retryable
     done(log.stage(ONE, 1))
 
@@ -114,8 +114,8 @@ def test_the_ops_of_a_stage_are_numbered_from_0_without_gaps():
 def test_a_stage_belongs_to_its_writer_and_version(thief):
     log = a_log()
     done(log.stage(ONE, 0, body=b"a"))
-    assert refused(log.stage(ONE, 1, body=b"b", **thief), Code.WRITER_CONFLICT)
-    assert refused(log.stage(ONE, 0, body=b"a", **thief), Code.WRITER_CONFLICT)
+    assert refused(log.stage(ONE, 1, body=b"b", **thief), RefusalCode.WRITER_CONFLICT)
+    assert refused(log.stage(ONE, 0, body=b"a", **thief), RefusalCode.WRITER_CONFLICT)
     assert a_receipt(log).op_count == 1
 
 
@@ -128,14 +128,14 @@ def test_publish_gives_exactly_those_rows_offsets_in_that_order_and_in_one_op():
     done(log.append(2, 1, writer=BOB))
     done(log.stage(THREE, 0, rows=7))
     result = log.publish(a_receipt(log, TWO), a_receipt(log, ONE))
-    assert result == Published((Range(P0, 11, 20),), repeated=False, same=True)
+    assert result == PublishResult((PartitionRange(P0, 11, 20),), repeated=False, same=True)
     assert placed(log)[2:] == [
         Placed(11, 2, 4, log.now),
         Placed(13, 3, 3, log.now),
         Placed(16, 4, 5, log.now),
     ]
     assert [piece.timestamp for piece in log.pieces()][1] < log.now
-    assert log.append(3, writer=BOB) == Appended(20, 21, repeated=False)
+    assert log.append(3, writer=BOB) == AppendResult(20, 21, repeated=False)
 
 
 def test_a_stage_may_hold_rows_of_several_partitions():
@@ -146,15 +146,15 @@ def test_a_stage_may_hold_rows_of_several_partitions():
     done(log.stage(ONE, 2, rows=4, at=P0))
     done(log.stage(ONE, 3, rows=1, at=P1))
     result = log.publish(a_receipt(log))
-    ranges = (Range(P1, 5, 8), Range(P0, 0, 7))
-    assert result == Published(ranges, repeated=False, same=True)
+    ranges = (PartitionRange(P1, 5, 8), PartitionRange(P0, 0, 7))
+    assert result == PublishResult(ranges, repeated=False, same=True)
     assert [log.partition(at).end for at in (P0, P1, P2)] == [7, 8, 0]
 
 
 def test_publish_may_come_by_the_namespace_of_any_partition_of_its_topic():
     log = a_log(partitions=2)
     done(log.stage(ONE, 0, at=P1))
-    assert log.publish(a_receipt(log), at=P2).ranges == (Range(P1, 0, 1),)
+    assert log.publish(a_receipt(log), at=P2).ranges == (PartitionRange(P1, 0, 1),)
 
 
 def test_everything_else_of_that_writer_at_or_below_that_version_is_dropped():
@@ -174,12 +174,12 @@ def test_everything_else_of_that_writer_at_or_below_that_version_is_dropped():
 
 def test_a_publish_of_nothing_is_a_version_like_any_other():
     log = a_log()
-    assert log.publish(version=0) == Published((), repeated=False, same=True)
-    assert log.publish(version=0) == Published((), repeated=True, same=True)
+    assert log.publish(version=0) == PublishResult((), repeated=False, same=True)
+    assert log.publish(version=0) == PublishResult((), repeated=True, same=True)
     done(log.publish(version=2**64 - 1))
     log.restart()
     assert log.publish(version=2**64 - 1).repeated
-    assert refused(log.stage(version=2**64 - 1), Code.SUPERSEDED)
+    assert refused(log.stage(version=2**64 - 1), RefusalCode.SUPERSEDED)
 
 
 def two_stages() -> Log:
@@ -213,12 +213,12 @@ def test_publish_is_refused_whole_if_one_stage_is_not_as_said(wrong, is_first):
     if is_first:
         receipts.reverse()
     result = log.publish(*receipts)
-    assert refused(result, Code.STAGE_MISSING)
+    assert refused(result, RefusalCode.STAGE_MISSING)
     assert result.fields["stage_id"] == WRONG[wrong](log).stage_id[:16].hex()
     assert log.partition().end == 0
     assert set(log.topic().stages) == {ONE, TWO, THREE}
     assert done(log.publish(a_receipt(log, ONE), a_receipt(log, TWO))).ranges == (
-        Range(P0, 0, 6),
+        PartitionRange(P0, 0, 6),
     )
 
 
@@ -226,26 +226,26 @@ def test_publish_is_refused_whole_if_a_stage_grew_since():
     log = two_stages()
     before = a_receipt(log, TWO)
     done(log.stage(TWO, 1))
-    assert refused(log.publish(before), Code.STAGE_MISSING, stage_id=TWO.hex())
+    assert refused(log.publish(before), RefusalCode.STAGE_MISSING, stage_id=TWO.hex())
 
 
 def test_publish_is_refused_whole_if_a_stage_is_of_another_version():
     log = two_stages()
-    assert refused(log.publish(a_receipt(log), version=2), Code.STAGE_MISSING)
+    assert refused(log.publish(a_receipt(log), version=2), RefusalCode.STAGE_MISSING)
 
 
 def test_publish_is_refused_whole_if_a_stage_is_named_twice():
     log = two_stages()
     one, two = a_receipt(log, ONE), a_receipt(log, TWO)
-    assert refused(log.publish(one, two, one), Code.STAGE_REPEATED, stage_id=ONE.hex())
+    assert refused(log.publish(one, two, one), RefusalCode.STAGE_REPEATED, stage_id=ONE.hex())
     assert log.partition().end == 0
 
 
 def test_publish_is_refused_whole_if_a_stage_was_discarded():
     log = two_stages()
     one, two = a_receipt(log, ONE), a_receipt(log, TWO)
-    assert log.discard(TWO) == Discarded(1)
-    assert refused(log.publish(one, two), Code.STAGE_MISSING, stage_id=TWO.hex())
+    assert log.discard(TWO) == DiscardResult(1)
+    assert refused(log.publish(one, two), RefusalCode.STAGE_MISSING, stage_id=TWO.hex())
 
 
 def test_the_last_version_is_answered_again():
@@ -261,7 +261,7 @@ def test_the_last_version_is_answered_again():
         ((), False),
     ]:
         result = log.publish(*receipts)
-        assert result == Published(first.ranges, repeated=True, same=same)
+        assert result == PublishResult(first.ranges, repeated=True, same=same)
     assert log.machine.digest() == before
 
 
@@ -272,7 +272,7 @@ def test_the_last_version_is_answered_again_after_a_restart_and_a_seal():
     log.now += 400 * DAY
     log.seal(expire=True)
     log.restart()
-    assert log.publish(one) == Published(first.ranges, repeated=True, same=True)
+    assert log.publish(one) == PublishResult(first.ranges, repeated=True, same=True)
 
 
 def test_a_lower_version_is_superseded():
@@ -280,9 +280,9 @@ def test_a_lower_version_is_superseded():
     done(log.publish(version=5))
     for version in (0, 4):
         result = log.publish(version=version)
-        assert refused(result, Code.SUPERSEDED, version=version, published=5)
+        assert refused(result, RefusalCode.SUPERSEDED, version=version, published=5)
     done(log.publish(version=7))
-    assert refused(log.publish(version=5), Code.SUPERSEDED)
+    assert refused(log.publish(version=5), RefusalCode.SUPERSEDED)
     done(log.publish(version=1, writer=BOB))
 
 
@@ -291,8 +291,8 @@ def test_a_stage_at_or_below_the_published_version_is_superseded():
     done(log.stage(ONE, 0, version=5))
     done(log.publish(a_receipt(log), version=5))
     for version in (0, 4, 5):
-        assert refused(log.stage(ONE, 0, version=version), Code.SUPERSEDED, published=5)
-        assert refused(log.stage(TWO, 0, version=version), Code.SUPERSEDED, published=5)
+        assert refused(log.stage(ONE, 0, version=version), RefusalCode.SUPERSEDED, published=5)
+        assert refused(log.stage(TWO, 0, version=version), RefusalCode.SUPERSEDED, published=5)
     done(log.stage(ONE, 0, version=6))
     done(log.stage(TWO, 0, version=5, writer=BOB))
 
@@ -301,15 +301,15 @@ def test_append_and_publish_versions_of_one_writer_do_not_meet():
     log = a_log()
     done(log.publish(version=9))
     done(log.append(1))
-    assert refused(log.append(10), Code.OUT_OF_ORDER)
+    assert refused(log.append(10), RefusalCode.OUT_OF_ORDER)
 
 
 def test_topics_do_not_meet():
     log = a_log()
     done(log.open(OTHER))
     done(log.stage(ONE, 0))
-    assert refused(log.publish(a_receipt(log), at=OTHER), Code.STAGE_MISSING)
-    assert log.discard(ONE, at=OTHER) == Discarded(0)
+    assert refused(log.publish(a_receipt(log), at=OTHER), RefusalCode.STAGE_MISSING)
+    assert log.discard(ONE, at=OTHER) == DiscardResult(0)
     done(log.stage(ONE, 0, writer=BOB, at=OTHER))
     done(log.publish(a_receipt(log), version=1))
     assert ONE in log.topic(OTHER).stages
@@ -317,17 +317,17 @@ def test_topics_do_not_meet():
 
 def test_discard_forgets_by_id_and_only_the_writers_own():
     log = two_stages()
-    assert log.discard(ONE, THREE, b"absent", ONE, b"") == Discarded(1)
+    assert log.discard(ONE, THREE, b"absent", ONE, b"") == DiscardResult(1)
     assert set(log.topic().stages) == {TWO, THREE}
-    assert log.discard(THREE, writer=BOB) == Discarded(1)
+    assert log.discard(THREE, writer=BOB) == DiscardResult(1)
     assert set(log.topic().staged_at) == {ANN}
-    assert log.discard(THREE, writer=BOB) == Discarded(0)
+    assert log.discard(THREE, writer=BOB) == DiscardResult(0)
 
 
 def test_a_discarded_stage_may_begin_anew():
     log = two_stages()
     log.discard(ONE)
-    assert refused(log.stage(ONE, 2), Code.OUT_OF_ORDER, expected=0)
+    assert refused(log.stage(ONE, 2), RefusalCode.OUT_OF_ORDER, expected=0)
     done(log.stage(ONE, 0, body=b"new"))
 
 
@@ -335,11 +335,11 @@ def test_commands_of_a_topic_name_its_life():
     log = two_stages()
     one = a_receipt(log)
     for created in (0, 2, 2**64 - 1):
-        assert refused(log.publish(one, created=created), Code.TOPIC_UNKNOWN)
-        assert refused(log.discard(ONE, created=created), Code.TOPIC_UNKNOWN)
-        assert refused(log.set_schema(2, created=created), Code.TOPIC_UNKNOWN)
-    assert refused(log.publish(one, at=OTHER), Code.TOPIC_UNKNOWN, topic=1)
-    assert refused(log.publish(one, at=2**64 - 1), Code.TOPIC_UNKNOWN)
+        assert refused(log.publish(one, created=created), RefusalCode.TOPIC_UNKNOWN)
+        assert refused(log.discard(ONE, created=created), RefusalCode.TOPIC_UNKNOWN)
+        assert refused(log.set_schema(2, created=created), RefusalCode.TOPIC_UNKNOWN)
+    assert refused(log.publish(one, at=OTHER), RefusalCode.TOPIC_UNKNOWN, topic=1)
+    assert refused(log.publish(one, at=2**64 - 1), RefusalCode.TOPIC_UNKNOWN)
 
 
 def test_stages_expire_only_at_a_seal_that_says_so():
@@ -355,9 +355,9 @@ def test_an_expired_stage_makes_publish_fail_and_never_shrink():
     one, two = a_receipt(log, ONE), a_receipt(log, TWO)
     log.now += 2 * DAY
     log.seal(expire=True)
-    assert refused(log.publish(one, two), Code.STAGE_MISSING, stage_id=ONE.hex())
+    assert refused(log.publish(one, two), RefusalCode.STAGE_MISSING, stage_id=ONE.hex())
     done(log.stage(ONE, 0, rows=3, body=b"a"))
-    assert refused(log.publish(one), Code.STAGE_MISSING)
+    assert refused(log.publish(one), RefusalCode.STAGE_MISSING)
     assert log.partition().end == 0
 
 
@@ -396,18 +396,18 @@ def test_stages_survive_snapshot_and_restore():
     log.restart()
     assert a_receipt(log) == one
     assert log.stage(ONE, 0, rows=3, body=b"a").repeated
-    assert refused(log.stage(ONE, 1, body=b"other"), Code.WRITER_CONFLICT)
+    assert refused(log.stage(ONE, 1, body=b"other"), RefusalCode.WRITER_CONFLICT)
     done(log.stage(ONE, 2, rows=5))
-    assert log.publish(a_receipt(log)).ranges == (Range(P0, 0, 9),)
+    assert log.publish(a_receipt(log)).ranges == (PartitionRange(P0, 0, 9),)
 
 
 def test_stage_rows_are_judged_as_appended_ones_are():
     log = a_log()
-    assert refused(log.stage(rows=0), Code.EMPTY)
-    assert refused(log.stage(schema=0), Code.SCHEMA_UNKNOWN)
-    assert refused(log.stage(schema=2), Code.SCHEMA_UNKNOWN)
-    assert refused(log.stage(at=P1), Code.PARTITION_UNKNOWN)
-    assert refused(log.stage(created=2), Code.RECREATED)
+    assert refused(log.stage(rows=0), RefusalCode.EMPTY)
+    assert refused(log.stage(schema=0), RefusalCode.SCHEMA_UNKNOWN)
+    assert refused(log.stage(schema=2), RefusalCode.SCHEMA_UNKNOWN)
+    assert refused(log.stage(at=P1), RefusalCode.PARTITION_UNKNOWN)
+    assert refused(log.stage(created=2), RefusalCode.RECREATED)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ def test_stage_rows_are_judged_as_appended_ones_are():
 def test_a_stage_without_its_opening_or_without_rows_is_malformed(body):
     log = a_log()
     header = {"namespace": P0, "created": 1, "schema_id": 1, "row_count": 1}
-    assert refused(log.send(STAGE, body, **header), Code.MALFORMED, operation=STAGE)
+    assert refused(log.send(STAGE, body, **header), RefusalCode.MALFORMED, operation=STAGE)
 
 
 def test_a_schema_set_between_stage_and_publish_is_in_force_for_the_rows():
@@ -447,8 +447,8 @@ def test_rows_staged_for_a_life_that_ended_are_never_given_to_the_next():
     done(log.close(P0, revision=2))
     assert list(log.topic().stages) == [TWO]
     done(log.open(P0, 3, revision=3))
-    assert refused(log.publish(one, two), Code.STAGE_MISSING, stage_id=ONE.hex())
-    assert log.publish(two).ranges == (Range(P1, 0, 1),)
+    assert refused(log.publish(one, two), RefusalCode.STAGE_MISSING, stage_id=ONE.hex())
+    assert log.publish(two).ranges == (PartitionRange(P1, 0, 1),)
     assert log.partition(P0).end == 0
 
 
@@ -469,7 +469,7 @@ def test_there_are_so_many_stages_in_a_topic_and_no_more():
         topic.stages[key] = Stage(key, BOB, 1, [StagedEntry(1, P0, 1, 1, bytes(16))])
     topic.image = None
     done(log.stage(ONE, 0))
-    assert refused(log.stage(TWO, 0), Code.STAGES_FULL, max=STAGE_COUNT_MAX)
+    assert refused(log.stage(TWO, 0), RefusalCode.STAGES_FULL, max=STAGE_COUNT_MAX)
     done(log.stage(ONE, 1))
     done(log.discard(ONE))
     done(log.stage(TWO, 0))
@@ -482,8 +482,8 @@ def test_there_are_so_many_publishers_in_a_topic_and_no_more():
         topic.publishers[b"%016d" % number] = Publisher(1, bytes(16), ())
     topic.image = None
     done(log.publish(writer=ANN))
-    assert refused(log.publish(writer=BOB), Code.WRITERS_FULL, max=PUBLISHER_COUNT_MAX)
-    assert refused(log.stage(writer=BOB), Code.WRITERS_FULL)
+    assert refused(log.publish(writer=BOB), RefusalCode.WRITERS_FULL, max=PUBLISHER_COUNT_MAX)
+    assert refused(log.stage(writer=BOB), RefusalCode.WRITERS_FULL)
     done(log.stage(ONE, 0, version=2))
     done(log.publish(a_receipt(log), version=2))
     log.now += 400 * DAY
@@ -524,12 +524,14 @@ def test_a_forgotten_writer_that_comes_back_adds_nothing():
     receipt = a_receipt(log)
     done(log.publish(receipt, writer=SHOT))
     assert log.publish(receipt, writer=SHOT).repeated
-    assert refused(log.stage(TWO, 0, writer=SHOT), Code.SUPERSEDED)
+    assert refused(log.stage(TWO, 0, writer=SHOT), RefusalCode.SUPERSEDED)
     log.now += 2 * DAY
     log.seal(expire=True)
-    assert refused(log.publish(receipt, writer=SHOT), Code.STAGE_MISSING, stage_id=ONE.hex())
+    assert refused(
+        log.publish(receipt, writer=SHOT), RefusalCode.STAGE_MISSING, stage_id=ONE.hex()
+    )
     done(log.stage(TWO, 0, writer=SHOT))  # of a task that nobody waits for
-    assert refused(log.publish(receipt, writer=SHOT), Code.STAGE_MISSING)
+    assert refused(log.publish(receipt, writer=SHOT), RefusalCode.STAGE_MISSING)
     log.now += 2 * DAY
     assert log.seal(expire=True).expired_stages == 1
     assert log.partition().end == 3
@@ -537,11 +539,13 @@ def test_a_forgotten_writer_that_comes_back_adds_nothing():
 
 def test_a_writer_of_one_transaction_has_one_version():
     log = a_log()
-    assert refused(log.stage(ONE, 0, writer=SHOT, version=2), Code.OUT_OF_ORDER, expected=1)
-    assert refused(log.publish(writer=SHOT, version=2), Code.OUT_OF_ORDER, version=2)
+    assert refused(
+        log.stage(ONE, 0, writer=SHOT, version=2), RefusalCode.OUT_OF_ORDER, expected=1
+    )
+    assert refused(log.publish(writer=SHOT, version=2), RefusalCode.OUT_OF_ORDER, version=2)
     done(log.stage(ONE, 0, writer=SHOT))
     done(log.publish(a_receipt(log), writer=SHOT))
-    assert refused(log.stage(TWO, 0, writer=SHOT, version=2), Code.OUT_OF_ORDER)
+    assert refused(log.stage(TWO, 0, writer=SHOT, version=2), RefusalCode.OUT_OF_ORDER)
 
 
 def test_writers_of_one_transaction_do_not_use_a_topic_up():
@@ -551,7 +555,7 @@ def test_writers_of_one_transaction_do_not_use_a_topic_up():
         writer = b"once%012d" % number
         topic.publishers[writer], topic.once_at[writer] = Publisher(1, bytes(16), ()), log.now
     topic.image = None
-    assert refused(log.publish(writer=SHOT), Code.WRITERS_FULL, max=PUBLISHER_COUNT_MAX)
+    assert refused(log.publish(writer=SHOT), RefusalCode.WRITERS_FULL, max=PUBLISHER_COUNT_MAX)
     log.now += 2 * DAY
     log.seal(expire=True)
     done(log.publish(writer=SHOT))

@@ -16,7 +16,7 @@ from tests.partition.builders import (
 from headrace.journal.entry import NO_WRITER
 from headrace.partition.machine import writer_rule
 from headrace.partition.machine.operations import APPEND, Publish
-from headrace.partition.machine.results import RETRYABLE, Appended, Code
+from headrace.partition.machine.results import RETRYABLE, AppendResult, RefusalCode
 from headrace.partition.machine.state import Writer, Written
 from headrace.partition.machine.writer_rule import IDLE_MAX_US, WINDOW, WRITER_COUNT_MAX
 
@@ -31,17 +31,17 @@ def a_long_log(count: int) -> Log:
 
 def test_an_unknown_writer_begins_with_version_1():
     log = a_log()
-    assert log.append(1, 3) == Appended(0, 3, repeated=False)
-    assert log.append(2, 2) == Appended(3, 5, repeated=False)
+    assert log.append(1, 3) == AppendResult(0, 3, repeated=False)
+    assert log.append(2, 2) == AppendResult(3, 5, repeated=False)
     assert log.partition().end == 5
 
 
 def test_an_unknown_writer_with_another_version_is_refused():
     log = a_log()
     for version in (0, 2, 2**64 - 1):
-        assert refused(log.append(version), Code.WRITER_UNKNOWN, version=version)
+        assert refused(log.append(version), RefusalCode.WRITER_UNKNOWN, version=version)
     assert log.partition().writers == {}
-    assert Code.WRITER_UNKNOWN not in RETRYABLE
+    assert RefusalCode.WRITER_UNKNOWN not in RETRYABLE
 
 
 def test_each_writer_counts_for_itself_in_each_partition():
@@ -50,7 +50,7 @@ def test_each_writer_counts_for_itself_in_each_partition():
         for at in (P0, P1):
             done(log.append(1, writer=writer, at=at))
     assert (log.partition(P0).end, log.partition(P1).end) == (3, 3)
-    assert refused(log.append(3, writer=BOB), Code.OUT_OF_ORDER)
+    assert refused(log.append(3, writer=BOB), RefusalCode.OUT_OF_ORDER)
 
 
 def test_a_repeat_is_answered_with_its_own_offsets_and_adds_nothing():
@@ -59,8 +59,8 @@ def test_a_repeat_is_answered_with_its_own_offsets_and_adds_nothing():
     done(log.append(2, 2, body=b"two"))
     done(log.append(1, 9, body=b"bob", writer=BOB))
     before = log.machine.digest()
-    assert log.append(1, 4, body=b"one") == Appended(0, 4, repeated=True)
-    assert log.append(2, 2, body=b"two") == Appended(4, 6, repeated=True)
+    assert log.append(1, 4, body=b"one") == AppendResult(0, 4, repeated=True)
+    assert log.append(2, 2, body=b"two") == AppendResult(4, 6, repeated=True)
     assert log.machine.digest() == before
 
 
@@ -70,15 +70,15 @@ def test_a_repeat_is_answered_after_its_rows_were_sealed_or_trimmed():
     assert log.seal().segment_count == 1
     log.purge()
     again = log.append(1, 4, body=bytes(5_000))
-    assert again == Appended(first.start, first.end, repeated=True)
+    assert again == AppendResult(first.start, first.end, repeated=True)
 
 
 def test_a_repeat_with_other_content_is_a_conflict():
     log = a_log()
     done(log.append(1, body=b"one"))
-    assert refused(log.append(1, body=b"other"), Code.WRITER_CONFLICT, version=1)
+    assert refused(log.append(1, body=b"other"), RefusalCode.WRITER_CONFLICT, version=1)
     done(log.append(2, body=b"two"))
-    assert refused(log.append(1, body=b"two"), Code.WRITER_CONFLICT, version=1)
+    assert refused(log.append(1, body=b"two"), RefusalCode.WRITER_CONFLICT, version=1)
 
 
 def test_a_gap_is_out_of_order_and_may_be_sent_again():
@@ -86,7 +86,7 @@ def test_a_gap_is_out_of_order_and_may_be_sent_again():
     done(log.append(1))
     for version in (3, 2**64 - 1):
         result = log.append(version)
-        assert refused(result, Code.OUT_OF_ORDER, version=version, expected=2)
+        assert refused(result, RefusalCode.OUT_OF_ORDER, version=version, expected=2)
         assert result.is_retryable
     done(log.append(2))
     done(log.append(3))
@@ -99,16 +99,16 @@ def test_the_window_holds_exactly_its_versions():
     for version in range(1, count + 1):
         result = log.append(version, version % 3 + 1, body=b"rows %d" % version)
         if version <= 10:
-            assert refused(result, Code.TOO_OLD, version=version, first=11)
+            assert refused(result, RefusalCode.TOO_OLD, version=version, first=11)
         else:
-            assert result == Appended(starts[version - 1], starts[version], repeated=True)
+            assert result == AppendResult(starts[version - 1], starts[version], repeated=True)
 
 
 def test_below_the_window_is_too_old_even_with_other_content():
     log = a_long_log(WINDOW + 1)
     for version in (0, 1):
-        assert refused(log.append(version, body=b"other"), Code.TOO_OLD)
-    assert refused(log.append(2, body=b"other"), Code.WRITER_CONFLICT)
+        assert refused(log.append(version, body=b"other"), RefusalCode.TOO_OLD)
+    assert refused(log.append(2, body=b"other"), RefusalCode.WRITER_CONFLICT)
     assert not log.append(1).is_retryable
 
 
@@ -116,18 +116,18 @@ def test_the_window_survives_snapshot_and_restore():
     log = a_long_log(WINDOW + 10)
     end = log.partition().end
     log.restart()
-    assert refused(log.append(10), Code.TOO_OLD, first=11)
+    assert refused(log.append(10), RefusalCode.TOO_OLD, first=11)
     assert log.append(11, 3, body=b"rows 11").repeated
-    assert refused(log.append(12, body=b"other"), Code.WRITER_CONFLICT)
-    assert refused(log.append(WINDOW + 12), Code.OUT_OF_ORDER)
-    assert log.append(WINDOW + 11) == Appended(end, end + 1, repeated=False)
+    assert refused(log.append(12, body=b"other"), RefusalCode.WRITER_CONFLICT)
+    assert refused(log.append(WINDOW + 12), RefusalCode.OUT_OF_ORDER)
+    assert log.append(WINDOW + 11) == AppendResult(end, end + 1, repeated=False)
 
 
 def test_a_refused_append_uses_no_version():
     log = a_log()
-    assert refused(log.append(1, rows=0), Code.EMPTY)
-    assert refused(log.append(1, schema=2), Code.SCHEMA_UNKNOWN)
-    assert log.append(1) == Appended(0, 1, repeated=False)
+    assert refused(log.append(1, rows=0), RefusalCode.EMPTY)
+    assert refused(log.append(1, schema=2), RefusalCode.SCHEMA_UNKNOWN)
+    assert log.append(1) == AppendResult(0, 1, repeated=False)
 
 
 def test_an_idle_writer_leaves_only_at_a_seal_that_says_so():
@@ -140,7 +140,7 @@ def test_an_idle_writer_leaves_only_at_a_seal_that_says_so():
     log.send(1, b"what cannot be read")
     assert ANN in log.partition().writers
     assert log.seal(expire=True).expired_writers == 1
-    assert refused(log.append(1 + 1), Code.WRITER_UNKNOWN)
+    assert refused(log.append(1 + 1), RefusalCode.WRITER_UNKNOWN)
 
 
 def test_a_writer_leaves_after_seven_days_and_not_at_them():
@@ -180,7 +180,7 @@ def test_a_writer_that_left_may_begin_anew():
     done(log.append(1))
     log.now += 8 * DAY
     log.seal(expire=True)
-    assert log.append(1) == Appended(1, 2, repeated=False)
+    assert log.append(1) == AppendResult(1, 2, repeated=False)
 
 
 def test_time_beyond_any_calendar_expires_without_harm():
@@ -194,8 +194,8 @@ def test_time_beyond_any_calendar_expires_without_harm():
 def test_time_that_no_column_holds_is_refused():
     log = a_log()
     log.now = 2**63
-    assert refused(log.append(1), Code.MALFORMED, operation=APPEND)
-    assert refused(log.publish(), Code.MALFORMED, operation=Publish.operation)
+    assert refused(log.append(1), RefusalCode.MALFORMED, operation=APPEND)
+    assert refused(log.publish(), RefusalCode.MALFORMED, operation=Publish.operation)
 
 
 def test_there_are_so_many_writers_and_no_more():
@@ -205,7 +205,7 @@ def test_there_are_so_many_writers_and_no_more():
         log.partition().writers[b"%016d" % number] = Writer(window, NOW)
     log.partition().image = None
     done(log.append(1, writer=ANN))
-    assert refused(log.append(1, writer=BOB), Code.WRITERS_FULL, max=WRITER_COUNT_MAX)
+    assert refused(log.append(1, writer=BOB), RefusalCode.WRITERS_FULL, max=WRITER_COUNT_MAX)
     done(log.append(2, writer=ANN))
     log.now += 8 * DAY
     assert log.seal(expire=True).expired_writers == WRITER_COUNT_MAX

@@ -12,18 +12,18 @@ from typing import Any
 
 import uvloop
 
-from headrace.server.connections.limits import Limits
+from headrace.server.connections.limits import PeerLimits
 from headrace.server.connections.listener import Listener
 from headrace.server.connections.service import Answer
 from headrace.server.connections.tcp import bind_tcp, listen_tcp
 from headrace.server.connections.traffic import Traffic
 from headrace.wire.frames import Frame, FrameReader, decode_message, encode_frame
-from headrace.wire.greeting import Accepted, Hello, Ping, Pong, Proof, Welcome
+from headrace.wire.greeting import Accepted, Hello, Ping, Pong, TokenProof, Welcome
 from headrace.wire.messages import Message, Request
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import Fetch, Fetched
+from headrace.wire.read_messages import Fetch, FetchReply
 from headrace.wire.token_proof import client_mac
-from headrace.wire.write_messages import Append, Appended
+from headrace.wire.write_messages import AppendReply, AppendRequest
 
 CLUSTER = b"cluster-of-tests"
 TOKEN = b"a token of the tests"
@@ -49,9 +49,9 @@ def run(scene: Coroutine[Any, Any, None], loop: str = "uvloop") -> None:
     runner.close()
 
 
-def some_limits(**changes) -> Limits:
+def some_limits(**changes) -> PeerLimits:
     """Defaults, but swept often, and patient enough for a busy machine."""
-    return Limits(**({"sweep_interval": 0.02, "handshake_timeout": PATIENCE} | changes))
+    return PeerLimits(**({"sweep_interval": 0.02, "handshake_timeout": PATIENCE} | changes))
 
 
 @dataclass(slots=True)
@@ -67,12 +67,12 @@ class Ledger:
         self.requests.append(request)
         self.deadlines.append(deadline)
         match request:
-            case Append(row_count=row_count):
+            case AppendRequest(row_count=row_count):
                 self.bodies.append(bytes(body))
-                start = sum(r.row_count for r in self.requests[:-1] if type(r) is Append)
-                answer(Appended(start, start + row_count, repeated=False), ())
+                start = sum(r.row_count for r in self.requests[:-1] if type(r) is AppendRequest)
+                answer(AppendReply(start, start + row_count, repeated=False), ())
             case Fetch(size_max=size_max):
-                answer(Fetched(0, 0, 0, ()), [bytes(size_max)])
+                answer(FetchReply(0, 0, 0, ()), [bytes(size_max)])
             case _:
                 answer(Pong(), ())
 
@@ -91,8 +91,8 @@ class Desk:
 
     def answer(self, place: int = 0) -> None:
         request, answer = self.open.pop(place)
-        if isinstance(request, Append):
-            answer(Appended(request.version, request.version + 1, repeated=False), ())
+        if isinstance(request, AppendRequest):
+            answer(AppendReply(request.version, request.version + 1, repeated=False), ())
         else:
             answer(Pong(), ())
 
@@ -104,7 +104,7 @@ class Desk:
 @asynccontextmanager
 async def a_listener(
     service: Ledger | Desk | Any,
-    limits: Limits | None = None,
+    limits: PeerLimits | None = None,
     token: bytes | None = None,
     traffic: Traffic | None = None,
 ) -> AsyncIterator[Listener]:
@@ -179,7 +179,7 @@ class Peer:
         self.welcome = answer
         if token is not None:
             mac = client_mac(token, CLIENT_NONCE, answer.nonce, version=answer.version)
-            assert isinstance(await self.ask(Proof(mac)), Accepted)
+            assert isinstance(await self.ask(TokenProof(mac)), Accepted)
 
     async def is_alive(self) -> bool:
         try:
@@ -250,8 +250,8 @@ def a_hello(version_min: int = 1, version_max: int = 1, nonce: bytes = CLIENT_NO
     return Hello(version_min, version_max, "test", nonce)
 
 
-def an_append(version: int = 1, row_count: int = 1, checksum: bytes = b"") -> Append:
-    return Append(
+def an_append(version: int = 1, row_count: int = 1, checksum: bytes = b"") -> AppendRequest:
+    return AppendRequest(
         namespace=1,
         created=1,
         writer=b"w" * 16,

@@ -27,11 +27,11 @@ from tests.server.builders import (
 
 from headrace.server.connections.limits import PROGRESS_SIZE_MIN
 from headrace.server.connections.traffic import Traffic
-from headrace.server.connections.write_queue import Outbox
+from headrace.server.connections.write_queue import WriteQueue
 from headrace.wire.frames import HEADER_SIZE
 from headrace.wire.greeting import Ping, Pong
-from headrace.wire.read_messages import Fetch, Fetched
-from headrace.wire.write_messages import Appended
+from headrace.wire.read_messages import Fetch, FetchReply
+from headrace.wire.write_messages import AppendReply
 
 MIB = 1024 * 1024
 
@@ -134,7 +134,7 @@ def test_a_slow_frame_that_moves_is_waited_for_but_not_for_ever():
             size = 2 * PROGRESS_SIZE_MIN
             async with await a_peer(listener) as peer:
                 await _send_slowly(peer, to_bytes(an_append(), 1, [bytes(2 * MIB)]), size, 0.1)
-                assert await peer.receive() == (1, Appended(0, 1, False))
+                assert await peer.receive() == (1, AppendReply(0, 1, False))
             async with await a_peer(listener) as peer:
                 frame = to_bytes(an_append(), 1, [bytes(32 * MIB)])
                 with pytest.raises(ConnectionError):
@@ -220,10 +220,10 @@ def test_a_peer_that_reads_slowly_but_steadily_is_kept():
 def test_a_peer_that_always_has_something_to_read_is_kept():
     """Each answer is taken in time, though at no sweep is there nothing left to take."""
     limits = some_limits(stall_timeout=1.0, frame_timeout=3.0)
-    outbox = Outbox(Traffic())
+    outbox = WriteQueue(Traffic())
     transport = PretendTransport(asyncio.BufferedProtocol())
     for second in range(20):
-        outbox.add(second, Fetched(0, 0, 0, ()), [bytes(MIB)])
+        outbox.add(second, FetchReply(0, 0, 0, ()), [bytes(MIB)])
         outbox.write(transport)
         transport.unsent_size = MIB // 2
         assert not outbox.is_stuck(transport, float(second), limits)
@@ -344,7 +344,7 @@ def test_what_a_peer_asked_before_it_was_slow_is_answered_whole():
                 frame = await peer.receive_frame()
                 assert (frame.id, frame.kind, len(frame.body)) == (
                     request_id,
-                    Fetched.kind,
+                    FetchReply.kind,
                     MIB,
                 )
 

@@ -27,10 +27,10 @@ from tests.server.builders import (
 from headrace.errors import BadConfig, TopicUnknown
 from headrace.server.connections.tcp import bind_tcp, listen_tcp
 from headrace.wire.frames import BODY_SIZE_MAX
-from headrace.wire.greeting import Accepted, Failed, Ping, Pong, Proof, Welcome
-from headrace.wire.read_messages import Fetched
+from headrace.wire.greeting import Accepted, ErrorReply, Ping, Pong, TokenProof, Welcome
+from headrace.wire.read_messages import FetchReply
 from headrace.wire.token_proof import client_mac, node_mac
-from headrace.wire.write_messages import Appended
+from headrace.wire.write_messages import AppendReply
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -42,10 +42,10 @@ def test_a_peer_is_welcomed_and_its_rows_get_offsets(loop):
             assert (welcome.version, welcome.cluster, welcome.release) == (1, CLUSTER, "test")
             assert not welcome.needs_proof
             assert welcome.body_size_max == BODY_SIZE_MAX
-            assert await peer.ask(an_append(row_count=3), body=[b"rows"]) == Appended(
+            assert await peer.ask(an_append(row_count=3), body=[b"rows"]) == AppendReply(
                 0, 3, False
             )
-            assert await peer.ask(an_append(row_count=2), body=[b"more"]) == Appended(
+            assert await peer.ask(an_append(row_count=2), body=[b"more"]) == AppendReply(
                 3, 5, False
             )
             assert ledger.bodies == [b"rows", b"more"]
@@ -87,7 +87,7 @@ def test_the_version_is_one_that_both_speak(version_min, version_max, chosen):
         async with a_listener(Ledger()) as listener, await a_stranger(listener) as peer:
             answer = await peer.ask(a_hello(version_min, version_max))
             if chosen is None:
-                assert isinstance(answer, Failed)
+                assert isinstance(answer, ErrorReply)
                 assert answer.code == "VersionUnknown"
                 assert await peer.receive() is None
                 assert listener.traffic.cut_offs == {"version": 1}
@@ -109,7 +109,7 @@ def test_who_has_the_token_is_accepted_and_sees_that_the_node_has_it(loop):
             welcome = await peer.ask(a_hello())
             assert welcome.needs_proof
             mac = client_mac(TOKEN, CLIENT_NONCE, welcome.nonce, version=1)
-            accepted = await peer.ask(Proof(mac))
+            accepted = await peer.ask(TokenProof(mac))
             assert accepted == Accepted(node_mac(TOKEN, CLIENT_NONCE, welcome.nonce, version=1))
             assert await peer.is_alive()
 
@@ -117,18 +117,20 @@ def test_who_has_the_token_is_accepted_and_sees_that_the_node_has_it(loop):
 
 
 FALSE_WORDS = {
-    "another token": lambda nonce: Proof(
+    "another token": lambda nonce: TokenProof(
         client_mac(b"another", CLIENT_NONCE, nonce, version=1)
     ),
-    "the node's own proof": lambda nonce: Proof(
+    "the node's own proof": lambda nonce: TokenProof(
         node_mac(TOKEN, CLIENT_NONCE, nonce, version=1)
     ),
-    "an earlier nonce": lambda nonce: Proof(
+    "an earlier nonce": lambda nonce: TokenProof(
         client_mac(TOKEN, CLIENT_NONCE, b"n" * 16, version=1)
     ),
-    "nonces swapped": lambda nonce: Proof(client_mac(TOKEN, nonce, CLIENT_NONCE, version=1)),
-    "nothing": lambda nonce: Proof(b""),
-    "a part": lambda nonce: Proof(client_mac(TOKEN, CLIENT_NONCE, nonce, version=1)[:-1]),
+    "nonces swapped": lambda nonce: TokenProof(
+        client_mac(TOKEN, nonce, CLIENT_NONCE, version=1)
+    ),
+    "nothing": lambda nonce: TokenProof(b""),
+    "a part": lambda nonce: TokenProof(client_mac(TOKEN, CLIENT_NONCE, nonce, version=1)[:-1]),
     "a request instead": lambda nonce: an_append(),
     "a ping instead": lambda nonce: Ping(),
     "another hello": lambda nonce: a_hello(),
@@ -164,13 +166,13 @@ def test_a_proof_cannot_be_used_on_another_connection():
             welcome = await one.ask(a_hello())
             assert (await two.ask(a_hello())).nonce != welcome.nonce
             mac = client_mac(TOKEN, CLIENT_NONCE, welcome.nonce, version=1)
-            assert (await two.ask(Proof(mac))).code == "Unauthorized"
-            assert isinstance(await one.ask(Proof(mac)), Accepted)
+            assert (await two.ask(TokenProof(mac))).code == "Unauthorized"
+            assert isinstance(await one.ask(TokenProof(mac)), Accepted)
 
     run(scene())
 
 
-@pytest.mark.parametrize("message", [Ping(), an_append(), Proof(b"m"), Pong()])
+@pytest.mark.parametrize("message", [Ping(), an_append(), TokenProof(b"m"), Pong()])
 def test_whatever_comes_before_hello_is_refused(message):
     async def scene():
         ledger = Ledger()
@@ -182,7 +184,9 @@ def test_whatever_comes_before_hello_is_refused(message):
     run(scene())
 
 
-@pytest.mark.parametrize("message", [a_hello(), Proof(b"m"), Pong(), Appended(0, 1, False)])
+@pytest.mark.parametrize(
+    "message", [a_hello(), TokenProof(b"m"), Pong(), AppendReply(0, 1, False)]
+)
 def test_what_is_no_request_ends_the_connection(message):
     async def scene():
         async with a_listener(Ledger()) as listener, await a_peer(listener) as peer:
@@ -213,7 +217,7 @@ def test_answers_leave_in_any_order_with_the_ids_of_their_requests(loop):
                 desk.answer(place)
             order = [19, 10, 15, 16, 11, 12, 13, 18, 17, 14]
             for request_id in order:
-                found = Appended(request_id, request_id + 1, repeated=False)
+                found = AppendReply(request_id, request_id + 1, repeated=False)
                 assert await peer.receive() == (request_id, found)
 
     run(scene(), loop)
@@ -273,12 +277,12 @@ def test_an_answer_that_no_frame_can_hold_is_an_error_and_the_connection_goes_on
     class Generous(Ledger):
         def submit(self, request, body, deadline, answer):
             size = 4096 if isinstance(request, Ping) else BODY_SIZE_MAX + 1
-            answer(Fetched(0, 0, 0, ()), [bytes(size)])
+            answer(FetchReply(0, 0, 0, ()), [bytes(size)])
 
     async def scene():
         async with a_listener(Generous()) as listener, await a_peer(listener) as peer:
             assert (await peer.ask(a_fetch(1))).code == "BodyTooLarge"
-            assert isinstance(await peer.ask(Ping()), Fetched)
+            assert isinstance(await peer.ask(Ping()), FetchReply)
 
     run(scene())
 
@@ -332,7 +336,7 @@ def test_traffic_counts_what_went_through():
             await peer.ask(an_append(), body=[b"rows"])
             traffic = listener.traffic
             sent = len(to_bytes(a_hello(), 7)) + len(to_bytes(an_append(), 7, [b"rows"]))
-            said = len(to_bytes(peer.welcome, 7)) + len(to_bytes(Appended(0, 1, False), 7))
+            said = len(to_bytes(peer.welcome, 7)) + len(to_bytes(AppendReply(0, 1, False), 7))
             assert (traffic.frames_in, traffic.bytes_in) == (2, sent)
             assert (traffic.frames_out, traffic.bytes_out) == (2, said)
             assert (traffic.connections_open, traffic.connections_total) == (1, 1)
@@ -397,7 +401,7 @@ def test_closing_lets_what_is_in_flight_be_answered(loop):
                 await a_stranger(listener)
             assert not closing.done()
             desk.answer_all()
-            assert await busy.until_end() == [(5, Appended(5, 6, False))]
+            assert await busy.until_end() == [(5, AppendReply(5, 6, False))]
             for peer in (busy, idle, stranger):
                 peer.sock.close()
             await asyncio.wait_for(closing, 10)

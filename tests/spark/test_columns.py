@@ -4,14 +4,16 @@ import pyarrow as pa
 import pytest
 
 from headrace.spark.tables.table_columns import new_columns
-from headrace.spark.tables.table_record import Source, create
+from headrace.spark.tables.table_record import LogSource, create
 from headrace.spark.topic_source import SchemaChanged
 
 
 @pytest.fixture
 def record(tmp_path):
     columns = pa.schema([("id", pa.int64()), ("Name", pa.string())])
-    return create(str(tmp_path / "table"), Source("orders", "shop/orders", 1, "log"), columns)
+    return create(
+        str(tmp_path / "table"), LogSource("orders", "shop/orders", 1, "log"), columns
+    )
 
 
 def test_a_column_that_differs_in_case_alone_is_named_before_anything_is_written(record):

@@ -14,7 +14,7 @@ from headrace.model.ids import is_once
 from headrace.spark.sink.data_sink import BatchWriter
 from headrace.spark.source.data_source import BatchReader, StreamReader, spark_schema
 from headrace.spark.source_options import parse
-from headrace.spark.topic_source import CheckpointAhead, Desk, LogReplaced
+from headrace.spark.topic_source import CheckpointAhead, LogReplaced, TopicSource
 from headrace.wire.write_messages import writer_of
 
 
@@ -22,7 +22,7 @@ from headrace.wire.write_messages import writer_of
 def desk(tmp_path, topic):
     topic.append(rows(0, 10), partition=0)
     options = parse({"topic": "shop/orders", "path": str(tmp_path / "data")})
-    with closing(Desk(options, "30s")) as desk:
+    with closing(TopicSource(options, "30s")) as desk:
         yield desk
 
 

@@ -18,11 +18,11 @@ from headrace.spark.pipeline.pipeline import OFFSET, PARTITION
 from headrace.spark.pipeline.table_reset import carry_out, planned
 from headrace.spark.tables.compaction import compact
 from headrace.spark.tables.table_errors import TableStrange
-from headrace.spark.tables.table_record import DataFile, Source, create, data_paths, look
+from headrace.spark.tables.table_record import DataFile, LogSource, create, data_paths, look
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.struct([("a", pa.string())])))])
-SOURCE = Source("p", "shop/orders", 1, "log")
+SOURCE = LogSource("p", "shop/orders", 1, "log")
 FILES = 4
 
 

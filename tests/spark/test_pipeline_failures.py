@@ -21,7 +21,7 @@ from headrace.spark.friendly_errors import RoundFailed, sentence_of
 from headrace.spark.pipeline.pipeline import Pipeline, TableBehind, opened
 from headrace.spark.tables.table_errors import TableForeign
 from headrace.spark.tables.table_files import orphans_of
-from headrace.spark.tables.table_record import DataFile, Record, Source, create, look
+from headrace.spark.tables.table_record import DataFile, LogSource, Record, create, look
 from headrace.spark.topic_source import SchemaChanged
 from headrace.spark.worker.files import write_file, writer
 
@@ -117,7 +117,7 @@ def test_a_commit_that_cannot_be_written_is_told_and_its_rows_come_later(
 
 
 def test_a_commit_that_stands_is_told_by_the_next_look_though_its_clean_up_failed(tmp_path):
-    schema, source = pa.schema([("id", pa.int64())]), Source("p", "shop/orders", 1, "log")
+    schema, source = pa.schema([("id", pa.int64())]), LogSource("p", "shop/orders", 1, "log")
     table = str(tmp_path / "table")
     record = create(table, source, schema)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -24,8 +24,8 @@ from headrace.spark.pipeline.pipeline import (
 from headrace.spark.pipeline.table_reset import carry_out, planned
 from headrace.spark.source_options import parse
 from headrace.spark.tables import table_features
-from headrace.spark.tables.table_record import Place, Source, create, look
-from headrace.spark.topic_source import Desk
+from headrace.spark.tables.table_record import LogSource, TablePlace, create, look
+from headrace.spark.topic_source import TopicSource
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_a_lost_record_of_skips_is_told(spark, tmp_path, filled):
         record._commit([], [], {record.source.of("0:skips"): 1})
         with pytest.raises(Exception, match="does not say which rows of partition 0"):
             a_record(pipeline)
-        assert record.restart([], [], Place({0: 0, 1: 0}, {0: 0, 1: 0}, {}))
+        assert record.restart([], [], TablePlace({0: 0, 1: 0}, {0: 0, 1: 0}, {}))
         assert a_record(pipeline).skips == {0: [], 1: []}
 
 
@@ -283,7 +283,7 @@ def test_a_table_that_takes_no_commit_is_no_lost_race_and_its_rows_stay_held(
     if not is_known:  # deltalake alone says no, at the commit
         monkeypatch.setattr(table_features, "_features", lambda protocol: iter(()))
     topic.append(rows(0, 10), partition=0)
-    source, table = Source.reading("orders", topic), str(tmp_path / "table")
+    source, table = LogSource.reading("orders", topic), str(tmp_path / "table")
     record = create(table, source, pa.schema([("id", pa.int64())]))
     assert record.commit([], {0: 0, 1: 0}, {0: 4, 1: 0})
     DeltaTable(table).alter.add_feature(
@@ -303,9 +303,9 @@ class TestVanished:
     def record(self, tmp_path, topic):
         """A table that has brought rows of three partitions; the topic has two."""
         topic.append(rows(0, 10), partition=0)
-        source = Source.reading("orders", topic)
+        source = LogSource.reading("orders", topic)
         record = create(str(tmp_path / "table"), source, pa.schema([("id", pa.int64())]))
-        place = Place({0: 0, 1: 0, 2: 0}, {0: 4, 1: 0, 2: 7}, {2: [(3, 5)]})
+        place = TablePlace({0: 0, 1: 0, 2: 0}, {0: 4, 1: 0, 2: 7}, {2: [(3, 5)]})
         assert record.restart([], [], place)
         return look(str(tmp_path / "table"), source)
 
@@ -314,7 +314,7 @@ class TestVanished:
 
     def test_a_round_is_refused_with_the_way_out(self, tmp_path, topic, record):
         definition = a_definition(tmp_path)
-        with closing(Desk(parse(definition.options), "30s")) as desk:
+        with closing(TopicSource(parse(definition.options), "30s")) as desk:
             pipeline = Pipeline(None, definition, desk, lambda frame: frame)
             with pytest.raises(TableAhead) as caught:
                 pipeline._choose(record)
@@ -341,11 +341,11 @@ class TestVanished:
 
 def test_a_log_that_ends_before_the_table_is_left_by_a_truncation(tmp_path, topic):
     topic.append(rows(0, 10), partition=0)
-    source, definition = Source.reading("orders", topic), a_definition(tmp_path)
+    source, definition = LogSource.reading("orders", topic), a_definition(tmp_path)
     record = create(definition.table, source, pa.schema([("id", pa.int64())]))
     assert record.commit([], {0: 0, 1: 0}, {0: 99, 1: 0})
     record = look(definition.table, source)
-    with closing(Desk(parse(definition.options), "30s")) as desk:
+    with closing(TopicSource(parse(definition.options), "30s")) as desk:
         pipeline = Pipeline(None, definition, desk, lambda frame: frame)
         with pytest.raises(TableAhead) as caught:
             pipeline._choose(record)

@@ -18,8 +18,8 @@ from headrace.cli.topics.consumer_lag import lags_of
 from headrace.errors import BadRequest
 from headrace.spark.pipeline import driver_reports
 from headrace.spark.pipeline import heartbeat as reporter_module
-from headrace.spark.pipeline.driver_reports import Report, State
-from headrace.spark.pipeline.heartbeat import Reporter
+from headrace.spark.pipeline.driver_reports import DriverState, Report
+from headrace.spark.pipeline.heartbeat import PipelineHeartbeat
 from headrace.spark.pipeline.pipeline import opened
 from headrace.wire.address import SOCKET_NAME
 
@@ -39,7 +39,12 @@ def a_file(tmp_path, **changes):
 
 
 def a_report(**changes):
-    given = {"pipeline": "orders", "topic": "shop/orders", "run": "1", "state": State.RUNNING}
+    given = {
+        "pipeline": "orders",
+        "topic": "shop/orders",
+        "run": "1",
+        "state": DriverState.RUNNING,
+    }
     return Report(**{**given, "table": "/tables/orders", **changes})
 
 
@@ -99,11 +104,11 @@ def test_a_killed_driver_is_silent_after_a_minute(log):
     topic = driver_reports.make(log)
     driver_reports.tell(topic, a_report(rows_per_second=7.0))
     (found,) = driver_reports.newest(log)
-    assert (found.state, found.rows_per_second) == (State.RUNNING, 7.0)
+    assert (found.state, found.rows_per_second) == (DriverState.RUNNING, 7.0)
     later = found.reported_at + timedelta(seconds=driver_reports.SILENT_SECONDS + 1)
-    assert (found.at(later).state, found.at(later).rows_per_second) == (State.SILENT, 0.0)
-    ended = replace(found, state=State.STOPPED)
-    assert ended.at(later).state == State.STOPPED
+    assert (found.at(later).state, found.at(later).rows_per_second) == (DriverState.SILENT, 0.0)
+    ended = replace(found, state=DriverState.STOPPED)
+    assert ended.at(later).state == DriverState.STOPPED
 
 
 def test_a_group_without_a_report_is_a_silent_pipeline(tmp_path, topic):
@@ -116,17 +121,17 @@ def test_a_group_without_a_report_is_a_silent_pipeline(tmp_path, topic):
 def test_of_two_drivers_the_one_that_runs_counts(log):
     topic = driver_reports.make(log)
     driver_reports.tell(topic, a_report(run="1"))
-    driver_reports.tell(topic, a_report(run="2", state=State.FAILED))
-    driver_reports.tell(topic, a_report(run="3", pipeline="other", state=State.STOPPED))
+    driver_reports.tell(topic, a_report(run="2", state=DriverState.FAILED))
+    driver_reports.tell(topic, a_report(run="3", pipeline="other", state=DriverState.STOPPED))
     found = driver_reports.summed_up(driver_reports.newest(log))
     assert found["orders", "shop/orders"].run == "1"
-    assert found["other", "shop/orders"].state == State.STOPPED
+    assert found["other", "shop/orders"].state == DriverState.STOPPED
 
 
 def test_a_report_far_back_is_found_for_a_pipeline_that_is_known(log, monkeypatch):
     monkeypatch.setattr(driver_reports, "WINDOW", 3)
     topic = driver_reports.make(log)
-    driver_reports.tell(topic, a_report(pipeline="old", run="0", state=State.STOPPED))
+    driver_reports.tell(topic, a_report(pipeline="old", run="0", state=DriverState.STOPPED))
     for number in range(1, 9):
         driver_reports.tell(topic, a_report(run=str(number)))
     assert {one.pipeline for one in driver_reports.newest(log)} == {"orders"}
@@ -161,7 +166,9 @@ def test_a_driver_reports_again_when_the_topic_is_deleted_and_hears_what_is_aske
     monkeypatch.setattr(reporter_module, "TICK_SECONDS", 0.05)
     monkeypatch.setattr(reporter_module, "EVERY_SECONDS", 0.1)
     address = f"unix:{tmp_path / 'data' / SOCKET_NAME}"
-    with Reporter(lambda: headrace.connect(address), "orders", "shop/orders", "/t") as one:
+    with PipelineHeartbeat(
+        lambda: headrace.connect(address), "orders", "shop/orders", "/t"
+    ) as one:
         (before,) = driver_reports.newest(log)
         log.delete_topic(driver_reports.NAME)
         deadline = time.monotonic() + 20

@@ -17,11 +17,11 @@ from headrace.spark.pipeline import driver_reports
 from headrace.spark.pipeline.pipeline import opened
 from headrace.spark.tables.table_columns import new_columns
 from headrace.spark.tables.table_errors import FileGone, TableStrange
-from headrace.spark.tables.table_record import DataFile, Source, create, data_paths, look
+from headrace.spark.tables.table_record import DataFile, LogSource, create, data_paths, look
 from headrace.spark.topic_source import SchemaChanged
 from headrace.spark.worker.files import writer
 
-SOURCE = Source("orders", "shop/orders", 1, "5f")
+SOURCE = LogSource("orders", "shop/orders", 1, "5f")
 PLAIN = pa.schema([("id", pa.int64())])
 SHORT = (
     "select length(name) as name, cast(id as int) as id, _hr_partition, _hr_offset from source"
@@ -177,7 +177,9 @@ def test_files_of_a_pipeline_that_runs_are_not_cleaned_up(tmp_path, log, topic):
     would = told("clean", a_file(tmp_path), "--age", "0", "--dry-run")
     assert would["removed"] == [file.path]
     assert (table / file.path).exists()
-    driver_reports.tell(driver_reports.make(log), a_report(state=driver_reports.State.STOPPED))
+    driver_reports.tell(
+        driver_reports.make(log), a_report(state=driver_reports.DriverState.STOPPED)
+    )
     assert told("clean", a_file(tmp_path), "--age", "0")["removed"] == [file.path]
     assert not (table / file.path).exists()
 

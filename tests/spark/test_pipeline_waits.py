@@ -14,7 +14,7 @@ import headrace
 from headrace.errors import BadConfig
 from headrace.spark.pipeline.pipeline import Pipeline, opened
 from headrace.spark.source_options import parse
-from headrace.spark.topic_source import Desk
+from headrace.spark.topic_source import TopicSource
 
 
 @pytest.mark.parametrize("once", [True, False])
@@ -31,7 +31,7 @@ def test_a_driver_that_goes_on_losing_waits_longer_and_longer(
 
     definition = a_definition(tmp_path)
     monkeypatch.setattr(Pipeline, "round", loses)
-    with closing(Desk(parse(definition.options), "30s")) as desk:
+    with closing(TopicSource(parse(definition.options), "30s")) as desk:
         pipeline = Pipeline(None, definition, desk, lambda frame: frame)
         with closing(pipeline.run(once=once)) as running, pytest.raises(KeyboardInterrupt):
             next(running)

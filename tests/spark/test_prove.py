@@ -14,7 +14,7 @@ from tests.spark.test_pipeline import a_definition, run
 from headrace.errors import CorruptFile
 from headrace.spark.pipeline.definition import load
 from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, opened
-from headrace.spark.prove.prove import Grade, Kind
+from headrace.spark.prove.prove import Grade, MismatchKind
 from headrace.spark.prove.recompute import RecomputeFailed, recompute
 from headrace.spark.tables.table_record import look
 
@@ -184,13 +184,17 @@ def test_a_changed_row_is_seen_by_running_the_transform_again(spark, tmp_path, f
     DeltaTable(str(tmp_path / "table")).update({"name": "'x'"}, predicate="id = 3")
     found = recomputed(spark, filtered)
     assert not found.holds
-    assert found.counts == {**dict.fromkeys(Kind, 0), Kind.MISSING: 2, Kind.FOREIGN: 2}
+    assert found.counts == {
+        **dict.fromkeys(MismatchKind, 0),
+        MismatchKind.MISSING: 2,
+        MismatchKind.FOREIGN: 2,
+    }
 
 
 def test_a_row_that_is_there_once_too_often_is_seen(spark, tmp_path, filtered):
     once_more = pa.table({"id": pa.array([3], pa.int64()), "name": ["n3"]})
     write_deltalake(str(tmp_path / "table"), once_more, mode="append")
-    assert recomputed(spark, filtered).counts[Kind.FOREIGN] == 1
+    assert recomputed(spark, filtered).counts[MismatchKind.FOREIGN] == 1
 
 
 def test_a_transform_that_makes_other_rows_each_time_proves_nothing(spark, filtered):
@@ -235,7 +239,7 @@ def test_rows_that_the_log_does_not_reach_are_foreign_when_the_transform_is_run_
     write_deltalake(str(tmp_path / "table"), once_more, mode="append")
     found = recomputed(spark, filtered)
     assert (found.ahead, found.in_log, found.compared) == (4, 330, 330)
-    assert found.counts == {**dict.fromkeys(Kind, 0), Kind.FOREIGN: 1}
+    assert found.counts == {**dict.fromkeys(MismatchKind, 0), MismatchKind.FOREIGN: 1}
     (finding,) = found.findings
     assert (finding.partition, finding.start, finding.end) == (0, 300, 304)
 
@@ -270,9 +274,9 @@ def test_maps_are_compared_however_deep_they_are(spark, tmp_path, deep):
     assert recomputed(spark, deep, turned).holds  # a map has no order
     other = DEEP.replace("map(id, name)", "map(id, if(id = 3, 'x', name))")
     found = recomputed(spark, deep, other)
-    assert (found.counts[Kind.MISSING], found.counts[Kind.FOREIGN]) == (1, 1)
+    assert (found.counts[MismatchKind.MISSING], found.counts[MismatchKind.FOREIGN]) == (1, 1)
     other = DEEP.replace("if(id = 1, null", "if(id = 2, null")
-    assert recomputed(spark, deep, other).counts[Kind.MISSING] == 2
+    assert recomputed(spark, deep, other).counts[MismatchKind.MISSING] == 2
 
 
 def test_what_spark_raises_while_the_transform_is_run_again_is_told_by_name(spark, filtered):

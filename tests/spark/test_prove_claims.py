@@ -11,7 +11,7 @@ from tests.spark.conftest import rows
 from tests.spark.test_prove import prove
 
 from headrace.spark.prove.prove import OFFSET, PARTITION, files_of
-from headrace.spark.tables.table_record import DataFile, Source, create, look
+from headrace.spark.tables.table_record import DataFile, LogSource, create, look
 from headrace.spark.worker.files import writer
 
 NAN = float("nan")
@@ -23,7 +23,7 @@ LINEAGE = ((PARTITION, pa.int32()), (OFFSET, pa.int64()))
 def bring(tmp_path, topic, fields=None, lineage=LINEAGE):
     """Bring what the log has behind the table's record, as a pipeline does."""
     schema = pa.schema([*lineage, *(fields or topic.schema)])
-    source = Source.reading("orders", topic)
+    source = LogSource.reading("orders", topic)
     record = create(str(tmp_path / "table"), source, schema)
     bounds = {each.partition: each for each in topic.bounds()}
     starts = {number: record.start_of(number, each.first) for number, each in bounds.items()}
@@ -47,7 +47,7 @@ def files_with(tmp_path, made):
 
 def bring_what_the_log_lacks(tmp_path, topic, count):
     """Have the table go on behind the log's end, as if the log was put back from a copy."""
-    record = look(str(tmp_path / "table"), Source.reading("orders", topic))
+    record = look(str(tmp_path / "table"), LogSource.reading("orders", topic))
     schema, start = pa.schema(record.table.schema().to_arrow()), record.ends[0]
     given = {name: [None] * count for name in schema.names}
     if PARTITION in given:
@@ -272,7 +272,7 @@ def test_a_table_without_places_is_wrong_too_if_it_is_ahead(tmp_path, topic):
 def test_a_partition_that_the_log_does_not_have_is_ahead_of_it(tmp_path, topic):
     topic.append(rows(0, 20), partition=0)
     bring(tmp_path, topic)
-    record = look(str(tmp_path / "table"), Source.reading("orders", topic))
+    record = look(str(tmp_path / "table"), LogSource.reading("orders", topic))
     assert record.commit([], {**record.ends, 2: 0}, {**record.ends, 2: 7})
     code, found = prove(tmp_path)
     assert (code, found["ahead"], found["foreign"], found["not_compared"]) == (6, 7, 0, 0)

@@ -11,11 +11,18 @@ from headrace.spark.tables.compaction import compact
 from headrace.spark.tables.restore_check import refuse_restored
 from headrace.spark.tables.table_errors import TableRestored
 from headrace.spark.tables.table_files import orphans_of
-from headrace.spark.tables.table_record import DataFile, Place, Record, Source, create, look
+from headrace.spark.tables.table_record import (
+    DataFile,
+    LogSource,
+    Record,
+    TablePlace,
+    create,
+    look,
+)
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64())])
-SOURCE = Source("p", "shop/orders", 1, "log")
+SOURCE = LogSource("p", "shop/orders", 1, "log")
 
 
 def a_file(table, number):
@@ -77,7 +84,7 @@ def another_driver(table):
 
 
 def reset_behind_it(table):
-    assert look(str(table), SOURCE).restart([], [], Place({0: 0}, {0: 1}, {}))
+    assert look(str(table), SOURCE).restart([], [], TablePlace({0: 0}, {0: 1}, {}))
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from headrace.spark.tables.compaction import TableSpoilt, compact
 from headrace.spark.tables.table_columns import new_columns
 from headrace.spark.tables.table_errors import CommitRefused, TableForeign
 from headrace.spark.tables.table_files import orphans_of
-from headrace.spark.tables.table_record import DataFile, Place, Source, create, look
+from headrace.spark.tables.table_record import DataFile, LogSource, TablePlace, create, look
 from headrace.spark.topic_source import SchemaChanged
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64())])
-SOURCE = Source("p", "shop/orders", 1, "log")
+SOURCE = LogSource("p", "shop/orders", 1, "log")
 
 
 def a_file(table, number=0):
@@ -155,7 +155,7 @@ class TestCommit:
         assert not record.commit([], {0: 0}, {0: 1})  # the feature came in between
         record = look(str(tmp_path), SOURCE)
         more = pa.schema([("more", pa.int64())])
-        place = Place({0: 0}, {0: 1}, {})
+        place = TablePlace({0: 0}, {0: 1}, {})
         for act in (
             lambda: record.commit([a_file(tmp_path)], {0: 0}, {0: 1}),
             lambda: record.widen(more),

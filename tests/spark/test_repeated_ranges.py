@@ -16,7 +16,7 @@ from tests.spark.test_source import reading
 import headrace
 from headrace.spark.source.data_source import StreamReader, spark_schema
 from headrace.spark.source_options import parse
-from headrace.spark.topic_source import Desk
+from headrace.spark.topic_source import TopicSource
 
 COLUMNS = ("_partition", "_offset", "_timestamp", "id", "name")
 
@@ -52,7 +52,7 @@ def streamed(spark, tmp_path, reader):
 def a_reader(tmp_path):
     """Return a reader as Spark has it, which knows nothing of what was read before."""
     options = {"topic": "shop/orders", "path": str(tmp_path / "data")}
-    desk = Desk(parse(options), "60s")
+    desk = TopicSource(parse(options), "60s")
     try:
         return StreamReader(options, spark_schema(desk.schema()))
     finally:

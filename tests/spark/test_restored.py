@@ -15,11 +15,18 @@ from headrace.spark.pipeline.table_reset import carry_out, planned
 from headrace.spark.tables.compaction import compact
 from headrace.spark.tables.restore_check import Watch, refuse_restored, restore_of
 from headrace.spark.tables.table_errors import TableRestored
-from headrace.spark.tables.table_record import DataFile, Place, Removed, Source, create, look
+from headrace.spark.tables.table_record import (
+    DataFile,
+    LogSource,
+    Removed,
+    TablePlace,
+    create,
+    look,
+)
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64())])
-SOURCE = Source("p", "shop/orders", 1, "log")
+SOURCE = LogSource("p", "shop/orders", 1, "log")
 ANEW = "bring its rows again: headrace pipeline reset FILE --truncate"
 
 
@@ -166,7 +173,7 @@ class TestTold:
         record = look(table, SOURCE)
         files = pa.table(record.table.get_add_actions(flatten=True)).to_pylist()
         removed = [Removed(each["path"], each["size_bytes"]) for each in files]
-        assert record.restart([], removed, Place({0: 0}, {0: 0}, {}))
+        assert record.restart([], removed, TablePlace({0: 0}, {0: 0}, {}))
         DeltaTable(table).restore(4)
         assert "restore its version 5, and go on" in refused(table).hint
         DeltaTable(table).restore(5)

@@ -13,8 +13,8 @@ from headrace.spark.worker.read import read
 from headrace.spark.worker.write import Deed, stage_all
 from headrace.wire.frames import Frame, FrameReader, decode_message, encode_frame
 from headrace.wire.greeting import Pong
-from headrace.wire.read_messages import Fetched, Piece
-from headrace.wire.write_messages import Stage
+from headrace.wire.read_messages import FetchedPiece, FetchReply
+from headrace.wire.write_messages import StageRequest
 
 ONE, TWO = b"a" * 100, b"b" * 64
 SUM_OF_ONE, SUM_OF_TWO = xxh3_128_digest(ONE), xxh3_128_digest(TWO)
@@ -29,14 +29,14 @@ def a_frame(message, body, *, has_crc) -> Frame:
     return frame
 
 
-def two_pieces(one=SUM_OF_ONE, two=SUM_OF_TWO) -> Fetched:
-    return Fetched(
+def two_pieces(one=SUM_OF_ONE, two=SUM_OF_TWO) -> FetchReply:
+    return FetchReply(
         next=5,
         first=0,
         end=5,
         pieces=(
-            Piece(True, 0, 3, 1, 1, len(ONE), one),
-            Piece(False, 3, 2, 0, 1, len(TWO), two),
+            FetchedPiece(True, 0, 3, 1, 1, len(ONE), one),
+            FetchedPiece(False, 3, 2, 0, 1, len(TWO), two),
         ),
     )
 
@@ -49,7 +49,7 @@ def checked(message, body=(ONE, bytes(28), TWO), *, has_crc=False) -> None:
 def test_rows_are_compared_with_the_checksums_of_their_pieces():
     checked(two_pieces())
     checked(two_pieces(b"", b""), has_crc=True)
-    checked(Fetched(0, 0, 0, ()), ())
+    checked(FetchReply(0, 0, 0, ()), ())
     for place in (0, 99, 128, 191):  # the first and last byte of each piece
         data = bytearray(ONE + bytes(28) + TWO)
         data[place] ^= 1
@@ -85,7 +85,7 @@ def test_a_node_computes_a_crc_of_rows_only_for_who_needs_it(node, monkeypatch, 
 
     def check(frame, message):
         sums.check(frame, message)
-        if isinstance(message, Fetched):
+        if isinstance(message, FetchReply):
             came.append(frame.body_crc)
 
     monkeypatch.setattr(link, "check", check)
@@ -105,7 +105,7 @@ def test_staged_rows_have_one_checksum_which_the_node_compares(node, monkeypatch
     sent = []
 
     def encode(message, request_id, body=(), deadline_ms=0, *, has_crc=True):
-        if isinstance(message, Stage):
+        if isinstance(message, StageRequest):
             sent.append((message.checksum, has_crc))
         return encode_frame(message, request_id, body, deadline_ms, has_crc=has_crc)
 

@@ -7,9 +7,9 @@ from tests.cli.commands import headrace_here
 from headrace.errors import CorruptFile
 from headrace.spark.source.delta_scan import read_table
 from headrace.spark.tables.table_files import orphans_of
-from headrace.spark.tables.table_record import Source, create, look, pipelines_of
+from headrace.spark.tables.table_record import LogSource, create, look, pipelines_of
 
-SOURCE = Source("orders", "shop/orders", 1, "log")
+SOURCE = LogSource("orders", "shop/orders", 1, "log")
 
 
 @pytest.fixture

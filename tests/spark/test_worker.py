@@ -22,11 +22,11 @@ from headrace.spark.worker import read as read_module
 from headrace.spark.worker.content import Content, content_of
 from headrace.spark.worker.files import writer
 from headrace.spark.worker.link import Link, LogReplaced
-from headrace.spark.worker.read import ROWS, Span, Where, gathered, read
+from headrace.spark.worker.read import ROWS, LogAddress, Span, gathered, read
 from headrace.spark.worker.settle import settle
-from headrace.spark.worker.write import Deed, Target, stage_all
-from headrace.wire.read_messages import Bounds, Fetch, GetBounds
-from headrace.wire.write_messages import Publish, Published, writer_of
+from headrace.spark.worker.write import Deed, StageTarget, stage_all
+from headrace.wire.read_messages import BoundsReply, Fetch, GetBounds
+from headrace.wire.write_messages import PublishReply, PublishRequest, writer_of
 from headrace_lab.spark.proxy import Proxy
 
 
@@ -35,7 +35,7 @@ def a_span(log, topic, partition, start, end, address, **changes):
     info = view.partition(partition)
     exact = pa.schema([*SYSTEM_FIELDS, *topic.schema])
     given = {
-        "where": Where(address, None, "test", ""),
+        "where": LogAddress(address, None, "test", ""),
         "topic": topic.name,
         "partition": partition,
         "namespace": info.namespace,
@@ -139,12 +139,12 @@ def test_what_was_asked_ahead_is_asked_again_if_it_is_lost_and_left_if_it_is_not
     question, another = (GetBounds((each.core.view.partition(0),)) for each in (topic, other))
     with Proxy(node.address) as proxy, Link(proxy.address, None, "test") as link:
         link.ask_ahead(question)  # there is no connection yet
-        assert link.ask(question, Bounds)[0].bounds[0].end == 10
+        assert link.ask(question, BoundsReply)[0].bounds[0].end == 10
         link.ask_ahead(question)
-        assert link.ask(another, Bounds)[0].bounds[0].end == 0
+        assert link.ask(another, BoundsReply)[0].bounds[0].end == 0
         link.ask_ahead(question)
         proxy.asked[-1].line.cut()
-        assert link.ask(question, Bounds)[0].bounds[0].end == 10
+        assert link.ask(question, BoundsReply)[0].bounds[0].end == 10
 
 
 def test_a_socket_may_lie_deep(tmp_path):
@@ -153,7 +153,7 @@ def test_a_socket_may_lie_deep(tmp_path):
     with headrace.open(data) as log:
         info = log.create_topic("orders", SCHEMA).core.view.partition(0)
         with Link(f"unix:{data}/headrace.sock", None, "test") as link:
-            assert link.ask(GetBounds((info,)), Bounds)[0].bounds[0].end == 0
+            assert link.ask(GetBounds((info,)), BoundsReply)[0].bounds[0].end == 0
 
 
 def test_a_node_that_restarts_is_waited_for(tmp_path):
@@ -166,10 +166,10 @@ def test_a_node_that_restarts_is_waited_for(tmp_path):
         link = Link(port, None, "test")
         info = topic.core.view.partition(0)
         question = GetBounds((info,))
-        assert link.ask(question, Bounds)[0].bounds[0].end == 10
+        assert link.ask(question, BoundsReply)[0].bounds[0].end == 10
     first.stop()
     with RunningNode(tmp_path / "node", listen__address=port):
-        assert link.ask(question, Bounds)[0].bounds[0].end == 10
+        assert link.ask(question, BoundsReply)[0].bounds[0].end == 10
         assert sum(batch.num_rows for batch in read(span)) == 10
     link.close()
 
@@ -180,7 +180,7 @@ def test_another_log_at_the_same_place_is_refused_though_all_its_numbers_fit(tmp
         with headrace.connect(address) as log:
             topic = log.create_topic("orders", SCHEMA)
             topic.append(rows(0, 10))
-            where = Where(address, None, "test", topic.cluster)
+            where = LogAddress(address, None, "test", topic.cluster)
             span = replace(a_span(log, topic, 0, 0, 10, address), where=where)
         assert sum(batch.num_rows for batch in read(span)) == 10
     with (
@@ -198,7 +198,7 @@ def test_another_log_at_the_same_place_is_refused_though_all_its_numbers_fit(tmp
 def test_a_wrong_address_is_named():
     link = Link("127.0.0.1:1", None, "test")
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
-        link.ask(GetBounds(()), Bounds, seconds=0.2)
+        link.ask(GetBounds(()), BoundsReply, seconds=0.2)
 
 
 def test_a_token_is_asked_for_and_proven(tmp_path):
@@ -206,10 +206,10 @@ def test_a_token_is_asked_for_and_proven(tmp_path):
     (tmp_path / "other").write_text("another of somebody else\n")
     with RunningNode(tmp_path / "node", auth__token="a secret of our own") as node:
         with Link(node.address, str(tmp_path / "token"), "test") as link:
-            assert link.ask(GetBounds(()), Bounds)[0].bounds == ()
+            assert link.ask(GetBounds(()), BoundsReply)[0].bounds == ()
         for wrong in (None, str(tmp_path / "other"), str(tmp_path / "none")):
             with Link(node.address, wrong, "test") as link, pytest.raises(Unauthorized):
-                link.ask(GetBounds(()), Bounds)
+                link.ask(GetBounds(()), BoundsReply)
 
 
 def test_rows_of_a_deleted_topic_are_refused_not_replaced(node, remote):
@@ -238,8 +238,8 @@ def test_batches_are_put_together_and_cut():
 
 def a_target(topic, address, key=None):
     view = topic.core.view
-    return Target(
-        where=Where(address, None, "test", ""),
+    return StageTarget(
+        where=LogAddress(address, None, "test", ""),
         topic=topic.name,
         created=topic.created,
         partitions=tuple((each.namespace, each.created) for each in view.info.partitions),
@@ -264,10 +264,10 @@ def publish(target, deed, receipts):
     namespace, _ = target.partitions[0]
     with target.where.link() as link:
         stages = tuple(receipts)
-        request = Publish(
+        request = PublishRequest(
             namespace, target.created, writer_of(deed.app_id), deed.version, stages
         )
-        return link.ask(request, Published)[0]
+        return link.ask(request, PublishReply)[0]
 
 
 class TestVersionThatWasPublished:
@@ -411,7 +411,7 @@ def test_executors_need_nothing_but_pyarrow(tmp_path):
 
 def test_a_worker_that_reaches_no_node_says_what_to_look_at():
     with pytest.raises(ConnectionLost) as caught, Link("127.0.0.1:1", None, "test") as link:
-        link.ask(GetBounds(()), Bounds, seconds=0.1)
+        link.ask(GetBounds(()), BoundsReply, seconds=0.1)
     said = str(caught.value)
     assert said.startswith("no node answers at 127.0.0.1:1: ")
     assert said.endswith("one that executors reach, too")

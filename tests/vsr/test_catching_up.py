@@ -8,8 +8,8 @@ from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import effects as fx
 from headrace.vsr import join, repair
 from headrace.vsr import peer_messages as vm
-from headrace.vsr.member_state import State
-from headrace.vsr.op_log import Log
+from headrace.vsr.member_state import MemberState
+from headrace.vsr.op_log import OpLog
 from headrace.vsr.quorum import quorum_of
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.scene import Scene
@@ -44,7 +44,7 @@ def test_a_replica_in_the_middle_of_a_transfer_helps_to_elect_when_nobody_leads(
     leader, (other, late) = leader_of(scene), backups_of(scene)
     scene.crash(late)
     go_far(scene)
-    scene.forbid("no chunk passes", lambda _from, _to, one: isinstance(one, vm.Chunk))
+    scene.forbid("no chunk passes", lambda _from, _to, one: isinstance(one, vm.SnapshotChunk))
     scene.boot(late).run(900)
     assert scene.hosts[late].state.syncing_to is not None
     scene.crash(other, leader).allow_all().boot(leader).run(4000)
@@ -143,7 +143,9 @@ def in_a_transfer(scene: Scene) -> tuple[Host, vm.Offer[Entry]]:
 def test_a_snapshot_that_is_no_news_any_more_is_not_installed_and_the_replica_asks_on(data):
     host, offer = in_a_transfer(a_group())
     state, member = host.state, host.process.member
-    effects = member.on_message(packet_to(host, state.primary, vm.Chunk(b"s" * 16, 0, data)))
+    effects = member.on_message(
+        packet_to(host, state.primary, vm.SnapshotChunk(b"s" * 16, 0, data))
+    )
     assert not any(isinstance(one, fx.Install) for one in effects)
     member.on_message(packet_to(host, state.primary, offer))
     assert (state.transfer, state.may_vote) == (None, False)
@@ -157,21 +159,21 @@ def test_a_snapshot_that_is_no_news_any_more_is_not_installed_and_the_replica_as
 
 
 def test_a_mend_that_a_cut_took_away_does_not_keep_its_op_from_being_mended():
-    def header(op: int, mine: bytes, below: bytes) -> vm.Header:
-        return vm.Header(Op(op), mine * 16, below * 16, 1, op)
+    def header(op: int, mine: bytes, below: bytes) -> vm.PrepareHeader:
+        return vm.PrepareHeader(Op(op), mine * 16, below * 16, 1, op)
 
     class Sealed:
-        def __init__(self, header: vm.Header) -> None:
+        def __init__(self, header: vm.PrepareHeader) -> None:
             self.__dict__.update(header._asdict())
 
-    state = State(
+    state = MemberState(
         me=ReplicaId(0),
         quorum=quorum_of(3),
         slots=48,
         seal=None,
         seal_operation=1,
         boot=1,
-        log=Log(Op(0), b"0" * 16),
+        log=OpLog(Op(0), b"0" * 16),
     )
     for op, mine, below in ((1, b"1", b"0"), (2, b"2", b"1")):
         state.log.found(Op(op), header(op, mine, below), mine * 16)

@@ -51,7 +51,7 @@ def samples() -> list[vm.Message[Entry]]:
         vm.GetOffer(view),
         vm.Offer(view, b"s" * 16, 1000, entry),
         vm.GetChunk(b"s" * 16, op, 300),
-        vm.Chunk(b"s" * 16, 300, b"data"),
+        vm.SnapshotChunk(b"s" * 16, 300, b"data"),
     ]
 
 

@@ -7,7 +7,7 @@ from headrace.journal.recovery.mend import cut
 from headrace.model.ids import Op, ReplicaId, View
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.merge import Merged
-from headrace.vsr.op_log import Log
+from headrace.vsr.op_log import OpLog
 from headrace.vsr.view_change import _common
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.scene import Scene
@@ -60,10 +60,10 @@ def test_two_rotten_frames_side_by_side_do_not_hide_a_difference_below_them():
 
 
 def test_a_faulty_op_without_a_name_is_named_only_above_what_is_equal():
-    def header(op: int, mine: int, below: int) -> vm.Header:
-        return vm.Header(Op(op), bytes([mine]) * 16, bytes([below]) * 16, View(1), op)
+    def header(op: int, mine: int, below: int) -> vm.PrepareHeader:
+        return vm.PrepareHeader(Op(op), bytes([mine]) * 16, bytes([below]) * 16, View(1), op)
 
-    log = Log(Op(0), bytes(16))
+    log = OpLog(Op(0), bytes(16))
     log.found(Op(1), header(1, 1, 0), bytes([1]) * 16)
     log.found(Op(2), None, None)
     log.found(Op(3), header(3, 33, 32), bytes([33]) * 16)
@@ -127,7 +127,7 @@ def test_a_start_view_that_contradicts_what_is_committed_halts_by_name():
     state = host.state
     view = next(View(v) for v in range(state.view + 1, state.view + 9) if v % 3 != host.me)
     op = Op(state.sure + 1)
-    header = vm.Header(op, b"x" * 16, b"y" * 16, view, 10**9)
+    header = vm.PrepareHeader(op, b"x" * 16, b"y" * 16, view, 10**9)
     message = vm.StartView(view, op, op, op, (header,), 0)
     process = host.process
     assert process is not None

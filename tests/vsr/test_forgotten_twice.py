@@ -62,7 +62,7 @@ def test_what_an_install_cut_is_suspect_at_once_and_not_from_the_next_start_on()
     for number in range(6):
         scene.ask(10 + number, to=first)
     for _ in range(2):
-        scene._give(vm.Request(SEAL), first, "seal")
+        scene._give(vm.EntryProposal(SEAL), first, "seal")
     for number in range(4):
         scene.ask(20 + number, to=first)
     scene.run(2)

@@ -1,16 +1,18 @@
 """What a replica knows of its own log."""
 
 from headrace.model.ids import Op, View
-from headrace.vsr.op_log import Log
-from headrace.vsr.peer_messages import Header
+from headrace.vsr.op_log import OpLog
+from headrace.vsr.peer_messages import PrepareHeader
 
 
-def header(op: int, name: str = "a") -> Header:
-    return Header(Op(op), f"{name}{op}".encode(), f"{name}{op - 1}".encode(), View(1), op)
+def header(op: int, name: str = "a") -> PrepareHeader:
+    return PrepareHeader(
+        Op(op), f"{name}{op}".encode(), f"{name}{op - 1}".encode(), View(1), op
+    )
 
 
-def a_log(count: int = 3) -> Log:
-    log = Log(Op(0), b"a0")
+def a_log(count: int = 3) -> OpLog:
+    log = OpLog(Op(0), b"a0")
     for op in range(1, count + 1):
         log.found(Op(op), header(op), header(op).checksum)
     return log

@@ -7,19 +7,19 @@ import pytest
 
 from headrace.model.ids import OP_MAX, Op, ReplicaId, View
 from headrace.vsr.merge import Merged, Waiting, merge
-from headrace.vsr.peer_messages import DoViewChange, Header, Vote
+from headrace.vsr.peer_messages import DoViewChange, PrepareHeader, Vote
 from headrace.vsr.quorum import quorum_of
 
 HELD, NEVER, FAULTY, SUSPECT, PENDING = "held", "never", "faulty", "suspect", "pending"
 CONDITIONS = (HELD, NEVER, FAULTY, SUSPECT, PENDING)
 
 
-def header(op: int, name: str = "a", view: int = 1, below: str | None = None) -> Header:
+def header(op: int, name: str = "a", view: int = 1, below: str | None = None) -> PrepareHeader:
     parent = f"{below or name}{op - 1}".encode() if op > 2 else b"a1"
-    return Header(Op(op), f"{name}{op}".encode(), parent, View(view), op)
+    return PrepareHeader(Op(op), f"{name}{op}".encode(), parent, View(view), op)
 
 
-BASE = Header(Op(1), b"a1", b"root", View(1), 1)
+BASE = PrepareHeader(Op(1), b"a1", b"root", View(1), 1)
 
 
 def a_vote(*tail: Vote, log_view: int = 1, suspect=None, commit: int = 1) -> DoViewChange:
@@ -39,7 +39,7 @@ def a_vote(*tail: Vote, log_view: int = 1, suspect=None, commit: int = 1) -> DoV
     )
 
 
-def held(one: Header) -> Vote:
+def held(one: PrepareHeader) -> Vote:
     return Vote(one, present=True, nack=False)
 
 

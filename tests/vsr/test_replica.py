@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import DiskFull, StorageFailed, Unknown
 from headrace.model.ids import Op, View
-from headrace.vsr.peer_messages import Append, Apply, Reply, Request
+from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloApply, SoloReply
 from headrace.vsr.replica import Replica
 
 ROOT = b"root"
@@ -17,7 +17,7 @@ class Sealed:
     op: Op
     parent: bytes
     timestamp: int
-    request: Request
+    request: EntryProposal
 
     @property
     def checksum(self) -> bytes:
@@ -25,7 +25,9 @@ class Sealed:
 
 
 def a_replica(op: int = 0, timestamp: int = 0) -> Replica[Sealed]:
-    def seal(op: Op, parent: bytes, view: View, timestamp: int, request: Request) -> Sealed:
+    def seal(
+        op: Op, parent: bytes, view: View, timestamp: int, request: EntryProposal
+    ) -> Sealed:
         return Sealed(op, parent, timestamp, request)
 
     return Replica(seal, Op(op), ROOT, timestamp)
@@ -34,8 +36,10 @@ def a_replica(op: int = 0, timestamp: int = 0) -> Replica[Sealed]:
 def prepared(replica: Replica[Sealed], *bodies: bytes, now: int = 100) -> list[Sealed]:
     found = []
     for body in bodies:
-        append = replica.on_request(Request(40, body), now, ticket=body.decode(), deadline=9.0)
-        assert isinstance(append, Append)
+        append = replica.on_request(
+            EntryProposal(40, body), now, ticket=body.decode(), deadline=9.0
+        )
+        assert isinstance(append, SoloAppend)
         found += append.prepares
     return found
 
@@ -43,7 +47,7 @@ def prepared(replica: Replica[Sealed], *bodies: bytes, now: int = 100) -> list[S
 def applied(replica: Replica[Sealed], effects) -> list[object]:
     replies = []
     for effect in effects:
-        assert isinstance(effect, Apply)
+        assert isinstance(effect, SoloApply)
         replies += replica.on_applied(effect.prepare.op, f"did {effect.prepare.op}")
     return replies
 
@@ -60,9 +64,9 @@ def test_nobody_is_answered_before_the_disk_and_the_machine():
     prepared(replica, b"a", b"b", b"c")
     effects = replica.on_durable(Op(2))
     assert [effect.prepare.op for effect in effects] == [1, 2]
-    assert applied(replica, effects) == [Reply("a", "did 1"), Reply("b", "did 2")]
+    assert applied(replica, effects) == [SoloReply("a", "did 1"), SoloReply("b", "did 2")]
     assert replica.on_durable(Op(2)) == []
-    assert applied(replica, replica.on_durable(Op(3))) == [Reply("c", "did 3")]
+    assert applied(replica, replica.on_durable(Op(3))) == [SoloReply("c", "did 3")]
     assert (replica.applied, replica.in_flight_size) == (3, 0)
 
 
@@ -84,7 +88,7 @@ def test_what_the_journal_has_not_is_refused_and_its_ops_are_used_again():
     prepared(replica, b"a", b"b", b"c")
     applied(replica, replica.on_durable(Op(1)))
     full = DiskFull("journal", "append")
-    assert replica.on_failed(full) == [Reply("b", full), Reply("c", full)]
+    assert replica.on_failed(full) == [SoloReply("b", full), SoloReply("c", full)]
     (again,) = prepared(replica, b"d")
     assert again.op == 2
     assert again.parent == b"1 after root: a"

@@ -7,11 +7,11 @@ from tests.wire.values import MESSAGES, a_fetch, a_fetched, a_piece, an_append, 
 
 from headrace.errors import BadFrame
 from headrace.wire.codec import decode, encode
-from headrace.wire.greeting import Failed, Hello, Ping
+from headrace.wire.greeting import ErrorReply, Hello, Ping
 from headrace.wire.msgpack import pack, unpack
-from headrace.wire.read_messages import CursorInfo, GetBounds, Piece
-from headrace.wire.topic_messages import AlterTopic, CreateStream, PartitionInfo
-from headrace.wire.write_messages import Append, Publish, Receipt, Trimmed
+from headrace.wire.read_messages import CursorInfo, FetchedPiece, GetBounds
+from headrace.wire.topic_messages import AlterTopicRequest, CreateStreamRequest, PartitionInfo
+from headrace.wire.write_messages import AppendRequest, PublishRequest, StageReceipt, TrimReply
 
 
 def test_each_kind_is_taken_once():
@@ -55,59 +55,71 @@ FAILED = ("Busy", "text", "hint", (("a", 1), ("b", "x"), ("c", None)), 5)
 @pytest.mark.parametrize(
     ("kind", "values", "text"),
     [
-        (Append.kind, APPEND[:-1], "Append: expected array of 7, found array of 6"),
-        (Append.kind, (*APPEND, 1), "Append: expected array of 7, found array of 8"),
         (
-            Append.kind,
+            AppendRequest.kind,
+            APPEND[:-1],
+            "AppendRequest: expected array of 7, found array of 6",
+        ),
+        (
+            AppendRequest.kind,
+            (*APPEND, 1),
+            "AppendRequest: expected array of 7, found array of 8",
+        ),
+        (
+            AppendRequest.kind,
             (True, *APPEND[1:]),
-            "Append.namespace: expected int, found bool",
+            "AppendRequest.namespace: expected int, found bool",
         ),
         (
-            Append.kind,
+            AppendRequest.kind,
             (5, 7, "w", 1, 1, 10, b""),
-            "Append.writer: expected bytes, found str 'w'",
+            "AppendRequest.writer: expected bytes, found str 'w'",
         ),
         (
-            Append.kind,
+            AppendRequest.kind,
             (5, 7, b"w", None, 1, 10, b""),
-            "Append.version: expected int, found nil",
+            "AppendRequest.version: expected int, found nil",
         ),
         (
-            Trimmed.kind,
+            TrimReply.kind,
             (0, (("g", 1), ("h",))),
-            "Trimmed.holds[]: expected array of 2, found array of 1",
+            "TrimReply.holds[]: expected array of 2, found array of 1",
         ),
-        (Trimmed.kind, (0, (("g", "h"),)), "Trimmed.holds[][1]: expected int, found str 'h'"),
-        (Trimmed.kind, (0, 1), "Trimmed.holds: expected array, found int 1"),
         (
-            Publish.kind,
+            TrimReply.kind,
+            (0, (("g", "h"),)),
+            "TrimReply.holds[][1]: expected int, found str 'h'",
+        ),
+        (TrimReply.kind, (0, 1), "TrimReply.holds: expected array, found int 1"),
+        (
+            PublishRequest.kind,
             (5, 7, b"w", 1, ((b"s", 1, b"x", b"d"),)),
-            "Publish.stages[].row_count: expected int, found bytes b'x'",
+            "PublishRequest.stages[].row_count: expected int, found bytes b'x'",
         ),
         (
-            Publish.kind,
+            PublishRequest.kind,
             (5, 7, b"w", 1, ((b"s", 1),)),
-            "Publish.stages[]: expected array of 4, found array of 2",
+            "PublishRequest.stages[]: expected array of 4, found array of 2",
         ),
         (
-            AlterTopic.kind,
+            AlterTopicRequest.kind,
             ("t", 1, (1, 2, 3), ()),
-            "AlterTopic.retention: expected array of 2, found array of 3",
+            "AlterTopicRequest.retention: expected array of 2, found array of 3",
         ),
         (
-            AlterTopic.kind,
+            AlterTopicRequest.kind,
             ("t", 1, (1, "x"), ()),
-            "AlterTopic.retention[1]: expected int or nil, found str 'x'",
+            "AlterTopicRequest.retention[1]: expected int or nil, found str 'x'",
         ),
         (
-            Failed.kind,
+            ErrorReply.kind,
             (*FAILED[:3], (("a", b""),), None),
-            "Failed.fields[][1]: expected int or str or nil, found bytes b''",
+            "ErrorReply.fields[][1]: expected int or str or nil, found bytes b''",
         ),
         (
-            Failed.kind,
+            ErrorReply.kind,
             (*FAILED[:3], (("a", True),), None),
-            "Failed.fields[][1]: expected int or str or nil, found bool True",
+            "ErrorReply.fields[][1]: expected int or str or nil, found bool True",
         ),
         (80, (5, 7, 0, 0, 0, 0, ("a", 1), 1), "Fetch.columns[]: expected str, found int 1"),
     ],
@@ -132,28 +144,31 @@ def test_a_message_that_is_no_array_is_refused(value):
 
 
 def test_bytes_that_are_no_value_are_refused_with_the_messages_name():
-    with pytest.raises(BadFrame, match=r"^Append: an array of 7 values in 2 bytes"):
-        decode(Append.kind, b"\x97\x01\x01")
+    with pytest.raises(BadFrame, match=r"^AppendRequest: an array of 7 values in 2 bytes"):
+        decode(AppendRequest.kind, b"\x97\x01\x01")
 
 
 @pytest.mark.parametrize(
     ("message", "text"),
     [
-        (an_append(version=True), "Append.version: expected int, found bool"),
-        (an_append(version="1"), "Append.version: expected int, found str '1'"),
-        (an_append(version=2**64), "Append.version: a number of 65 bits cannot be sent"),
-        (an_append(writer=10**5000), "Append.writer: expected bytes, found int"),
-        (an_append(writer=bytearray(2)), "Append.writer: expected bytes, found bytearray"),
-        (CreateStream("\ud800"), "CreateStream.name: text that is not Unicode"),
+        (an_append(version=True), "AppendRequest.version: expected int, found bool"),
+        (an_append(version="1"), "AppendRequest.version: expected int, found str '1'"),
+        (an_append(version=2**64), "AppendRequest.version: a number of 65 bits cannot be sent"),
+        (an_append(writer=10**5000), "AppendRequest.writer: expected bytes, found int"),
+        (
+            an_append(writer=bytearray(2)),
+            "AppendRequest.writer: expected bytes, found bytearray",
+        ),
+        (CreateStreamRequest("\ud800"), "CreateStreamRequest.name: text that is not Unicode"),
         (GetBounds([PartitionInfo(1, 2)]), "GetBounds.partitions: expected array, found list"),
         (GetBounds(((1, 2),)), "GetBounds.partitions[]: expected PartitionInfo, found array"),
         (
-            Publish(5, 7, b"w", 1, (Receipt(b"s", 1, None, b"d"),)),
-            "Publish.stages[].row_count: expected int, found nil",
+            PublishRequest(5, 7, b"w", 1, (StageReceipt(b"s", 1, None, b"d"),)),
+            "PublishRequest.stages[].row_count: expected int, found nil",
         ),
         (
-            Publish(5, 7, b"w", 1, (Receipt(b"s", 1, 2**70, b"d"),)),
-            "Publish.stages: a number of 71 bits cannot be sent",
+            PublishRequest(5, 7, b"w", 1, (StageReceipt(b"s", 1, 2**70, b"d"),)),
+            "PublishRequest.stages: a number of 71 bits cannot be sent",
         ),
         (a_fetch(columns=("a", 1)), "Fetch.columns[]: expected str, found int 1"),
         (CursorInfo("g", 1, 1, True), "CursorInfo is no message"),
@@ -189,4 +204,6 @@ def test_any_bytes_give_a_message_or_are_refused(kind, data):
 
 
 def test_values_within_messages_have_no_kind():
-    assert not any(hasattr(value, "kind") for value in (Piece, Receipt, PartitionInfo))
+    assert not any(
+        hasattr(value, "kind") for value in (FetchedPiece, StageReceipt, PartitionInfo)
+    )

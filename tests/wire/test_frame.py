@@ -26,7 +26,7 @@ from headrace.wire.frames import (
     decode_message,
     encode_frame,
 )
-from headrace.wire.greeting import Ping, Pong, Status
+from headrace.wire.greeting import Ping, Pong, StatusReply
 
 HEADER = struct.Struct("<4sHHQIIIIII")
 EDGE_SIZES = [
@@ -119,8 +119,8 @@ def test_a_deadline_too_long_for_its_field_is_the_longest():
 def test_what_no_reader_would_take_is_not_written():
     with pytest.raises(BodyTooLarge):
         encode_frame(Ping(), 1, [bytes(2**20)] * 65)
-    with pytest.raises(BadFrame, match="Status of 16777225 bytes is over the limit"):
-        encode_frame(Status("x" * (META_SIZE_MAX + 3)), 1)
+    with pytest.raises(BadFrame, match="StatusReply of 16777225 bytes is over the limit"):
+        encode_frame(StatusReply("x" * (META_SIZE_MAX + 3)), 1)
     assert len(encode_frame(Ping(), 1, [bytes(2**16)] * (BODY_SIZE_MAX // 2**16))) == 1026
 
 
@@ -161,7 +161,7 @@ big = st.tuples(
 )
 def test_large_frames_are_the_same_whatever_the_cuts(frames, sizes):
     data = b"".join(
-        a_frame(Status("x" * text), number, a_body(size))
+        a_frame(StatusReply("x" * text), number, a_body(size))
         for number, (text, size) in enumerate(frames)
     )
     reader = FrameReader()
@@ -170,7 +170,7 @@ def test_large_frames_are_the_same_whatever_the_cuts(frames, sizes):
     assert reader.held_size == RECEIVE_SIZE
     for number, (frame, (text, size)) in enumerate(zip(found, frames, strict=True)):
         assert frame.id == number
-        assert decode_message(frame) == Status("x" * text)
+        assert decode_message(frame) == StatusReply("x" * text)
         assert frame.body == a_body(size)
         check_body(frame)
 
@@ -333,13 +333,13 @@ def test_a_head_that_is_wrong_is_refused_at_once(data, text):
 
 def test_limits_may_be_lower_and_be_raised_later():
     reader = FrameReader(meta_size_max=1000, body_size_max=0)
-    assert len(feed(reader, a_frame(Status("x" * 900)))) == 1
+    assert len(feed(reader, a_frame(StatusReply("x" * 900)))) == 1
     with pytest.raises(BadFrame, match="at most 1000 may come"):
-        feed(FrameReader(meta_size_max=1000), a_frame(Status("x" * 1000)))
+        feed(FrameReader(meta_size_max=1000), a_frame(StatusReply("x" * 1000)))
     with pytest.raises(BadFrame, match="at most 0 may come"):
         feed(FrameReader(body_size_max=0), a_frame(body=b"x"))
     reader.meta_size_max, reader.body_size_max = 2000, 10
-    assert len(feed(reader, a_frame(Status("x" * 1000), body=b"x"))) == 1
+    assert len(feed(reader, a_frame(StatusReply("x" * 1000), body=b"x"))) == 1
 
 
 def test_after_bad_bytes_everything_is_refused():

@@ -11,7 +11,7 @@ from tests.wire.test_refusals import CLASSES
 from tests.wire.values import MESSAGES
 
 from headrace.errors import HeadraceError
-from headrace.server.connections.limits import Limits
+from headrace.server.connections.limits import PeerLimits
 from headrace.wire import error_codes, frames, msgpack, token_proof
 from headrace.wire.messages import Reply, Request
 
@@ -73,7 +73,7 @@ def test_the_page_has_the_fields_of_a_message(message):
 
 def test_the_page_says_who_sends_what():
     by_node = {each.__name__ for each in get_args(Reply)} | {"Welcome", "Accepted"}
-    by_client = {each.__name__ for each in get_args(Request)} | {"Hello", "Proof"}
+    by_client = {each.__name__ for each in get_args(Request)} | {"Hello", "TokenProof"}
     assert len(by_node) + len(by_client) == len(MESSAGES)
     assert {row[1] for row in TABLE if row[2] == "node"} == by_node
     assert {row[1] for row in TABLE if row[2] == "client"} == by_client
@@ -122,7 +122,7 @@ def test_the_page_has_the_layout_of_the_header():
 def test_the_page_has_the_limits():
     assert {row[0]: int(row[1].replace(",", "")) for row in rows("## Limits")} == {
         "meta of an answer, bytes": frames.META_SIZE_MAX,
-        "meta of a request, bytes": Limits().meta_size_max,
+        "meta of a request, bytes": PeerLimits().meta_size_max,
         "body, bytes": frames.BODY_SIZE_MAX,
         "arrays within arrays": msgpack.DEPTH_MAX,
         "nonce, bytes": token_proof.NONCE_SIZE,

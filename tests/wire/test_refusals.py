@@ -38,7 +38,7 @@ from headrace.wire.error_codes import (
     to_error,
     to_failed,
 )
-from headrace.wire.greeting import Failed
+from headrace.wire.greeting import ErrorReply
 
 CLASSES = [
     each
@@ -56,12 +56,12 @@ def an_error(kind: type[HeadraceError]) -> HeadraceError:
 
 
 def carried(error: HeadraceError) -> HeadraceError:
-    return to_error(decode(Failed.kind, encode(to_failed(error))))
+    return to_error(decode(ErrorReply.kind, encode(to_failed(error))))
 
 
-def a_failed(code: str = "Expired", **changes) -> Failed:
+def a_failed(code: str = "Expired", **changes) -> ErrorReply:
     plain = {"message": "text", "hint": "", "fields": (), "retry_after_ms": None}
-    return Failed(code, **plain | changes)
+    return ErrorReply(code, **plain | changes)
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
@@ -236,7 +236,7 @@ names = st.sampled_from(["path", "offset", "first", "args", "hint", "_branch", "
 fields = st.lists(st.tuples(names | texts, values_of(int | str | None)), max_size=50).map(tuple)
 codes = st.sampled_from([each.__name__ for each in CLASSES]) | texts
 faileds = st.builds(
-    Failed, codes, texts, texts, fields, st.none() | st.integers(-(2**63), 2**64 - 1)
+    ErrorReply, codes, texts, texts, fields, st.none() | st.integers(-(2**63), 2**64 - 1)
 )
 
 

@@ -6,9 +6,9 @@ from typing import get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from headrace.wire.messages import Append, Fetch, Fetched, Message
+from headrace.wire.messages import AppendRequest, Fetch, FetchReply, Message
 from headrace.wire.msgpack import INT_MAX, INT_MIN
-from headrace.wire.read_messages import Piece
+from headrace.wire.read_messages import FetchedPiece
 
 MESSAGES: tuple[type[Message], ...] = get_args(Message)
 
@@ -42,7 +42,7 @@ def values_of(hint) -> st.SearchStrategy:
 messages = st.one_of([values_of(each) for each in MESSAGES])
 
 
-def an_append(**changes) -> Append:
+def an_append(**changes) -> AppendRequest:
     plain = {
         "namespace": 0x0001_000002_000003,
         "created": 7,
@@ -52,7 +52,7 @@ def an_append(**changes) -> Append:
         "row_count": 1000,
         "checksum": bytes(range(16, 32)),
     }
-    return Append(**plain | changes)
+    return AppendRequest(**plain | changes)
 
 
 def a_fetch(**changes) -> Fetch:
@@ -69,12 +69,12 @@ def a_fetch(**changes) -> Fetch:
     return Fetch(**plain | changes)
 
 
-def a_fetched(*pieces: Piece) -> Fetched:
-    return Fetched(next=110, first=0, end=110, pieces=pieces)
+def a_fetched(*pieces: FetchedPiece) -> FetchReply:
+    return FetchReply(next=110, first=0, end=110, pieces=pieces)
 
 
-def a_piece(size: int = 64) -> Piece:
-    return Piece(
+def a_piece(size: int = 64) -> FetchedPiece:
+    return FetchedPiece(
         is_entry=True,
         first=100,
         row_count=10,

@@ -1,1 +1,5 @@
 """What breaks and measures Headrace: simulator, harnesses, chaos and benches."""
+
+from headrace import __version__  # which also refuses to load under -O
+
+__all__ = ["__version__"]

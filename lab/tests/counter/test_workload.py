@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.journal.entry import SEAL
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Op
 from headrace_lab.counter.counter import ADD
 from headrace_lab.counter.solo import Solo
@@ -45,7 +45,7 @@ def test_the_state_stays_bounded_and_bodies_stay_below_their_limit():
 
 def test_the_replay_is_what_a_group_makes_of_the_same_workload():
     workload = a_workload()
-    solo = Solo.open(MemoryDisk().root, Options(slots=256, file_size=64 * 1024))
+    solo = Solo.open(MemoryDisk().root, RecoveryOptions(slots=256, file_size=64 * 1024))
     replay = Replay(workload)
     while solo.head < 60:
         operation = SEAL if workload.is_seal(Op(solo.head + 1)) else ADD

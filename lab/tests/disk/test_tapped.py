@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.storage.file import FileDirectory
 from headrace_lab.counter.solo import Solo
 from headrace_lab.disk.memory import MemoryDisk
@@ -49,7 +49,7 @@ def test_a_planted_directory_skips_the_sync_of_live_journal_files_alone():
 
 @pytest.mark.parametrize("writeback", [None, Random(5)])
 def test_a_group_lives_in_a_tapped_directory_as_in_its_own(tmp_path, writeback):
-    options = Options(slots=256, file_size=64 * 1024)
+    options = RecoveryOptions(slots=256, file_size=64 * 1024)
     real = FileDirectory.open_root(str(tmp_path), create=False)
     solo = Solo.open(a_tapped(real, writeback=writeback)[0], options)
     for number in range(30):

@@ -201,7 +201,7 @@ def state_transfer_interrupted() -> Scene:
     scene.isolate(late)
     for _ in range(4):
         scene.ask(1, 1, 1, 1).run(60).seal()
-    scene.allow_all().forbid("no chunk passes", is_kind(vm.Chunk)).run(900).show()
+    scene.allow_all().forbid("no chunk passes", is_kind(vm.SnapshotChunk)).run(900).show()
     scene.crash(late).boot(late).run(300).show()
     return scene.allow_all().run(900).show()
 
@@ -263,7 +263,7 @@ def primary_cut_off_in_one_direction() -> Scene:
 
 def _tear(scene: Scene, number: int) -> None:
     """Leave the header of one more op behind the head, as an interrupted append does."""
-    from headrace.journal.frame import Kind, Prefix, encode_prefix
+    from headrace.journal.frame import FrameKind, Prefix, encode_prefix
     from headrace.journal.recovery.recover import recover
     from headrace_lab.cluster.boot import sealer
     from headrace_lab.cluster.machine import ADD, SessionMachine, add
@@ -272,11 +272,13 @@ def _tear(scene: Scene, number: int) -> None:
     group, _ = recover(host.disk.root, host.identity, SessionMachine(), host.options())
     journal, view = group.journal, group.superblock.current.view
     op = Op(journal.durable + 1)
-    entry = sealer(host.identity)(op, journal.tip, view, 10**9, vm.Request(ADD, add("n", 9)))
+    entry = sealer(host.identity)(
+        op, journal.tip, view, 10**9, vm.EntryProposal(ADD, add("n", 9))
+    )
     file = journal.newest
     size = 64 + 256 + len(entry.body)
     prefix = Prefix(
-        Kind.ENTRY, size, file.header.file_id, Op(op - 1), Op(0), op, entry.checksum
+        FrameKind.ENTRY, size, file.header.file_id, Op(op - 1), Op(0), op, entry.checksum
     )
     file.storage.write(file.end, [encode_prefix(prefix, file.end), entry.sealed, b"torn"])
     file.storage.sync()

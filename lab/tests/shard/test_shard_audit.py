@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Offset
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.machine.state import Unplaced
@@ -29,7 +29,9 @@ FIRST, SECOND, OTHER = Batch(0, 1), Batch(0, 2), Batch(1, 1)  # of partition 0
 def a_shard(batches=(FIRST, OTHER, SECOND)):
     """A shard that holds these batches, and the account of their writer."""
     options = StoreOptions(
-        Options(slots=64, file_size=256 * 1024), SegmentSizes(1_000, 8_000, 2), InProcess
+        RecoveryOptions(slots=64, file_size=256 * 1024),
+        SegmentSizes(1_000, 8_000, 2),
+        InProcess,
     )
     shard = SoloShard.open(MemoryDisk().root, options)
     for key in WORKLOAD.partitions:

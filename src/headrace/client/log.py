@@ -27,14 +27,14 @@ from headrace.errors import BadFrame, BadRequest, TopicExists, TopicUnknown
 from headrace.model.names import check_name, parse_topic
 from headrace.model.partition_keys import check_key
 from headrace.model.schema import encode_schema
-from headrace.wire.greeting import GetStatus, Status
+from headrace.wire.greeting import GetStatus, StatusReply
 from headrace.wire.topic_messages import (
     Adoption,
     AdoptOrphans,
     Changed,
-    CreateStream,
-    CreateTopic,
-    DeleteStream,
+    CreateStreamRequest,
+    CreateTopicRequest,
+    DeleteStreamRequest,
     DescribeTopic,
     ForgetOrphan,
     ListTopics,
@@ -92,7 +92,7 @@ class AsyncLog:
         wanted = schema_of(schema)
         if key is not None:
             check_key(wanted, word(key, "key"))
-        request = CreateTopic(
+        request = CreateTopicRequest(
             topic=name,
             schema=encode_schema(wanted),
             partition_count=whole(partitions, "partitions"),
@@ -141,11 +141,11 @@ class AsyncLog:
         await wait_for_erasure(self.caller, erase_timeout, told)
 
     async def create_stream(self, name: str) -> None:
-        await self.caller.get(CreateStream(_stream(name)), Changed)
+        await self.caller.get(CreateStreamRequest(_stream(name)), Changed)
 
     async def delete_stream(self, name: str, *, with_topics: bool = False) -> None:
         """Delete a stream. One that has topics goes only `with_topics`."""
-        request = DeleteStream(_stream(name), with_topics)
+        request = DeleteStreamRequest(_stream(name), with_topics)
         await self.caller.get(request, Changed)
 
     async def producer(
@@ -210,7 +210,7 @@ class AsyncLog:
 
     async def status(self) -> dict[str, Any]:
         """Say how the node is."""
-        answer = await self.caller.get(GetStatus(), Status)
+        answer = await self.caller.get(GetStatus(), StatusReply)
         try:
             found = json.loads(answer.text)
         except ValueError as error:

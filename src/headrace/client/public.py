@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from headrace.client.connect.loop_thread import Runner
+from headrace.client.connect.loop_thread import LoopThread
 from headrace.client.connect.remote import RemoteChannel
 from headrace.client.connect.retry import now
 from headrace.client.log import AsyncLog
@@ -126,7 +126,7 @@ def _visit(
     path: str, held: DirectoryHeld, settings: dict[str, object], seconds: float, end: float
 ) -> Log | None:
     """Reach a log through the process that holds it. See `_visit_async`."""
-    runner = Runner(f"headrace {path}")
+    runner = LoopThread(f"headrace {path}")
     core: AsyncLog | None = None
     try:
         core = runner.run(_visit_async(path, held, settings, seconds, end))
@@ -167,7 +167,7 @@ def _socket_in(path: str) -> str:
 
 def connect(address: str, token: str | None = None, timeout: str | float = TIMEOUT) -> Log:
     """Connect to a node: `host:port`, several with commas between, or `unix:/path`."""
-    runner = Runner(f"headrace {address}")
+    runner = LoopThread(f"headrace {address}")
     try:
         core = runner.run(connect_async(address, token, timeout))
     except BaseException:
@@ -191,7 +191,7 @@ async def connect_async(
     return AsyncLog(channel, seconds)
 
 
-def _opened(core: AsyncLog, runner: Runner, leave: Callable[[], None]) -> Log:
+def _opened(core: AsyncLog, runner: LoopThread, leave: Callable[[], None]) -> Log:
     """Return a log that is closed when the program ends, if nobody does it before."""
 
     def leave_and_forget() -> None:

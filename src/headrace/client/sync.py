@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from headrace.client.connect.loop_thread import Runner
+from headrace.client.connect.loop_thread import LoopThread
 from headrace.client.erasing import ERASE_TIMEOUT, Told
 from headrace.client.log import AsyncLog
 from headrace.client.read.spans import LATEST, Where
@@ -50,7 +50,7 @@ _Found = TypeVar("_Found")
 class Topic:
     """One life of one topic. If it is deleted and made again, this handle says so."""
 
-    def __init__(self, core: AsyncTopic, runner: Runner) -> None:
+    def __init__(self, core: AsyncTopic, runner: LoopThread) -> None:
         self._core = core
         self._runner = runner
 
@@ -291,7 +291,7 @@ class Topic:
 class Log:
     """Streams of topics, from `headrace.open` or `headrace.connect`. Threads may share it."""
 
-    def __init__(self, core: AsyncLog, runner: Runner, leave: Callable[[], None]) -> None:
+    def __init__(self, core: AsyncLog, runner: LoopThread, leave: Callable[[], None]) -> None:
         self._core = core
         self._runner = runner
         self._leave = leave  # called last, from the thread that closes
@@ -463,7 +463,7 @@ class Log:
         return log_lines(await self._core.summary(SHOWN_MAX)), len(names) - SHOWN_MAX
 
 
-def _tried(runner: Runner, asking: Coroutine[Any, Any, _Found]) -> _Found | None:
+def _tried(runner: LoopThread, asking: Coroutine[Any, Any, _Found]) -> _Found | None:
     """Ask for something to show. A log that is gone, or slow, is shown without it."""
     try:
         return runner.run(asyncio.wait_for(asking, SHOW_TIMEOUT))

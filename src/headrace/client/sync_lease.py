@@ -2,7 +2,7 @@
 
 from types import TracebackType
 
-from headrace.client.connect.loop_thread import Runner
+from headrace.client.connect.loop_thread import LoopThread
 from headrace.client.read.lease import AsyncLease, LeasedPartition
 from headrace.client.values.topic_view import View
 from headrace.errors import HeadraceError
@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 class Lease:
     """Files that stay until the block, the lease or the log ends."""
 
-    def __init__(self, core: AsyncLease, runner: Runner) -> None:
+    def __init__(self, core: AsyncLease, runner: LoopThread) -> None:
         self._core = core
         self._runner = runner
 

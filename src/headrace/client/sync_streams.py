@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.client.connect.loop_thread import Runner
+from headrace.client.connect.loop_thread import LoopThread
 from headrace.client.read.consumer import AsyncConsumer
 from headrace.client.read.rows import AsyncRows
 from headrace.client.read.spans import Where
@@ -28,7 +28,7 @@ class Rows:
     DuckDB. `to_pandas`, `to_polars` and `to_table` read all of it; `len` is its rows.
     """
 
-    def __init__(self, core: AsyncRows, runner: Runner) -> None:
+    def __init__(self, core: AsyncRows, runner: LoopThread) -> None:
         self._core = core
         self._runner = runner
 
@@ -104,7 +104,7 @@ class Taking:
 class Producer:
     """Takes rows, and sends them in good batches. Any thread may send."""
 
-    def __init__(self, core: AsyncProducer, runner: Runner) -> None:
+    def __init__(self, core: AsyncProducer, runner: LoopThread) -> None:
         self._core = core
         self._runner = runner
 
@@ -151,7 +151,7 @@ class Producer:
 class Consumer:
     """Gives batches as they come. `commit` makes the place of the last one given durable."""
 
-    def __init__(self, core: AsyncConsumer, runner: Runner) -> None:
+    def __init__(self, core: AsyncConsumer, runner: LoopThread) -> None:
         self._core = core
         self._runner = runner
 
@@ -204,7 +204,7 @@ class Consumer:
 class Transaction:
     """Rows that become readable together, once, at the end of its block, or not at all."""
 
-    def __init__(self, core: AsyncTransaction, runner: Runner) -> None:
+    def __init__(self, core: AsyncTransaction, runner: LoopThread) -> None:
         self._core = core
         self._runner = runner
 

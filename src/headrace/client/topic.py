@@ -23,20 +23,20 @@ from headrace.client.where.grammar import parse_where
 from headrace.client.write.appending import Appending, parcels
 from headrace.client.write.convert import Data, batches_of
 from headrace.client.write.schemas import SchemaLike, schema_of
-from headrace.client.write.sender import Writer
+from headrace.client.write.sender import Sender
 from headrace.errors import BadRequest, HeadraceError, Recreated, Rejected
 from headrace.model.names import check_name
-from headrace.model.projection import Shape
+from headrace.model.projection import Projection
 from headrace.model.revisions import is_past
 from headrace.model.schema import SYSTEM_FIELDS, check_evolution, encode_schema
 from headrace.model.split import Parcel
 from headrace.wire import read_messages, write_messages
 from headrace.wire.topic_messages import (
-    AddPartitions,
-    AddSchema,
-    AlterTopic,
+    AddPartitionsRequest,
+    AddSchemaRequest,
+    AlterTopicRequest,
     Changed,
-    DeleteTopic,
+    DeleteTopicRequest,
     DescribeTopic,
     TopicInfo,
 )
@@ -51,7 +51,7 @@ class AsyncTopic:
         self.view = view
         self.caller = replace(caller, probe=self._probe)
         self._turns = itertools.count()
-        self._writer = Writer(self.caller, view.name)
+        self._writer = Sender(self.caller, view.name)
         self._leases: list[AsyncLease] = []
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ class AsyncTopic:
         view = await self.refresh()
         numbers = view.numbers(partition)
         chosen = chosen_of(columns)
-        shape = Shape.of(view.schema, chosen)
+        shape = Projection.of(view.schema, chosen)
         condition = None
         if where is not None:
             whole = pa.schema([*SYSTEM_FIELDS, *view.schema])
@@ -287,7 +287,7 @@ class AsyncTopic:
         known = {each.partition: each for each in await self.cursors(group)}
         for number, place in places.items():
             info, cursor = self.view.partition(number), known.get(number)
-            request = read_messages.StoreCursor(
+            request = read_messages.StoreCursorRequest(
                 namespace=info.namespace,
                 created=info.created,
                 group=group,
@@ -295,16 +295,16 @@ class AsyncTopic:
                 generation=1 if cursor is None else cursor.generation + 1,
                 hold=cursor is not None and cursor.hold if hold is None else hold,
             )
-            await self.caller.get(request, read_messages.CursorStored)
+            await self.caller.get(request, read_messages.StoreCursorReply)
 
     async def delete_cursors(self, group: str) -> None:
         """Forget a consumer group: it begins anew, and holds nothing any more."""
         for cursor in await self.cursors(group):
             info = self.view.partition(cursor.partition)
-            request = read_messages.DeleteCursor(
+            request = read_messages.DeleteCursorRequest(
                 info.namespace, info.created, group, cursor.generation
             )
-            await self.caller.get(request, read_messages.CursorDeleted)
+            await self.caller.get(request, read_messages.DeleteCursorReply)
 
     async def evolve(self, schema: SchemaLike) -> None:
         """Give the topic a newer schema: more nullable columns at its end, wider numbers."""
@@ -312,7 +312,7 @@ class AsyncTopic:
         wanted = schema_of(schema)
         check_evolution(view.schema, wanted)
         version = view.version + 1
-        request = AddSchema(view.name, self.created, version, encode_schema(wanted))
+        request = AddSchemaRequest(view.name, self.created, version, encode_schema(wanted))
         self.take(await self.caller.get(request, TopicInfo))
 
     async def add_partitions(self, count: int) -> None:
@@ -320,7 +320,7 @@ class AsyncTopic:
         view = await self.refresh()
         first = len(view.info.partitions)
         added = whole(count, "count")
-        request = AddPartitions(view.name, self.created, first, added)
+        request = AddPartitionsRequest(view.name, self.created, first, added)
         self.take(await self.caller.get(request, TopicInfo))
 
     async def alter(
@@ -336,7 +336,7 @@ class AsyncTopic:
             age_ms = age_of(retention)
         if retention_size != AS_IT_IS:
             kept = size_of(retention_size)
-        request = AlterTopic(self.name, self.created, (age_ms, kept), ())
+        request = AlterTopicRequest(self.name, self.created, (age_ms, kept), ())
         self.take(await self.caller.get(request, TopicInfo))
 
     async def trim(
@@ -353,8 +353,8 @@ class AsyncTopic:
         found = []
         for number, first in places.items():
             info = view.partition(number)
-            request = write_messages.Trim(info.namespace, info.created, first, past_hold)
-            answer = await self.caller.get(request, write_messages.Trimmed)
+            request = write_messages.TrimRequest(info.namespace, info.created, first, past_hold)
+            answer = await self.caller.get(request, write_messages.TrimReply)
             found.append(Trimmed(number, answer.first, answer.holds))
         return found
 
@@ -364,8 +364,8 @@ class AsyncTopic:
         found = []
         for number in view.numbers(partition):
             info = view.partition(number)
-            request = write_messages.Purge(info.namespace, info.created)
-            answer = await self.caller.get(request, write_messages.Trimmed)
+            request = write_messages.PurgeRequest(info.namespace, info.created)
+            answer = await self.caller.get(request, write_messages.TrimReply)
             found.append(Trimmed(number, answer.first, answer.holds))
         return found
 
@@ -382,7 +382,7 @@ class AsyncTopic:
         deleted topic's; `told` is given what is left, on the log's own loop. NotErased: the
         topic is deleted, and the time is over; see `Log.erase_deleted`.
         """
-        await self.caller.get(DeleteTopic(self.name, self.created), Changed)
+        await self.caller.get(DeleteTopicRequest(self.name, self.created), Changed)
         if wait_erased:
             await wait_for_erasure(self.caller, erase_timeout, told)
 

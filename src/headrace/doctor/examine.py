@@ -29,7 +29,7 @@ from headrace.doctor.findings.ownership import Who, who_is
 from headrace.doctor.look.deep_check import CarryTask, State, Task, check_all, size_of
 from headrace.doctor.look.entries import Entries
 from headrace.doctor.look.group_look import GroupSight, look_at_group
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.replay import MetadataReplayed, replay_metadata
 from headrace.doctor.look.segments import SegmentTask
 from headrace.doctor.look.shard_look import ShardSight, look_at_shard, placed
@@ -121,7 +121,7 @@ def examine(path: str, *, deep: bool = False, tell: Tell = say_nothing) -> Exami
 
 
 def _look(path: str, deep: bool, tell: Tell) -> Examination:
-    root = Sight.of(path)
+    root = ReadonlyDirectory.of(path)
     who = who_is(root)
     found = Examination(path, who, deep, who.findings)
     if who.cluster is None:
@@ -139,7 +139,7 @@ def _look(path: str, deep: bool, tell: Tell) -> Examination:
     return found
 
 
-def look_at_log(root: Sight, who: Who, tell: Tell) -> LogSight:
+def look_at_log(root: ReadonlyDirectory, who: Who, tell: Tell) -> LogSight:
     """Bring all groups of a log into memory."""
     assert who.cluster is not None
     home = root.within(GROUPS)
@@ -175,7 +175,7 @@ def _with_copy(log: LogSight) -> LogSight:
     return log
 
 
-def _with_metadata(root: Sight, who: Who) -> LogSight:
+def _with_metadata(root: ReadonlyDirectory, who: Who) -> LogSight:
     assert who.cluster is not None
     identity = who.cluster.identity
     room = root.within(GROUPS).within(group_name(METADATA))

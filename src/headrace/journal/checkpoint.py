@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from headrace.errors import StorageFailed
 from headrace.journal.journal import Journal
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
@@ -33,7 +33,7 @@ class Captured:
 
     op: Op
     tip: bytes
-    state: State
+    state: MachineState
 
 
 class Keeper(Protocol):
@@ -50,10 +50,12 @@ class Keeper(Protocol):
         Sure once `restore` was called. Such a file is used for nothing else meanwhile.
         """
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: MachineState | None) -> None:
         """Look at the files that a state names. Recovery calls this before it replays."""
 
-    def seal(self, captured: Captured, journal: Journal, snapshots: SnapshotFiles) -> State:
+    def seal(
+        self, captured: Captured, journal: Journal, snapshots: SnapshotFiles
+    ) -> MachineState:
         """Make durable what the state names, and return it with its local part.
 
         After an earlier try a snapshot at this op may be durable. Whoever replaces a file that
@@ -70,10 +72,12 @@ class NoFiles:
     poisoned: None = None
     kept: Container[int] = frozenset()
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: MachineState | None) -> None:
         return
 
-    def seal(self, captured: Captured, journal: Journal, snapshots: SnapshotFiles) -> State:
+    def seal(
+        self, captured: Captured, journal: Journal, snapshots: SnapshotFiles
+    ) -> MachineState:
         return captured.state
 
     def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op], journal: Journal) -> None:

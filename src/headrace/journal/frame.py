@@ -34,7 +34,7 @@ _PADDING = bytes(ALIGNMENT)
 assert _FIELDS.size == PREFIX_SIZE
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame carries."""
 
     ENTRY = 1
@@ -44,16 +44,16 @@ class Kind(IntEnum):
 
 # By its code: what a frame is, and the least and the most it measures without padding.
 _KINDS = {
-    int(Kind.ENTRY): (Kind.ENTRY, PREFIX_SIZE + HEADER_SIZE, FRAME_SIZE_MAX),
-    int(Kind.MARK): (Kind.MARK, PREFIX_SIZE, PREFIX_SIZE),
-    int(Kind.END): (Kind.END, PREFIX_SIZE, PREFIX_SIZE),
+    int(FrameKind.ENTRY): (FrameKind.ENTRY, PREFIX_SIZE + HEADER_SIZE, FRAME_SIZE_MAX),
+    int(FrameKind.MARK): (FrameKind.MARK, PREFIX_SIZE, PREFIX_SIZE),
+    int(FrameKind.END): (FrameKind.END, PREFIX_SIZE, PREFIX_SIZE),
 }
 
 
 class Prefix(NamedTuple):
     """What a frame says of itself. A tuple for the same reason as `Header`."""
 
-    kind: Kind
+    kind: FrameKind
     size: int
     file_id: int
     durable: Op

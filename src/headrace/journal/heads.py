@@ -55,7 +55,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class HeadSlot:
     """One state of the file."""
 
     cluster: bytes
@@ -68,7 +68,7 @@ class Slot:
 class FoundHeads:
     """What a directory's file says. Nothing was changed to find it out."""
 
-    newest: Slot | None = None
+    newest: HeadSlot | None = None
     place: int = 0  # of the newest slot
     flaws: tuple[str, ...] = ()  # what is wrong with the file, in words
     is_missing: bool = False
@@ -79,7 +79,7 @@ class FoundHeads:
         return {} if self.newest is None else self.newest.heads
 
 
-def encode(slot: Slot) -> bytes:
+def encode(slot: HeadSlot) -> bytes:
     """Return the bytes of a slot. Of more groups than any cluster has, the first are kept."""
     heads = sorted(slot.heads.items())[:HEADS_MAX]
     fields = _FIELDS.pack(
@@ -97,7 +97,7 @@ def encode(slot: Slot) -> bytes:
     return xxh3_128_digest(rest) + rest
 
 
-def decode(data: bytes, path: str) -> Slot | Flaw | None:
+def decode(data: bytes, path: str) -> HeadSlot | Flaw | None:
     """Read one slot; None if it was never written. Only one of a newer release raises."""
     if len(data) != SLOT_SIZE:
         return Flaw("slot size", SLOT_SIZE, len(data))
@@ -119,7 +119,7 @@ def decode(data: bytes, path: str) -> Slot | Flaw | None:
         if not 0 < op <= OP_MAX:
             return Flaw("slot op", f"1 to {OP_MAX}", op)
         heads[GroupId(group)] = Head(Op(op), tip, at)
-    return Slot(cluster, sequence, at, heads)
+    return HeadSlot(cluster, sequence, at, heads)
 
 
 def read_heads(directory: Directory, cluster: bytes) -> FoundHeads:
@@ -140,7 +140,7 @@ def read_heads(directory: Directory, cluster: bytes) -> FoundHeads:
         return FoundHeads(flaws=(f"cannot be read: {error.strerror or error}",))
     finally:
         file.close()
-    whole = [(one, place) for place, one in enumerate(slots) if isinstance(one, Slot)]
+    whole = [(one, place) for place, one in enumerate(slots) if isinstance(one, HeadSlot)]
     for one, _ in whole:
         if one.cluster != cluster:
             raise ForeignFile(path, "cluster", cluster.hex(), one.cluster.hex())
@@ -154,7 +154,7 @@ def read_heads(directory: Directory, cluster: bytes) -> FoundHeads:
     return FoundHeads(newest, place, tuple(flaws), is_whole=size == SLOT_COUNT * SLOT_SIZE)
 
 
-def _read_slot(file: Storage, place: int) -> Slot | Flaw | None:
+def _read_slot(file: Storage, place: int) -> HeadSlot | Flaw | None:
     try:
         data = file.read(place * SLOT_SIZE, SLOT_SIZE)
     except OSError as error:
@@ -197,7 +197,7 @@ class HeadsFile:
         for group, head in heads.items():
             if group not in raised or head.op > raised[group].op:
                 raised[group] = head
-        data = encode(Slot(self.cluster, self.sequence + 1, now, raised))
+        data = encode(HeadSlot(self.cluster, self.sequence + 1, now, raised))
         if self.is_whole:
             self._write_slot(data)
         else:

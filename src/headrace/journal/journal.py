@@ -42,7 +42,7 @@ from headrace.journal.entry import (
 )
 from headrace.journal.frame import (
     PREFIX_SIZE,
-    Kind,
+    FrameKind,
     Prefix,
     aligned,
     decode_prefix,
@@ -125,7 +125,7 @@ class Journal:
         self.refuse_if_poisoned()
         if self.marked == self.durable:
             return
-        self._write_synced(self.newest, [self._bare(self.newest, Kind.MARK)], "mark")
+        self._write_synced(self.newest, [self._bare(self.newest, FrameKind.MARK)], "mark")
         self.marked = self.durable
 
     def read(self, op: Op) -> Entry | None:
@@ -306,7 +306,7 @@ class Journal:
         for entry in entries:
             op, size = entry.header.op, entry_frame_size(len(entry.body))
             prefix = Prefix(
-                Kind.ENTRY, size, file_id, before, commit, op, entry.header.checksum
+                FrameKind.ENTRY, size, file_id, before, commit, op, entry.header.checksum
             )
             start = encode_prefix(prefix, position) + entry.sealed
             pieces += (start, entry.body, padding(size))
@@ -328,7 +328,7 @@ class Journal:
             return
         new = self._enlist(next_op, self.tip, frame_size, "roll")
         try:
-            self._write_synced(old, [self._bare(old, Kind.END)], "end")
+            self._write_synced(old, [self._bare(old, FrameKind.END)], "end")
         except (DiskFull, WriteFailed):
             self._retire(new, "undo of a roll")
             raise
@@ -362,7 +362,7 @@ class Journal:
         with self._poisoning(file.path, stage):
             self.spares.retire(self.directory, file, is_kept=is_kept)
 
-    def _bare(self, file: JournalFile, kind: Kind) -> bytes:
+    def _bare(self, file: JournalFile, kind: FrameKind) -> bytes:
         prefix = Prefix(
             kind,
             PREFIX_SIZE,

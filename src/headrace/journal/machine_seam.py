@@ -7,7 +7,7 @@ from headrace.journal.entry import Entry
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class MachineState:
     """A machine's state as bytes: `replicated` is equal on all replicas in an equal state."""
 
     replicated: bytes
@@ -24,10 +24,10 @@ class Machine(Protocol):
     def apply(self, entry: Entry) -> object:
         """Run one committed entry and return its result; never raise on a well-formed one."""
 
-    def snapshot(self) -> State:
+    def snapshot(self) -> MachineState:
         """Return the state now. Called right after the apply of a Seal; must be cheap."""
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: MachineState | None) -> None:
         """Become `state`; None is the state before op 1."""
 
     def digest(self) -> bytes:

@@ -26,7 +26,7 @@ from headrace.errors import (
     UnsupportedFormat,
 )
 from headrace.journal.entry import Flaw
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.model.ids import Identity, Op
 from headrace.storage.atomic import atomic_replace, is_barred
 from headrace.storage.seam import Directory, is_full, joined
@@ -62,7 +62,7 @@ class Snapshot:
 
     op: Op
     tip: bytes
-    state: State
+    state: MachineState
     checksum: bytes  # names this very file
 
 
@@ -75,7 +75,7 @@ class SnapshotFiles:
     poisoned: StorageFailed | None = None  # a sync of the directory failed: never sync it again
     stuck: StuckFiles = field(default_factory=StuckFiles)
 
-    def persist(self, op: Op, tip: bytes, state: State) -> Snapshot:
+    def persist(self, op: Op, tip: bytes, state: MachineState) -> Snapshot:
         """Write a snapshot; return once it is durable under its name.
 
         DiskFull, SealFailed and StorageFailed at stage `write` or `rename`: as if never begun,
@@ -170,7 +170,9 @@ def snapshot_name(op: Op) -> str:
     return f"{op:020}.snap"
 
 
-def _encode(identity: Identity, op: Op, tip: bytes, state: State) -> tuple[bytes, Snapshot]:
+def _encode(
+    identity: Identity, op: Op, tip: bytes, state: MachineState
+) -> tuple[bytes, Snapshot]:
     fields = _FIELDS.pack(
         bytes(_CHECKSUM_SIZE),
         MAGIC,
@@ -262,4 +264,4 @@ def read_parts(file: Readable, header: SnapshotHeader) -> Snapshot | Flaw:
         return Flaw("checksum of the replicated part", expected, "another")
     if xxh3_128_digest(local) != header.local_checksum:
         return Flaw("checksum of the local part", header.local_checksum.hex(), "another")
-    return Snapshot(Op(header.op), header.tip, State(replicated, local), header.checksum)
+    return Snapshot(Op(header.op), header.tip, MachineState(replicated, local), header.checksum)

@@ -13,15 +13,15 @@ from headrace.metadata.commands import (
     AdoptedStream,
     AdoptedTopic,
 )
-from headrace.metadata.results import Code, Refused, refuse
-from headrace.metadata.rules import PARTITIONS_MAX, Limits
+from headrace.metadata.results import MetadataCode, MetadataRefusal, refuse
+from headrace.metadata.rules import PARTITIONS_MAX, MetadataLimits
 from headrace.metadata.state import (
     FOREVER,
     MetadataState,
-    Partition,
     SchemaVersion,
     Stream,
-    Topic,
+    TopicMetadata,
+    TopicPartition,
 )
 from headrace.model.ids import Revision
 from headrace.model.namespace import PartitionId, StreamId, TopicId
@@ -33,16 +33,22 @@ class _Unfit(Exception):
 
     def __init__(self, what: str, flaw: str) -> None:
         super().__init__(what)
-        self.refused = refuse(Code.NOT_ADOPTED, what=rules.shown(what), flaw=flaw)
+        self.refused = refuse(MetadataCode.NOT_ADOPTED, what=rules.shown(what), flaw=flaw)
 
 
 def adopt(
-    state: MetadataState, command: Adopt, timestamp: int, checksum: bytes, limits: Limits
-) -> MetadataState | Refused:
+    state: MetadataState,
+    command: Adopt,
+    timestamp: int,
+    checksum: bytes,
+    limits: MetadataLimits,
+) -> MetadataState | MetadataRefusal:
     """Return the state behind the command. What is there already stays as it is."""
     counter = max(counter_of(state.revision), counter_of(command.floor)) + 1
     if counter > COUNTER_MAX or command.floor < 0:
-        return refuse(Code.NOT_ADOPTED, what="the floor", flaw="no revision is above it")
+        return refuse(
+            MetadataCode.NOT_ADOPTED, what="the floor", flaw="no revision is above it"
+        )
     work = _Adoption(state, stamp(counter, checksum), timestamp, limits)
     try:
         for end in command.ended:
@@ -65,13 +71,13 @@ class _Adoption:
     """Streams and topics as they become."""
 
     def __init__(
-        self, state: MetadataState, revision: Revision, timestamp: int, limits: Limits
+        self, state: MetadataState, revision: Revision, timestamp: int, limits: MetadataLimits
     ) -> None:
         self.state, self.revision = state, revision
         self.timestamp, self.limits = timestamp, limits
         self.deleted = dict(state.deleted)
         self.streams: dict[StreamId, Stream] = dict(state.streams)
-        self.topics: dict[tuple[StreamId, TopicId], Topic] = dict(state.topics)
+        self.topics: dict[tuple[StreamId, TopicId], TopicMetadata] = dict(state.topics)
 
     def end(self, wanted: AdoptedEnd) -> None:
         """Delete a topic, with records; one that is another by now stays."""
@@ -103,7 +109,7 @@ class _Adoption:
         flaw = self._topic_flaw(wanted)
         if known is not None or flaw:
             raise _Unfit(wanted.name, flaw or "another topic has its id")
-        made = Topic(
+        made = TopicMetadata(
             wanted.stream_id,
             wanted.id,
             wanted.name,
@@ -145,7 +151,9 @@ class _Adoption:
             partitions=self._partitions(topic, wanted.partitions),
         )
 
-    def _schemas(self, topic: Topic, added: Sequence[bytes]) -> tuple[SchemaVersion, ...]:
+    def _schemas(
+        self, topic: TopicMetadata, added: Sequence[bytes]
+    ) -> tuple[SchemaVersion, ...]:
         known = topic.schemas
         if added and tuple(one.data for one in known[-len(added) :]) == tuple(added):
             return known  # a repeat
@@ -159,8 +167,8 @@ class _Adoption:
         )
 
     def _partitions(
-        self, topic: Topic, added: Sequence[AdoptedPartition]
-    ) -> tuple[Partition, ...]:
+        self, topic: TopicMetadata, added: Sequence[AdoptedPartition]
+    ) -> tuple[TopicPartition, ...]:
         found = {one.id: one.created for one in topic.partitions}
         for one in added:
             if not 0 <= one.id <= self.state.layout.partition_id_max:
@@ -194,7 +202,7 @@ class _Adoption:
 
 def _dense(
     found: dict[PartitionId, Revision], count: int, revision: Revision
-) -> Iterator[Partition]:
+) -> Iterator[TopicPartition]:
     """Give all partitions up to the highest; one that nobody has is new and empty."""
     for number in map(PartitionId, range(count)):
-        yield Partition(number, found.get(number, revision))
+        yield TopicPartition(number, found.get(number, revision))

@@ -11,22 +11,22 @@ from typing import ClassVar, Final, get_args
 
 import msgspec
 
-from headrace.metadata.results import Code, Refused, refuse
-from headrace.metadata.state import Retention, Value
+from headrace.metadata.results import MetadataCode, MetadataRefusal, refuse
+from headrace.metadata.state import MetadataValue, RetentionLimits
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace, PartitionId, StreamId, TopicId
 
 OPERATION_FIRST: Final = 16  # those below belong to the group itself, and are not commands
 
 
-class CreateStream(Value, frozen=True):
+class CreateStream(MetadataValue, frozen=True):
     """Make an empty stream under the lowest free id."""
 
     operation: ClassVar[int] = 16
     name: str
 
 
-class DeleteStream(Value, frozen=True):
+class DeleteStream(MetadataValue, frozen=True):
     """Remove a stream; one with topics only if that was said."""
 
     operation: ClassVar[int] = 17
@@ -34,7 +34,7 @@ class DeleteStream(Value, frozen=True):
     with_topics: bool
 
 
-class CreateTopic(Value, frozen=True):
+class CreateTopic(MetadataValue, frozen=True):
     """Make a topic under the lowest free id, with its first schema and partitions."""
 
     operation: ClassVar[int] = 18
@@ -43,22 +43,22 @@ class CreateTopic(Value, frozen=True):
     schema: bytes
     partition_count: int
     shard: GroupId
-    retention: Retention
+    retention: RetentionLimits
     options: tuple[tuple[str, str], ...]
 
 
-class AlterTopic(Value, frozen=True):
+class AlterTopic(MetadataValue, frozen=True):
     """Change what is named, keep the rest: two changes of different things do not collide."""
 
     operation: ClassVar[int] = 19
     stream: str
     topic: str
     created: Revision
-    retention: Retention | None  # None: as it is
+    retention: RetentionLimits | None  # None: as it is
     options: tuple[tuple[str, str | None], ...]  # None: without this option
 
 
-class AddPartitions(Value, frozen=True):
+class AddPartitions(MetadataValue, frozen=True):
     """Add partitions `first` to `first + count - 1`; `first` makes a repeat harmless."""
 
     operation: ClassVar[int] = 20
@@ -69,7 +69,7 @@ class AddPartitions(Value, frozen=True):
     count: int
 
 
-class AddSchema(Value, frozen=True):
+class AddSchema(MetadataValue, frozen=True):
     """Add schema `version`, which the primary has checked against `version - 1`.
 
     `created` and `version` hold that check true until apply: a race or a repeat is refused.
@@ -83,7 +83,7 @@ class AddSchema(Value, frozen=True):
     schema: bytes
 
 
-class DeleteTopic(Value, frozen=True):
+class DeleteTopic(MetadataValue, frozen=True):
     """Remove a topic; `created` keeps a late repeat from removing its successor."""
 
     operation: ClassVar[int] = 22
@@ -92,7 +92,7 @@ class DeleteTopic(Value, frozen=True):
     created: Revision
 
 
-class Level(Value, frozen=True):
+class Level(MetadataValue, frozen=True):
     """Begin with the rules of a level: entries before this one keep those that they had.
 
     Every new log begins with it; of an older one the first start of a release that knows the
@@ -103,7 +103,7 @@ class Level(Value, frozen=True):
     number: int
 
 
-class ForgetLife(Value, frozen=True):
+class ForgetLife(MetadataValue, frozen=True):
     """Record that an operator gave up a life that metadata does not know: an orphan."""
 
     operation: ClassVar[int] = 24
@@ -111,21 +111,21 @@ class ForgetLife(Value, frozen=True):
     created: Revision
 
 
-class AdoptedStream(Value, frozen=True):
+class AdoptedStream(MetadataValue, frozen=True):
     """A stream under the id that it had, where it is gone."""
 
     id: StreamId
     name: str
 
 
-class AdoptedPartition(Value, frozen=True):
+class AdoptedPartition(MetadataValue, frozen=True):
     """A partition in the life that its shard has."""
 
     id: PartitionId
     created: Revision
 
 
-class AdoptedTopic(Value, frozen=True):
+class AdoptedTopic(MetadataValue, frozen=True):
     """A topic under the ids that it had, in the life that its shard has."""
 
     stream_id: StreamId
@@ -137,7 +137,7 @@ class AdoptedTopic(Value, frozen=True):
     partitions: tuple[AdoptedPartition, ...]  # by id; those between are made new
 
 
-class AdoptedMore(Value, frozen=True):
+class AdoptedMore(MetadataValue, frozen=True):
     """What a shard has of a topic that metadata knows in part."""
 
     stream_id: StreamId
@@ -147,7 +147,7 @@ class AdoptedMore(Value, frozen=True):
     partitions: tuple[AdoptedPartition, ...]  # behind those that are known, by id
 
 
-class AdoptedEnd(Value, frozen=True):
+class AdoptedEnd(MetadataValue, frozen=True):
     """A topic whose deletion its shard has followed, and metadata has lost."""
 
     stream_id: StreamId
@@ -155,7 +155,7 @@ class AdoptedEnd(Value, frozen=True):
     created: Revision
 
 
-class Adopt(Value, frozen=True):
+class Adopt(MetadataValue, frozen=True):
     """Take what shards have for metadata's own, as an operator decided.
 
     The revision rises above `floor`, the newest of any shard, and what was remembered of the
@@ -182,14 +182,14 @@ def encode(command: Command) -> bytes:
     return msgspec.msgpack.encode(command)
 
 
-def decode(operation: int, body: bytes | bytearray | memoryview) -> Command | Refused:
+def decode(operation: int, body: bytes | bytearray | memoryview) -> Command | MetadataRefusal:
     """Read a command from any bytes. The library's own words stay out of the result."""
     decoder = _DECODERS.get(operation)
     if decoder is None:
-        return refuse(Code.OPERATION_UNKNOWN, operation=operation)
+        return refuse(MetadataCode.OPERATION_UNKNOWN, operation=operation)
     try:
         command: Command = decoder.decode(body)
     # msgspec lets the error of a string that is not UTF-8 pass as it is.
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return refuse(Code.MALFORMED, operation=operation)
+        return refuse(MetadataCode.MALFORMED, operation=operation)
     return command

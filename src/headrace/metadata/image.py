@@ -16,7 +16,14 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import CorruptFile, UnsupportedFormat
-from headrace.metadata.state import LINEAGE_MAX, Change, MetadataState, Stream, Topic, Value
+from headrace.metadata.state import (
+    LINEAGE_MAX,
+    Change,
+    MetadataState,
+    MetadataValue,
+    Stream,
+    TopicMetadata,
+)
 from headrace.model.ids import Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import Namespace, NamespaceLayout
@@ -28,31 +35,31 @@ CHECKSUM_SIZE: Final = 16  # of an entry
 _PLACE = "metadata image"  # it has no path of its own: a snapshot holds it
 
 
-class _Opening(msgspec.Struct, array_like=True):
+class _MetadataOpening(msgspec.Struct, array_like=True):
     """The first field of an image of any format; the rest is skipped."""
 
     format: int
 
 
-class _FirstImage(Value, frozen=True):
+class _FirstImage(MetadataValue, frozen=True):
     format: int
     revision: Revision
     streams: tuple[Stream, ...]
-    topics: tuple[Topic, ...]
+    topics: tuple[TopicMetadata, ...]
     consumer_groups: tuple[()]
     users: tuple[()]
     permissions: tuple[()]
 
 
-class _Image(_FirstImage, frozen=True):
+class _MetadataImage(_FirstImage, frozen=True):
     deleted: tuple[tuple[Namespace, Revision], ...]
     lineage: tuple[Change, ...]
 
 
-_OPENING_DECODER = msgspec.msgpack.Decoder(_Opening)
+_OPENING_DECODER = msgspec.msgpack.Decoder(_MetadataOpening)
 _DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     FORMAT_FIRST: msgspec.msgpack.Decoder(_FirstImage),
-    FORMAT: msgspec.msgpack.Decoder(_Image),
+    FORMAT: msgspec.msgpack.Decoder(_MetadataImage),
 }
 
 
@@ -77,7 +84,7 @@ def encode(state: MetadataState) -> bytes:
     if state.level == FORMAT_FIRST:
         return msgspec.msgpack.encode(_FirstImage(*common))
     deleted = tuple(sorted(state.deleted.items()))
-    return msgspec.msgpack.encode(_Image(*common, deleted, state.lineage))
+    return msgspec.msgpack.encode(_MetadataImage(*common, deleted, state.lineage))
 
 
 def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
@@ -92,8 +99,8 @@ def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
         {stream.id: stream for stream in image.streams},
         {topic.key: topic for topic in image.topics},
         image.format,
-        dict(image.deleted) if isinstance(image, _Image) else {},
-        image.lineage if isinstance(image, _Image) else (),
+        dict(image.deleted) if isinstance(image, _MetadataImage) else {},
+        image.lineage if isinstance(image, _MetadataImage) else (),
     )
     deleted = state.deleted
     if any(is_within(one.created, deleted.get(key, 0)) for key, one in state.target().items()):
@@ -133,7 +140,7 @@ def _flaw(image: _FirstImage, layout: NamespaceLayout) -> str | None:
             return f"topic {topic.name!r}: {flaw}"
     if not all(layout.holds(each) for each, _ in getattr(image, "deleted", ())):
         return "a deleted partition has too many bits for this cluster"
-    return _lineage_flaw(image.lineage) if isinstance(image, _Image) else None
+    return _lineage_flaw(image.lineage) if isinstance(image, _MetadataImage) else None
 
 
 def _lineage_flaw(lineage: Sequence[Change]) -> str | None:
@@ -145,7 +152,7 @@ def _lineage_flaw(lineage: Sequence[Change]) -> str | None:
     return None
 
 
-def _topic_flaw(topic: Topic, layout: NamespaceLayout) -> str | None:
+def _topic_flaw(topic: TopicMetadata, layout: NamespaceLayout) -> str | None:
     if not 0 <= topic.id <= layout.topic_id_max:
         return "its id has too many bits for this cluster"
     if not _dense([each.id for each in topic.partitions], first=0):

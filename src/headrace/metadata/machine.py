@@ -33,24 +33,24 @@ from headrace.metadata.commands import (
 from headrace.metadata.results import (
     Adopted,
     Altered,
-    Code,
     Created,
     Deleted,
     Forgotten,
     Levelled,
-    Refused,
+    MetadataCode,
+    MetadataRefusal,
     Result,
     Unchanged,
     refuse,
 )
-from headrace.metadata.rules import Limits
+from headrace.metadata.rules import MetadataLimits
 from headrace.metadata.state import (
     LEVEL,
     Change,
     MetadataState,
-    Partition,
     SchemaVersion,
-    Topic,
+    TopicMetadata,
+    TopicPartition,
 )
 from headrace.model.ids import Op, Revision
 from headrace.model.names import DEFAULT_STREAM
@@ -65,11 +65,11 @@ class MetadataMachine:
     layout: NamespaceLayout
     state: MetadataState = field(init=False)
     _checksum: bytes = b""  # of the entry that is applied
-    limits: Limits = field(init=False)
+    limits: MetadataLimits = field(init=False)
 
     def __post_init__(self) -> None:
         self.state = image.genesis(self.layout)
-        self.limits = Limits.of(self.layout)
+        self.limits = MetadataLimits.of(self.layout)
 
     def apply(
         self,
@@ -93,7 +93,7 @@ class MetadataMachine:
             self.state.remember(Change(op, checksum, self.state.revision))
         return result
 
-    def _run(self, command: Command | Refused, timestamp: int) -> Result:
+    def _run(self, command: Command | MetadataRefusal, timestamp: int) -> Result:
         result: Result
         match command:
             case CreateStream():
@@ -110,7 +110,7 @@ class MetadataMachine:
                 result = self._forget_life(command)
             case Adopt():
                 result = self._adopt(command, timestamp)
-            case Refused():
+            case MetadataRefusal():
                 result = command
             case _:
                 assert_never(command)
@@ -135,7 +135,7 @@ class MetadataMachine:
         if refused is not None:
             return refused
         if self.state.stream(command.name) is not None:
-            return refuse(Code.STREAM_EXISTS, stream=command.name)
+            return refuse(MetadataCode.STREAM_EXISTS, stream=command.name)
         refused = self.limits.stream(len(self.state.streams))
         if refused is not None:
             return refused
@@ -147,10 +147,12 @@ class MetadataMachine:
         if stream is None:
             return _stream_unknown(command.name)
         if stream.name == DEFAULT_STREAM:
-            return refuse(Code.STREAM_PERMANENT, stream=stream.name)
+            return refuse(MetadataCode.STREAM_PERMANENT, stream=stream.name)
         topic_count = self.state.topic_count(stream.id)
         if topic_count and not command.with_topics:
-            return refuse(Code.STREAM_NOT_EMPTY, stream=stream.name, topic_count=topic_count)
+            return refuse(
+                MetadataCode.STREAM_NOT_EMPTY, stream=stream.name, topic_count=topic_count
+            )
         self.state.remove_stream(stream)
         revision = self._rise() if topic_count else self.state.revision
         return Deleted(revision, stream.id, None)
@@ -165,7 +167,7 @@ class MetadataMachine:
         if refused is not None:
             return refused
         created = self._rise()
-        topic = Topic(
+        topic = TopicMetadata(
             stream.id,
             self.state.take_topic_id(stream.id),
             command.name,
@@ -180,7 +182,7 @@ class MetadataMachine:
         self.state.put_topic(topic)
         return Created(created, stream.id, topic.id)
 
-    def judge_new(self, command: CreateTopic) -> Refused | None:
+    def judge_new(self, command: CreateTopic) -> MetadataRefusal | None:
         """Say why there cannot be such a topic, whether its stream is there or not."""
         refused = rules.name("topic", command.name)
         if refused is not None:
@@ -188,7 +190,7 @@ class MetadataMachine:
         present = self.state.topic(command.stream, command.name)
         if present is not None:
             return refuse(
-                Code.TOPIC_EXISTS,
+                MetadataCode.TOPIC_EXISTS,
                 stream=command.stream,
                 topic=command.name,
                 created=present.created,
@@ -206,7 +208,7 @@ class MetadataMachine:
 
     def _change_topic(self, command: TopicChange, timestamp: int) -> Result:
         topic = self._find(command)
-        if isinstance(topic, Refused):
+        if isinstance(topic, MetadataRefusal):
             return topic
         result: Result
         match command:
@@ -223,18 +225,20 @@ class MetadataMachine:
                 assert_never(command)
         return result
 
-    def _find(self, command: TopicChange) -> Topic | Refused:
+    def _find(self, command: TopicChange) -> TopicMetadata | MetadataRefusal:
         """Return the very topic that is meant, not another life of its name."""
         if self.state.stream(command.stream) is None:
             return _stream_unknown(command.stream)
         topic = self.state.topic(command.stream, command.topic)
         if topic is None:
             return refuse(
-                Code.TOPIC_UNKNOWN, stream=command.stream, topic=rules.shown(command.topic)
+                MetadataCode.TOPIC_UNKNOWN,
+                stream=command.stream,
+                topic=rules.shown(command.topic),
             )
         if topic.created != command.created:
             return refuse(
-                Code.RECREATED,
+                MetadataCode.RECREATED,
                 stream=command.stream,
                 topic=topic.name,
                 expected=command.created,
@@ -242,7 +246,7 @@ class MetadataMachine:
             )
         return topic
 
-    def _alter(self, topic: Topic, command: AlterTopic) -> Result:
+    def _alter(self, topic: TopicMetadata, command: AlterTopic) -> Result:
         retention = topic.retention if command.retention is None else command.retention
         merged = dict(topic.options) | dict(command.options)
         options = tuple(
@@ -259,11 +263,11 @@ class MetadataMachine:
             msgspec.structs.replace(topic, retention=retention, options=options)
         )
 
-    def _add_partitions(self, topic: Topic, command: AddPartitions) -> Result:
+    def _add_partitions(self, topic: TopicMetadata, command: AddPartitions) -> Result:
         present = len(topic.partitions)
         if command.first != present:
             return refuse(
-                Code.PARTITIONS_NOT_NEXT,
+                MetadataCode.PARTITIONS_NOT_NEXT,
                 stream=command.stream,
                 topic=topic.name,
                 expected=command.first,
@@ -279,7 +283,7 @@ class MetadataMachine:
             msgspec.structs.replace(topic, partitions=topic.partitions + added)
         )
 
-    def _add_schema(self, topic: Topic, command: AddSchema, timestamp: int) -> Result:
+    def _add_schema(self, topic: TopicMetadata, command: AddSchema, timestamp: int) -> Result:
         refused = _judge_version(topic, command) or rules.schema(command.schema)
         refused = refused or rules.schema_count(command.version)
         if refused is not None:
@@ -289,19 +293,19 @@ class MetadataMachine:
 
     def _raise_level(self, command: Level) -> Result:
         if not 1 <= command.number <= LEVEL:
-            return refuse(Code.LEVEL_UNKNOWN, max=LEVEL, found=command.number)
+            return refuse(MetadataCode.LEVEL_UNKNOWN, max=LEVEL, found=command.number)
         self.state.level = max(self.state.level, command.number)
         return Levelled(self.state.level)
 
     def _forget_life(self, command: ForgetLife) -> Result:
         namespace, created = command.namespace, command.created
         if self.state.level < LEVEL:
-            return refuse(Code.LEVEL_TOO_LOW, expected=LEVEL, found=self.state.level)
+            return refuse(MetadataCode.LEVEL_TOO_LOW, expected=LEVEL, found=self.state.level)
         if not self.state.layout.holds(namespace) or created < 1:
-            return refuse(Code.NAMESPACE_UNKNOWN, namespace=namespace)
+            return refuse(MetadataCode.NAMESPACE_UNKNOWN, namespace=namespace)
         wanted = self.state.partition_at(namespace)
         if wanted is not None and is_within(wanted.created, created):
-            return refuse(Code.LIFE_WANTED, namespace=namespace, created=wanted.created)
+            return refuse(MetadataCode.LIFE_WANTED, namespace=namespace, created=wanted.created)
         if not is_within(created, self.state.deleted.get(namespace, 0)):
             self.state.deleted[namespace] = created
             self._rise()
@@ -309,9 +313,9 @@ class MetadataMachine:
 
     def _adopt(self, command: Adopt, timestamp: int) -> Result:
         if self.state.level < LEVEL:
-            return refuse(Code.LEVEL_TOO_LOW, expected=LEVEL, found=self.state.level)
+            return refuse(MetadataCode.LEVEL_TOO_LOW, expected=LEVEL, found=self.state.level)
         adopted = adopt(self.state, command, timestamp, self._checksum, self.limits)
-        if isinstance(adopted, Refused):
+        if isinstance(adopted, MetadataRefusal):
             return adopted
         self.state = adopted
         return Adopted(adopted.revision)
@@ -319,12 +323,12 @@ class MetadataMachine:
     def _rise(self) -> Revision:
         return self.state.rise(self._checksum)
 
-    def _altered(self, topic: Topic) -> Altered:
+    def _altered(self, topic: TopicMetadata) -> Altered:
         self.state.put_topic(topic)
         return Altered(self.state.revision, topic.stream_id, topic.id)
 
 
-def _judge_version(topic: Topic, command: AddSchema) -> Refused | None:
+def _judge_version(topic: TopicMetadata, command: AddSchema) -> MetadataRefusal | None:
     """Refuse what is not the next version; a repeat of one that is there has its own name."""
     known = len(topic.schemas)
     if command.version == known + 1:
@@ -332,13 +336,13 @@ def _judge_version(topic: Topic, command: AddSchema) -> Refused | None:
     is_known = 1 <= command.version <= known
     if is_known and topic.schemas[command.version - 1].data == command.schema:
         return refuse(
-            Code.SCHEMA_REPEATED,
+            MetadataCode.SCHEMA_REPEATED,
             stream=command.stream,
             topic=topic.name,
             version=command.version,
         )
     return refuse(
-        Code.SCHEMA_NOT_NEXT,
+        MetadataCode.SCHEMA_NOT_NEXT,
         stream=command.stream,
         topic=topic.name,
         expected=command.version,
@@ -346,11 +350,11 @@ def _judge_version(topic: Topic, command: AddSchema) -> Refused | None:
     )
 
 
-def _partitions(first: int, count: int, created: Revision) -> tuple[Partition, ...]:
+def _partitions(first: int, count: int, created: Revision) -> tuple[TopicPartition, ...]:
     return tuple(
-        Partition(PartitionId(number), created) for number in range(first, first + count)
+        TopicPartition(PartitionId(number), created) for number in range(first, first + count)
     )
 
 
-def _stream_unknown(name: str) -> Refused:
-    return refuse(Code.STREAM_UNKNOWN, stream=rules.shown(name))
+def _stream_unknown(name: str) -> MetadataRefusal:
+    return refuse(MetadataCode.STREAM_UNKNOWN, stream=rules.shown(name))

@@ -14,7 +14,7 @@ from headrace.model.ids import Revision
 from headrace.model.namespace import StreamId, TopicId
 
 
-class Code(StrEnum):
+class MetadataCode(StrEnum):
     """Why a command was refused. A name never changes its meaning, and none is used again."""
 
     MALFORMED = "malformed"
@@ -43,34 +43,37 @@ class Code(StrEnum):
     NOT_ADOPTED = "not_adopted"
 
 
-MESSAGES: dict[Code, str] = {
-    Code.MALFORMED: "the body of operation {operation} cannot be read",
-    Code.OPERATION_UNKNOWN: "the metadata machine knows no operation {operation}",
-    Code.BAD_NAME: "{name!r} is no name for a {what}",
-    Code.BAD_SCHEMA: "a schema has 1 to {max} bytes, this one {size}",
-    Code.BAD_PARTITION_COUNT: "{count} is no number of partitions",
-    Code.BAD_SHARD: "group {shard} carries no partitions",
-    Code.BAD_RETENTION: "{value} is no {what} to keep",
-    Code.BAD_OPTION: "option {name!r} {flaw}",
-    Code.STREAM_EXISTS: "stream {stream!r} is there already",
-    Code.STREAM_UNKNOWN: "there is no stream {stream!r}",
-    Code.STREAM_NOT_EMPTY: "stream {stream!r} still has {topic_count} topics",
-    Code.STREAM_PERMANENT: "stream {stream!r} is always there; delete its topics instead",
-    Code.TOPIC_EXISTS: "topic {topic!r} is there already, created at revision {created}",
-    Code.TOPIC_UNKNOWN: "there is no topic {topic!r} in stream {stream!r}",
-    Code.RECREATED: "topic {topic!r} was deleted and created again: "
+MESSAGES: dict[MetadataCode, str] = {
+    MetadataCode.MALFORMED: "the body of operation {operation} cannot be read",
+    MetadataCode.OPERATION_UNKNOWN: "the metadata machine knows no operation {operation}",
+    MetadataCode.BAD_NAME: "{name!r} is no name for a {what}",
+    MetadataCode.BAD_SCHEMA: "a schema has 1 to {max} bytes, this one {size}",
+    MetadataCode.BAD_PARTITION_COUNT: "{count} is no number of partitions",
+    MetadataCode.BAD_SHARD: "group {shard} carries no partitions",
+    MetadataCode.BAD_RETENTION: "{value} is no {what} to keep",
+    MetadataCode.BAD_OPTION: "option {name!r} {flaw}",
+    MetadataCode.STREAM_EXISTS: "stream {stream!r} is there already",
+    MetadataCode.STREAM_UNKNOWN: "there is no stream {stream!r}",
+    MetadataCode.STREAM_NOT_EMPTY: "stream {stream!r} still has {topic_count} topics",
+    MetadataCode.STREAM_PERMANENT: "stream {stream!r} is always there; delete its topics "
+    "instead",
+    MetadataCode.TOPIC_EXISTS: "topic {topic!r} is there already, created at revision "
+    "{created}",
+    MetadataCode.TOPIC_UNKNOWN: "there is no topic {topic!r} in stream {stream!r}",
+    MetadataCode.RECREATED: "topic {topic!r} was deleted and created again: "
     "meant for revision {expected}, found {found}",
-    Code.PARTITIONS_NOT_NEXT: "the next partition of topic {topic!r} is {found}, "
+    MetadataCode.PARTITIONS_NOT_NEXT: "the next partition of topic {topic!r} is {found}, "
     "not {expected}",
-    Code.SCHEMA_NOT_NEXT: "the next schema version of topic {topic!r} is {found}, "
+    MetadataCode.SCHEMA_NOT_NEXT: "the next schema version of topic {topic!r} is {found}, "
     "not {expected}",
-    Code.SCHEMA_REPEATED: "topic {topic!r} has this very schema as version {version} already",
-    Code.LIMIT_REACHED: "there can be at most {max} {what}",
-    Code.LEVEL_UNKNOWN: "level {found} is not known; the highest is {max}",
-    Code.LEVEL_TOO_LOW: "this needs level {expected}, and the log is at level {found}",
-    Code.NAMESPACE_UNKNOWN: "{namespace} is no namespace of this cluster",
-    Code.LIFE_WANTED: "partition {namespace} of revision {created} belongs to a topic",
-    Code.NOT_ADOPTED: "{what} cannot be adopted: {flaw}",
+    MetadataCode.SCHEMA_REPEATED: "topic {topic!r} has this very schema as version {version} "
+    "already",
+    MetadataCode.LIMIT_REACHED: "there can be at most {max} {what}",
+    MetadataCode.LEVEL_UNKNOWN: "level {found} is not known; the highest is {max}",
+    MetadataCode.LEVEL_TOO_LOW: "this needs level {expected}, and the log is at level {found}",
+    MetadataCode.NAMESPACE_UNKNOWN: "{namespace} is no namespace of this cluster",
+    MetadataCode.LIFE_WANTED: "partition {namespace} of revision {created} belongs to a topic",
+    MetadataCode.NOT_ADOPTED: "{what} cannot be adopted: {flaw}",
 }
 
 
@@ -122,10 +125,10 @@ class Adopted(_Result, frozen=True):
     revision: Revision
 
 
-class Refused(_Result, frozen=True):
+class MetadataRefusal(_Result, frozen=True, tag="refused"):
     """Nothing changed, and repeating the command against this state changes nothing."""
 
-    code: Code
+    code: MetadataCode
     fields: dict[str, int | str]  # what the message of `code` names, in that order
 
     @property
@@ -137,13 +140,15 @@ class Unchanged(_Result, frozen=True):
     """An operation of the group itself, such as a Seal: not for this machine to judge."""
 
 
-Result = Created | Altered | Deleted | Levelled | Forgotten | Adopted | Refused | Unchanged
+Result = (
+    Created | Altered | Deleted | Levelled | Forgotten | Adopted | MetadataRefusal | Unchanged
+)
 
 _DECODER = msgspec.msgpack.Decoder(Result)
 
 
-def refuse(code: Code, **fields: int | str) -> Refused:
-    return Refused(code, fields)
+def refuse(code: MetadataCode, **fields: int | str) -> MetadataRefusal:
+    return MetadataRefusal(code, fields)
 
 
 def encode_result(result: Result) -> bytes:

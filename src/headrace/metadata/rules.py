@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headrace.metadata.results import Code, Refused, refuse
-from headrace.metadata.state import Retention
+from headrace.metadata.results import MetadataCode, MetadataRefusal, refuse
+from headrace.metadata.state import RetentionLimits
 from headrace.model.names import NAME_SIZE_MAX, is_name
 from headrace.model.namespace import NamespaceLayout
 
@@ -30,7 +30,7 @@ RETENTION_MAX: Final = 2**63 - 1  # whatever is added to it stays within a u64
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MetadataLimits:
     """How much there may be of what the namespace counts, and of all partitions together."""
 
     streams_max: int
@@ -39,7 +39,7 @@ class Limits:
     partitions_max: int = PARTITIONS_MAX
 
     @classmethod
-    def of(cls, layout: NamespaceLayout) -> "Limits":
+    def of(cls, layout: NamespaceLayout) -> "MetadataLimits":
         """Return the lower of what has ids and what the constants allow."""
         return cls(
             min(STREAMS_MAX, layout.stream_id_max + 1),
@@ -47,63 +47,65 @@ class Limits:
             min(PARTITIONS_PER_TOPIC_MAX, layout.partition_id_max + 1),
         )
 
-    def stream(self, stream_count: int) -> Refused | None:
+    def stream(self, stream_count: int) -> MetadataRefusal | None:
         """Judge one more stream."""
         return _at_most(self.streams_max, stream_count + 1, "streams")
 
-    def topic(self, topic_count: int) -> Refused | None:
+    def topic(self, topic_count: int) -> MetadataRefusal | None:
         """Judge one more topic in a stream."""
         return _at_most(self.topics_per_stream_max, topic_count + 1, "topics in a stream")
 
-    def partitions(self, added: int, *, present: int, everywhere: int) -> Refused | None:
+    def partitions(
+        self, added: int, *, present: int, everywhere: int
+    ) -> MetadataRefusal | None:
         """Judge `added` more in a topic that has `present`, among all there are."""
         if added < 1:
-            return refuse(Code.BAD_PARTITION_COUNT, count=added)
+            return refuse(MetadataCode.BAD_PARTITION_COUNT, count=added)
         limit = self.partitions_per_topic_max
         return _at_most(limit, present + added, "partitions in a topic") or _at_most(
             self.partitions_max, everywhere + added, "partitions"
         )
 
 
-def schema_count(count: int) -> Refused | None:
+def schema_count(count: int) -> MetadataRefusal | None:
     """Judge a topic with `count` schema versions."""
     return _at_most(SCHEMAS_PER_TOPIC_MAX, count, "schema versions of a topic")
 
 
-def name(what: str, text: str) -> Refused | None:
-    return None if is_name(text) else refuse(Code.BAD_NAME, what=what, name=shown(text))
+def name(what: str, text: str) -> MetadataRefusal | None:
+    return None if is_name(text) else refuse(MetadataCode.BAD_NAME, what=what, name=shown(text))
 
 
-def schema(data: bytes) -> Refused | None:
+def schema(data: bytes) -> MetadataRefusal | None:
     if 1 <= len(data) <= SCHEMA_SIZE_MAX:
         return None
-    return refuse(Code.BAD_SCHEMA, max=SCHEMA_SIZE_MAX, size=len(data))
+    return refuse(MetadataCode.BAD_SCHEMA, max=SCHEMA_SIZE_MAX, size=len(data))
 
 
-def shard(number: int) -> Refused | None:
+def shard(number: int) -> MetadataRefusal | None:
     """Judge a group: 0 is the metadata group itself. Whether it exists, the primary knows."""
-    return None if 1 <= number <= SHARD_MAX else refuse(Code.BAD_SHARD, shard=number)
+    return None if 1 <= number <= SHARD_MAX else refuse(MetadataCode.BAD_SHARD, shard=number)
 
 
-def retention(wanted: Retention) -> Refused | None:
+def retention(wanted: RetentionLimits) -> MetadataRefusal | None:
     for what, value in (("age", wanted.age_ms), ("size", wanted.size)):
         if value is not None and not 1 <= value <= RETENTION_MAX:
-            return refuse(Code.BAD_RETENTION, what=what, value=value)
+            return refuse(MetadataCode.BAD_RETENTION, what=what, value=value)
     return None
 
 
-def options(wanted: Sequence[tuple[str, str | None]]) -> Refused | None:
+def options(wanted: Sequence[tuple[str, str | None]]) -> MetadataRefusal | None:
     """Judge options in a command. What they mean, the node knows."""
     seen: set[str] = set()
     for key, value in wanted:
         flaw = _option_flaw(key, value, seen)
         if flaw is not None:
-            return refuse(Code.BAD_OPTION, name=shown(key), flaw=flaw)
+            return refuse(MetadataCode.BAD_OPTION, name=shown(key), flaw=flaw)
         seen.add(key)
     return None
 
 
-def option_count(count: int) -> Refused | None:
+def option_count(count: int) -> MetadataRefusal | None:
     """Judge a topic with `count` options."""
     return _at_most(OPTIONS_PER_TOPIC_MAX, count, "options of a topic")
 
@@ -123,5 +125,5 @@ def _option_flaw(key: str, value: str | None, seen: set[str]) -> str | None:
     return None
 
 
-def _at_most(limit: int, count: int, what: str) -> Refused | None:
-    return None if count <= limit else refuse(Code.LIMIT_REACHED, max=limit, what=what)
+def _at_most(limit: int, count: int, what: str) -> MetadataRefusal | None:
+    return None if count <= limit else refuse(MetadataCode.LIMIT_REACHED, max=limit, what=what)

@@ -24,21 +24,21 @@ LINEAGE_MAX: Final = 1_024  # entries that are remembered
 LEVEL: Final = 2  # the newest rules that this release knows; see `commands.Level`
 
 
-class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class MetadataValue(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A value that is an array of its fields in bytes; one with more or fewer is not it."""
 
 
-class Retention(Value, frozen=True):
+class RetentionLimits(MetadataValue, frozen=True):
     """How long and how much of each partition is kept; None: without end."""
 
     age_ms: int | None
     size: int | None  # bytes of one partition
 
 
-FOREVER = Retention(None, None)
+FOREVER = RetentionLimits(None, None)
 
 
-class SchemaVersion(Value, frozen=True):
+class SchemaVersion(MetadataValue, frozen=True):
     """One version of a topic's schema. The bytes are Arrow's, and opaque here."""
 
     id: int  # dense from 1 within its topic: 0 in an entry means no schema
@@ -47,14 +47,14 @@ class SchemaVersion(Value, frozen=True):
     added_at: int  # microseconds
 
 
-class Partition(Value, frozen=True):
+class TopicPartition(MetadataValue, frozen=True):
     """One partition of a topic. (namespace, created) is never reused."""
 
     id: PartitionId
     created: Revision
 
 
-class Stream(Value, frozen=True):
+class Stream(MetadataValue, frozen=True):
     """A tenant's folder of topics."""
 
     id: StreamId
@@ -62,7 +62,7 @@ class Stream(Value, frozen=True):
     created_at: int  # microseconds; 0 for the default stream, which was always there
 
 
-class Topic(Value, frozen=True):
+class TopicMetadata(MetadataValue, frozen=True):
     """A user's log. All its partitions are in one shard; they are added, never removed."""
 
     stream_id: StreamId
@@ -71,10 +71,10 @@ class Topic(Value, frozen=True):
     created: Revision  # of the topic itself; partitions added later have their own
     created_at: int  # microseconds
     shard: GroupId
-    retention: Retention
+    retention: RetentionLimits
     options: tuple[tuple[str, str], ...]  # sorted by name, each name once
     schemas: tuple[SchemaVersion, ...]  # by id, at least one
-    partitions: tuple[Partition, ...]  # by id, at least one
+    partitions: tuple[TopicPartition, ...]  # by id, at least one
 
     @property
     def key(self) -> tuple[StreamId, TopicId]:
@@ -82,7 +82,7 @@ class Topic(Value, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class MetadataTarget:
     """What committed metadata wants of one partition: all that a reconciler compares."""
 
     created: Revision
@@ -91,7 +91,7 @@ class Target:
     schemas: tuple[SchemaVersion, ...]
 
 
-class Change(Value, frozen=True):
+class Change(MetadataValue, frozen=True):
     """One entry that changed metadata. `revision` is that behind it."""
 
     op: Op
@@ -139,7 +139,7 @@ class MetadataState:
     layout: NamespaceLayout
     revision: Revision
     streams: dict[StreamId, Stream]
-    topics: dict[tuple[StreamId, TopicId], Topic]
+    topics: dict[tuple[StreamId, TopicId], TopicMetadata]
     level: int = 1
     # The newest life that was deleted under a namespace, from level 2 on. What is absent and
     # has no such record was never deleted: metadata has lost it.
@@ -167,17 +167,17 @@ class MetadataState:
         stream_id = self._stream_ids.get(name)
         return None if stream_id is None else self.streams[stream_id]
 
-    def topic(self, stream: str, name: str) -> Topic | None:
+    def topic(self, stream: str, name: str) -> TopicMetadata | None:
         stream_id = self._stream_ids.get(stream)
         if stream_id is None:
             return None
         topic_id = self._folders[stream_id].topic_ids.get(name)
         return None if topic_id is None else self.topics[stream_id, topic_id]
 
-    def topic_by_id(self, stream_id: StreamId, topic_id: TopicId) -> Topic | None:
+    def topic_by_id(self, stream_id: StreamId, topic_id: TopicId) -> TopicMetadata | None:
         return self.topics.get((stream_id, topic_id))
 
-    def topics_of(self, stream_id: StreamId) -> list[Topic]:
+    def topics_of(self, stream_id: StreamId) -> list[TopicMetadata]:
         """Return a stream's topics by id."""
         topic_ids = sorted(self._folders[stream_id].topic_ids.values())
         return [self.topics[stream_id, topic_id] for topic_id in topic_ids]
@@ -185,7 +185,7 @@ class MetadataState:
     def topic_count(self, stream_id: StreamId) -> int:
         return len(self._folders[stream_id].topic_ids)
 
-    def partition_at(self, namespace: int) -> Target | None:
+    def partition_at(self, namespace: int) -> MetadataTarget | None:
         """Return what is wanted at `namespace`, which may be any number from anywhere."""
         if not self.layout.holds(namespace):
             return None
@@ -195,7 +195,7 @@ class MetadataState:
             return None
         return _target(topic, topic.partitions[partition_id])
 
-    def target(self) -> dict[Namespace, Target]:
+    def target(self) -> dict[Namespace, MetadataTarget]:
         """Return what is wanted at every namespace, in their order.
 
         It and `deleted` are functions of `revision` within one log: they change when, and only
@@ -210,7 +210,7 @@ class MetadataState:
     def streams_in_order(self) -> Iterator[Stream]:
         return (self.streams[stream_id] for stream_id in sorted(self.streams))
 
-    def topics_in_order(self) -> Iterator[Topic]:
+    def topics_in_order(self) -> Iterator[TopicMetadata]:
         return (self.topics[key] for key in sorted(self.topics))
 
     def rise(self, checksum: bytes) -> Revision:
@@ -253,7 +253,7 @@ class MetadataState:
         """Reserve the id of a topic that `put_topic` brings next."""
         return TopicId(self._folders[stream_id].free.take())
 
-    def put_topic(self, topic: Topic) -> None:
+    def put_topic(self, topic: TopicMetadata) -> None:
         """Keep a topic, new or changed. Its name never changes."""
         before = self.topics.get(topic.key)
         assert before is None or before.name == topic.name
@@ -261,7 +261,7 @@ class MetadataState:
         self.topics[topic.key] = topic
         self._folders[topic.stream_id].topic_ids[topic.name] = topic.id
 
-    def remove_topic(self, topic: Topic) -> None:
+    def remove_topic(self, topic: TopicMetadata) -> None:
         """Delete a topic, and record that for each of its partitions."""
         for partition in topic.partitions if self.level >= LEVEL else ():
             namespace = self.layout.pack(topic.stream_id, topic.id, partition.id)
@@ -272,5 +272,5 @@ class MetadataState:
         self.partition_count -= len(topic.partitions)
 
 
-def _target(topic: Topic, partition: Partition) -> Target:
-    return Target(partition.created, topic.created, topic.shard, topic.schemas)
+def _target(topic: TopicMetadata, partition: TopicPartition) -> MetadataTarget:
+    return MetadataTarget(partition.created, topic.created, topic.shard, topic.schemas)

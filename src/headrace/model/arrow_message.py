@@ -50,7 +50,7 @@ _Pairs = tuple[tuple[int, int], ...]
 HINT: Final = "Encode the batch again, with the schema it is sent under"
 
 
-class Message(NamedTuple):
+class ArrowMessage(NamedTuple):
     """A message whose numbers were compared with its bytes and with one another."""
 
     row_count: int
@@ -60,7 +60,7 @@ class Message(NamedTuple):
     inflated_size: int  # of all buffers together, at most INFLATED_SIZE_MAX
 
 
-class _Table(NamedTuple):
+class _FlatTable(NamedTuple):
     """One flatbuffer table: where its fields are, by their number; 0 if one is not there.
 
     Offsets are unsigned but that of the vtable, and `struct` refuses to read beyond the end:
@@ -71,7 +71,7 @@ class _Table(NamedTuple):
     places: tuple[int, ...]
 
     @classmethod
-    def at(cls, data: bytes | memoryview, at: int, field_count: int) -> "_Table":
+    def at(cls, data: bytes | memoryview, at: int, field_count: int) -> "_FlatTable":
         """Read where the first fields are; what is behind them is nothing of ours."""
         vtable = at - _I32.unpack_from(data, at)[0]
         if vtable < 0:  # struct would count it from the end
@@ -87,11 +87,13 @@ class _Table(NamedTuple):
         place = self.places[field]
         return int(kind.unpack_from(self.data, place)[0]) if place else 0
 
-    def table(self, field: int, field_count: int) -> "_Table | None":
+    def table(self, field: int, field_count: int) -> "_FlatTable | None":
         place = self.places[field]
         if not place:
             return None
-        return _Table.at(self.data, place + _U32.unpack_from(self.data, place)[0], field_count)
+        return _FlatTable.at(
+            self.data, place + _U32.unpack_from(self.data, place)[0], field_count
+        )
 
     def pairs(self, field: int, name: str, count: int) -> _Pairs:
         """Read a vector of `count` pairs; nothing is read of one that has more or fewer."""
@@ -108,7 +110,7 @@ class _Table(NamedTuple):
         return tuple(_PAIR.iter_unpack(self.data[start:end])) if count else ()
 
 
-def parse(body: memoryview, *, node_count: int, buffer_count: int) -> Message:
+def parse(body: memoryview, *, node_count: int, buffer_count: int) -> ArrowMessage:
     """Read the numbers of the one message that fills `body`, and refuse any that cannot be."""
     metadata, buffers_at = _metadata(body)
     expected = len(body) - buffers_at
@@ -121,7 +123,7 @@ def parse(body: memoryview, *, node_count: int, buffer_count: int) -> Message:
         raise _outside() from error
     row_count, nodes, buffers, is_compressed = found
     placed = tuple([(buffers_at + at, size) for at, size in buffers])
-    return Message(
+    return ArrowMessage(
         row_count,
         nodes,
         placed,
@@ -133,7 +135,7 @@ def parse(body: memoryview, *, node_count: int, buffer_count: int) -> Message:
 def _parsed(
     metadata: bytes | memoryview, expected: int, node_count: int, buffer_count: int
 ) -> tuple[int, _Pairs, _Pairs, bool]:
-    message = _Table.at(metadata, _U32.unpack_from(metadata)[0], 4)
+    message = _FlatTable.at(metadata, _U32.unpack_from(metadata)[0], 4)
     if (version := message.scalar(0, _I16)) != _V5:
         raise BadBatch(
             f"Arrow metadata: expected version V5 ({_V5}), found {version}", hint=HINT
@@ -190,7 +192,7 @@ def _check_buffers(buffers: _Pairs, size: int) -> None:
         end = at + length
 
 
-def _is_compressed(batch: _Table) -> bool:
+def _is_compressed(batch: _FlatTable) -> bool:
     compression = batch.table(3, 2)
     if compression is None:
         return False

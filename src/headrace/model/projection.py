@@ -30,7 +30,7 @@ _SYSTEM_SOURCES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Projection:
     """What rows shall look like."""
 
     user: pa.Schema  # all columns of the version in which rows are shown
@@ -38,7 +38,7 @@ class Shape:
     sources: tuple[int, ...]  # of its columns: the user's by number, or one of the system's
 
     @classmethod
-    def of(cls, user: pa.Schema, columns: Sequence[str] | None) -> "Shape":
+    def of(cls, user: pa.Schema, columns: Sequence[str] | None) -> "Projection":
         """Return all columns of a version, the system's first, or just those asked for."""
         whole = pa.schema([*SYSTEM_FIELDS, *user])
         if columns is None:
@@ -69,7 +69,7 @@ def _sources(user: pa.Schema, chosen: pa.Schema) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """Where the rows of an entry are in their partition."""
 
     partition_id: int
@@ -77,7 +77,7 @@ class Place:
     timestamp: int  # microseconds
 
 
-def placed(rows: pa.RecordBatch, place: Place, shape: Shape) -> pa.RecordBatch:
+def placed(rows: pa.RecordBatch, place: RowPlace, shape: Projection) -> pa.RecordBatch:
     """Return user's rows of the shape's version, in that shape."""
     count = rows.num_rows
     columns = [
@@ -91,8 +91,8 @@ def read_entry(
     body: Body,
     schema: pa.Schema,
     row_count: int,
-    place: Place,
-    shape: Shape,
+    place: RowPlace,
+    shape: Projection,
     known: Layout | None = None,
 ) -> pa.RecordBatch:
     """Return the rows of one entry, whose bytes are of `schema`. BadBatch if they are not.
@@ -111,7 +111,7 @@ def cut(rows: pa.RecordBatch, first: int, start: int, end: int | None) -> pa.Rec
     return rows.slice(start - first, max(0, end - start))
 
 
-def _system(source: int, place: Place, count: int) -> pa.Array:
+def _system(source: int, place: RowPlace, count: int) -> pa.Array:
     if source == _FROM_OFFSET:
         return pa.arange(place.first, place.first + count)
     if source == _FROM_PARTITION:

@@ -9,7 +9,7 @@ from headrace.model.ids import GroupId, Op
 from headrace.node.config.settings import Config
 from headrace.node.group.driver import Driver
 from headrace.node.group.pump import Pump, PumpLimits
-from headrace.node.group.seal_pace import Pace
+from headrace.node.group.seal_pace import SealPace
 from headrace.node.node import Node, Running
 from headrace.node.requests.admission import Admission
 from headrace.node.requests.catalog import Catalog
@@ -51,12 +51,12 @@ def _driver(
 ) -> Driver:
     commit = config.commit
     limits = PumpLimits(commit.pipeline, commit.pipeline_size, config.limits.queue_size)
-    pace = Pace(slots, config.seal.size, config.seal.age.us)
+    pace = SealPace(slots, config.seal.size, config.seal.age.us)
     _count_unsealed(pace, group)
     return Driver(name, Pump(group, pace, limits), loop, commit.group_size)
 
 
-def _count_unsealed(pace: Pace, group: Group) -> None:
+def _count_unsealed(pace: SealPace, group: Group) -> None:
     """Count what recovery found since the last Seal as if it had been appended now."""
     sealed = group.superblock.current.checkpoint.op
     for header in group.journal.headers(Op(sealed + 1), group.journal.durable):

@@ -32,7 +32,7 @@ from typing import Final, TypeVar
 
 from headrace.errors import DiskFull, HeadraceError, StorageFailed
 from headrace.journal.group import Group
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.superblock import FORMAT
 from headrace.metadata.machine import MetadataMachine
@@ -422,11 +422,11 @@ class Boot:
 
     def _options(
         self, number: GroupId, slots: int, file_size: int, reader_min: int = FORMAT
-    ) -> Options:
+    ) -> RecoveryOptions:
         assert self.heads is not None
         state = self.groups.setdefault(number, GroupState())
         state.head = self.heads.file.heads.get(number)
-        return Options(
+        return RecoveryOptions(
             slots=slots,
             file_size=file_size,
             spare_count_max=self.config.journal.spare_count,

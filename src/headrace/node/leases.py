@@ -11,19 +11,19 @@ from typing import Final, NamedTuple, Protocol
 from headrace.errors import BadRequest, Busy, Refused
 from headrace.model.ids import GroupId
 from headrace.node.shard.shard import Shard
-from headrace.partition.checkpoint_files import ShardKeeper
+from headrace.partition.checkpoint_files import CheckpointFiles
 from headrace.partition.machine.state import Partition, Placed, Segment
 from headrace.partition.reader import Key
 from headrace.partition.segments.segment import segment_name
 from headrace.wire.lease_messages import (
     LEASE_ID_SIZE,
     LEASE_UNKNOWN,
+    FileInfo,
     Leased,
-    LeasedFile,
-    LeasedPartition,
     LeaseFiles,
     LeaseReleased,
     LeaseRenewed,
+    PartitionFiles,
     ReleaseLease,
     RenewLease,
 )
@@ -36,7 +36,7 @@ FILE_COUNT_MAX: Final = 50_000  # of a lease: about half of the largest answer
 _RETRY_AFTER_MS: Final = 1_000
 
 
-class Held(NamedTuple):
+class HeldLease(NamedTuple):
     """A file that a lease keeps."""
 
     shard: GroupId
@@ -45,7 +45,7 @@ class Held(NamedTuple):
 
 
 class _Lease(NamedTuple):
-    files: tuple[Held, ...]
+    files: tuple[HeldLease, ...]
     deadline: float
 
 
@@ -72,8 +72,8 @@ class Leases:
             raise Busy(f"{len(self._leases)} leases are taken on this node", _RETRY_AFTER_MS)
 
     def take(
-        self, lease_id: bytes, duration_ms: int, files: tuple[Held, ...], now: float
-    ) -> tuple[Held, ...]:
+        self, lease_id: bytes, duration_ms: int, files: tuple[HeldLease, ...], now: float
+    ) -> tuple[HeldLease, ...]:
         """Keep files, after `check`; return those of a lease that had this id."""
         before = self.release(lease_id)
         self._leases[lease_id] = _Lease(files, now + duration_ms / 1_000)
@@ -92,13 +92,13 @@ class Leases:
             )
         self._leases[lease_id] = known._replace(deadline=now + duration_ms / 1_000)
 
-    def release(self, lease_id: bytes) -> tuple[Held, ...]:
+    def release(self, lease_id: bytes) -> tuple[HeldLease, ...]:
         """End a lease, if there is one of this id, and return its files."""
         _check_id(lease_id)
         known = self._leases.pop(lease_id, None)
         return () if known is None else known.files
 
-    def expire(self, now: float) -> list[Held]:
+    def expire(self, now: float) -> list[HeldLease]:
         """End all leases whose time has come, and return their files."""
         late = [key for key, lease in self._leases.items() if lease.deadline <= now]
         return [held for key in late for held in self.release(key)]
@@ -111,7 +111,7 @@ class Leases:
                 found[held.name] = max(found.get(held.name, 0.0), lease.deadline)
         return found
 
-    def files(self) -> Collection[Held]:
+    def files(self) -> Collection[HeldLease]:
         """Return every file that is kept, once."""
         return {held for lease in self._leases.values() for held in lease.files}
 
@@ -130,7 +130,7 @@ def _check_duration(duration_ms: int) -> None:
         )
 
 
-class _Running(Protocol):
+class _LeasingNode(Protocol):
     """A shard that serves."""
 
     @property
@@ -141,7 +141,7 @@ class _Running(Protocol):
 class Lessor:
     """The leases of one node."""
 
-    shards: Mapping[GroupId, _Running]
+    shards: Mapping[GroupId, _LeasingNode]
     leases: Leases = field(default_factory=Leases)
 
     def lease(
@@ -155,13 +155,13 @@ class Lessor:
             raise BadRequest("a lease of no partition", hint="Name those of one topic")
         if len(set(request.partitions)) < len(request.partitions):
             raise BadRequest("a partition is named twice", hint="Name each one once")
-        told: list[LeasedPartition] = []
-        held: list[Held] = []
+        told: list[PartitionFiles] = []
+        held: list[HeldLease] = []
         for shard, key in found:
             store = shard.store
             one = leased_partition(store.reader.partition(key), store.keeper)
             told.append(one)
-            held += [Held(shard.number, file.name, file.size) for file in one.files]
+            held += [HeldLease(shard.number, file.name, file.size) for file in one.files]
         self.leases.check(request.lease_id, request.duration_ms, len(held))
         for number, names in _by_shard(held).items():
             self.shards[number].shard.store.keeper.files.lease(names)
@@ -191,7 +191,7 @@ class Lessor:
         ]
         return {"count": len(self.leases), "files": len(files), "kept_bytes": sum(kept)}
 
-    def _end(self, files: Iterable[Held]) -> list[Shard]:
+    def _end(self, files: Iterable[HeldLease]) -> list[Shard]:
         due = []
         for number, names in _by_shard(files).items():
             shard = self.shards[number].shard
@@ -200,13 +200,13 @@ class Lessor:
         return due
 
 
-def leased_partition(partition: Partition, keeper: ShardKeeper) -> LeasedPartition:
+def leased_partition(partition: Partition, keeper: CheckpointFiles) -> PartitionFiles:
     """Say what is retained, and which files hold the beginning of it, as far as there are any.
 
     A segment that is no file here ends the row of files, and so does a run that is in none.
     """
     there = keeper.files.there
-    files: list[LeasedFile] = []
+    files: list[FileInfo] = []
     sealed_end = partition.first
     for segment in partition.segments:
         file = _file(segment)
@@ -215,19 +215,19 @@ def leased_partition(partition: Partition, keeper: ShardKeeper) -> LeasedPartiti
         files.append(file)
         sealed_end = segment.end
     directory = keeper.files.segments.path
-    return LeasedPartition(partition.first, sealed_end, partition.end, directory, tuple(files))
+    return PartitionFiles(partition.first, sealed_end, partition.end, directory, tuple(files))
 
 
-def _file(segment: Segment) -> LeasedFile | None:
+def _file(segment: Segment) -> FileInfo | None:
     place = segment.place
     if not isinstance(place, Placed):
         return None
     first, end = segment.first, segment.end
     name = segment_name(segment.namespace, segment.created, first, end)
-    return LeasedFile(name, first, end, segment.version, place.size, place.rows)
+    return FileInfo(name, first, end, segment.version, place.size, place.rows)
 
 
-def _by_shard(files: Iterable[Held]) -> dict[GroupId, list[str]]:
+def _by_shard(files: Iterable[HeldLease]) -> dict[GroupId, list[str]]:
     found: dict[GroupId, list[str]] = {}
     for held in files:
         found.setdefault(held.shard, []).append(held.name)

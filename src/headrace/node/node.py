@@ -29,8 +29,8 @@ from headrace.node.events import event
 from headrace.node.group.driver import Driver, now_us
 from headrace.node.identity import METADATA
 from headrace.node.leases import Lessor
-from headrace.node.node_status import Work
-from headrace.node.requests.admission import Admission, Kind, judge_append, judge_stage
+from headrace.node.node_status import WorkCounters
+from headrace.node.requests.admission import Admission, BatchSchema, judge_append, judge_stage
 from headrace.node.requests.catalog import Catalog
 from headrace.node.requests.outcomes import defect, late, schema_unknown
 from headrace.node.requests.proposals import to_log, to_reply
@@ -40,13 +40,13 @@ from headrace.node.shard.router import Awaited, Router
 from headrace.node.shard.shard import Here, Parked, Shard
 from headrace.node.shard.views import TargetView
 from headrace.partition.fetch import Wanted, fetch
-from headrace.partition.files.file_set import Finding
+from headrace.partition.files.file_set import FileFinding
 from headrace.partition.reader import Key
 from headrace.storage.seam import Buffer
 from headrace.vsr import peer_messages as log
 from headrace.wire import read_messages, write_messages
 from headrace.wire.erase_messages import EraseDeleted
-from headrace.wire.greeting import GetStatus, Ping, Pong, Status
+from headrace.wire.greeting import GetStatus, Ping, Pong, StatusReply
 from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request
 from headrace.wire.topic_messages import AdoptOrphans, ForgetOrphan
@@ -81,7 +81,7 @@ class Node:
     shards: dict[GroupId, Running] = field(default_factory=dict)
     is_stopping: bool = False
     open_count: int = 0  # requests that are not answered yet
-    work: Work = field(default_factory=Work)
+    work: WorkCounters = field(default_factory=WorkCounters)
     lessor: Lessor = field(init=False)
     erasure: Erasure = field(init=False)
     _drained: asyncio.Event | None = None  # set when a stop has none of them to wait for
@@ -214,7 +214,7 @@ class Node:
         if isinstance(request, Ping):
             answer(Pong(), ())
         elif isinstance(request, GetStatus):
-            answer(Status(json.dumps(self.status())), ())
+            answer(StatusReply(json.dumps(self.status())), ())
         elif self.is_stopping:
             raise NotReady("the node is stopping", hint="Connect again in a moment")
         elif isinstance(request, MetadataRequest):
@@ -249,7 +249,7 @@ class Node:
             answer(leased, ())
             return
         bounds = [bounds_of(shard.store.reader.partition(key)) for shard, key in shards]
-        answer(read_messages.Bounds(tuple(bounds)), ())
+        answer(read_messages.BoundsReply(tuple(bounds)), ())
 
     def _on_lease(self, request: RenewLease | ReleaseLease, answer: Answer) -> None:
         if isinstance(request, RenewLease):
@@ -335,7 +335,7 @@ class Node:
         key = Key(Namespace(request.namespace), Revision(request.created))
         reader = running.shard.store.reader
         match request:
-            case write_messages.Append() | write_messages.Stage():
+            case write_messages.AppendRequest() | write_messages.StageRequest():
                 self._admit(running, key, request, body, deadline, answer)
             case read_messages.Fetch():
                 self._fetch(running, key, request, deadline, answer)
@@ -355,7 +355,7 @@ class Node:
         self,
         running: Running,
         key: Key,
-        request: write_messages.Append | write_messages.Stage,
+        request: write_messages.AppendRequest | write_messages.StageRequest,
         body: Buffer,
         deadline: float,
         answer: Answer,
@@ -366,9 +366,9 @@ class Node:
         if schema is None:
             raise schema_unknown(request.schema_id, len(schemas))
 
-        kind = Kind(schema, found.layouts[request.schema_id])
+        kind = BatchSchema(schema, found.layouts[request.schema_id])
 
-        def then(outcome: log.Request | HeadraceError) -> None:
+        def then(outcome: log.EntryProposal | HeadraceError) -> None:
             try:
                 if isinstance(outcome, HeadraceError):
                     raise outcome
@@ -378,15 +378,15 @@ class Node:
             except HeadraceError as error:
                 answer(error, ())
 
-        def judge(inflated_max: int) -> log.Request:
-            if isinstance(request, write_messages.Append):
+        def judge(inflated_max: int) -> log.EntryProposal:
+            if isinstance(request, write_messages.AppendRequest):
                 return judge_append(request, body, kind, inflated_max)
             return judge_stage(request, body, kind, inflated_max)
 
         running.admission.admit(request.writer, judge, len(body), then)
 
     def _propose(
-        self, running: Running, request: log.Request, deadline: float, answer: Answer
+        self, running: Running, request: log.EntryProposal, deadline: float, answer: Answer
     ) -> None:
         if self.loop.time() >= deadline:
             answer(late(), ())
@@ -429,7 +429,7 @@ class Node:
             try:
                 return fetched(fetch(reader, wanted))
             except CorruptSegment as error:  # the status names it until the next start
-                reader.keeper.files.report(Finding(error.path, str(error)))
+                reader.keeper.files.report(FileFinding(error.path, str(error)))
                 raise
 
         self._read(read, deadline, answer)

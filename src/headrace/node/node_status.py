@@ -19,14 +19,14 @@ from headrace.partition.machine.state import Placed
 from headrace.partition.shard_store import Store
 from headrace.storage.seam import Buffer
 from headrace.wire.messages import Reply
-from headrace.wire.read_messages import Fetched
-from headrace.wire.write_messages import Appended, Published, Staged
+from headrace.wire.read_messages import FetchReply
+from headrace.wire.write_messages import AppendReply, PublishReply, StageReply
 
 _US_PER_S = 1_000_000
 
 
 @dataclass(slots=True)
-class Work:
+class WorkCounters:
     """What was done since the start. Its one writer is the loop."""
 
     appends: int = 0
@@ -38,16 +38,16 @@ class Work:
     def count(self, reply: Reply, body: Buffer, rows: Sequence[Buffer]) -> None:
         """Count what was done. Rows of a transaction count when it is published."""
         match reply:
-            case Appended(repeated=False):
+            case AppendReply(repeated=False):
                 self.appends += 1
                 self.appended_rows += reply.end - reply.start
                 self.appended_bytes += len(body)
-            case Staged(repeated=False):
+            case StageReply(repeated=False):
                 self.appended_bytes += len(body)
-            case Published(repeated=False):
+            case PublishReply(repeated=False):
                 self.appends += 1
                 self.appended_rows += sum(each.end - each.start for each in reply.ranges)
-            case Fetched():
+            case FetchReply():
                 self.fetches += 1
                 self.fetched_bytes += sum(map(len, rows))
             case _:

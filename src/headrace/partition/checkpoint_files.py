@@ -26,7 +26,7 @@ from headrace.journal.checkpoint import Captured
 from headrace.journal.entry import CHECKSUM_SIZE, Entry, size_of
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.journal import Journal
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.journal.ring import Slot
 from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Identity, Op
@@ -35,7 +35,7 @@ from headrace.partition.files import placement as local_part
 from headrace.partition.files.batched_reads import glance
 from headrace.partition.files.carry import CarryFile, write_carry
 from headrace.partition.files.carry_table import Item
-from headrace.partition.files.file_set import Finding, ShardFiles
+from headrace.partition.files.file_set import FileFinding, ShardFiles
 from headrace.partition.files.placement import Carried, Local, PlacedHere, UnplacedHere
 from headrace.partition.machine.operations import Schema
 from headrace.partition.machine.partitions_machine import Capture, PartitionsMachine
@@ -45,10 +45,10 @@ from headrace.partition.segments.seal_job import (
     FULL,
     UNSEALABLE,
     Done,
-    Failed,
     Outcome,
-    Part,
     SealJob,
+    SealPart,
+    SealRefused,
 )
 from headrace.partition.segments.sealer import Sealer
 from headrace.partition.segments.segment import SegmentInfo
@@ -67,7 +67,7 @@ Carrying = Mapping[Op, CarryFile]  # the newest carry file of each op that is in
 
 
 @dataclass(slots=True)
-class ShardKeeper:
+class CheckpointFiles:
     """See `journal.checkpoint.Keeper`. One thread at a time calls it."""
 
     machine: PartitionsMachine
@@ -81,13 +81,15 @@ class ShardKeeper:
     def kept(self) -> Container[int]:
         return self.files.kept
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: MachineState | None) -> None:
         """Find the files that a state names, and give its segments their places."""
         known = local_part.NOTHING if state is None else local_part.decode(state.local)
         self.files.restore(known, self.machine.state.sealed_op)
         give_places(self.machine.state, known)
 
-    def seal(self, captured: Captured, journal: Journal, snapshots: SnapshotFiles) -> State:
+    def seal(
+        self, captured: Captured, journal: Journal, snapshots: SnapshotFiles
+    ) -> MachineState:
         """Write what the Seal decided, and carry the rest."""
         self._refuse_if_poisoned()
         journal.refuse_if_poisoned()
@@ -101,7 +103,7 @@ class ShardKeeper:
         for op in list(self.machine.captures):  # a copy: another thread may add to them
             if op < capture.op:
                 del self.machine.captures[op]
-        return State(captured.state.replicated, local_part.encode(known))
+        return MachineState(captured.state.replicated, local_part.encode(known))
 
     def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op], journal: Journal) -> None:
         """Let go of what no kept snapshot names, and what was found and is covered by them."""
@@ -147,11 +149,11 @@ class ShardKeeper:
             path=self.files.carries.path,
         )
 
-    def unsealed(self) -> list[Finding]:
+    def unsealed(self) -> list[FileFinding]:
         """Say which segments could not be written yet, and why. Their rows are carried."""
         room = self.files.segments.path
         return [
-            Finding(
+            FileFinding(
                 joined(room, self.info(segment).name),
                 f"unsealed: {segment.place.flaw}",
                 rows_missing=False,
@@ -195,7 +197,7 @@ class ShardKeeper:
         finally:
             self._clear(jobs)
         for segment, outcome in zip(chosen, outcomes, strict=True):
-            if isinstance(outcome, Failed):
+            if isinstance(outcome, SealRefused):
                 self._answer(segment, outcome, journal)
         return is_carried
 
@@ -273,7 +275,7 @@ class ShardKeeper:
         if found != (digest, size):
             raise SealFailed(room.path, "the file is not what the child says that it wrote")
 
-    def _answer(self, segment: Segment, outcome: Failed, journal: Journal) -> None:
+    def _answer(self, segment: Segment, outcome: SealRefused, journal: Journal) -> None:
         """Decide what a failure means: later, never by this release, or damage."""
         path = self.files.segments.path
         if outcome.kind == FULL:
@@ -298,7 +300,7 @@ class ShardKeeper:
         journal: Journal,
     ) -> SealJob | str:
         """Return what is needed to write a segment, or why it cannot be written."""
-        parts: list[Part] = []
+        parts: list[SealPart] = []
         for piece in _pieces(segment):
             part = self._part(piece, carried, journal)
             if part is None:
@@ -318,7 +320,7 @@ class ShardKeeper:
         """Return what the file of a segment says of itself."""
         return info_of(segment, self.identity)
 
-    def _part(self, piece: Piece, carried: Carrying, journal: Journal) -> Part | None:
+    def _part(self, piece: Piece, carried: Carrying, journal: Journal) -> SealPart | None:
         slot = journal.slot(piece.op)
         if slot is not None:
             item, path, position = _item(slot), slot.file.path, slot.position + PREFIX_SIZE
@@ -329,7 +331,7 @@ class ShardKeeper:
         else:
             return None
         size, checksum = item.size, item.checksum
-        return Part(piece.op, path, position, size, checksum, piece.first, piece.timestamp)
+        return SealPart(piece.op, path, position, size, checksum, piece.first, piece.timestamp)
 
     def _carry(
         self, ops: Iterable[Op], seal_op: Op, journal: Journal, snapshots: SnapshotFiles

@@ -25,7 +25,7 @@ _SLICE_SIZE: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FetchedPart:
     """Rows that follow one another, encoded as one Arrow message."""
 
     is_entry: bool  # as appended: in schema `schema_id`, without the system's columns
@@ -38,13 +38,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedRows:
     """Rows from the start that was asked for to before `next`."""
 
     next: Offset
     first: Offset  # retained
     end: Offset  # committed
-    parts: list[Part]
+    parts: list[FetchedPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Wanted:
     version: int
 
 
-def fetch(reader: Reader, wanted: Wanted) -> Fetched:
+def fetch(reader: Reader, wanted: Wanted) -> FetchedRows:
     """Read rows from `start` on: as many parts as fit into `size_max`, and at least one.
 
     A bounded range may come in several answers; beyond the committed end it is Behind.
@@ -78,7 +78,7 @@ def fetch(reader: Reader, wanted: Wanted) -> Fetched:
     while offset < stop and not answer.is_full:
         for part in _parts_at(reader, wanted, offset, stop, answer):
             offset = Offset(part.first + part.row_count)
-    return Fetched(Offset(min(offset, stop)), first, end, answer.parts)
+    return FetchedRows(Offset(min(offset, stop)), first, end, answer.parts)
 
 
 @dataclass(slots=True)
@@ -86,7 +86,7 @@ class _Answer:
     """Parts, as far as they fit. What is larger than any answer gets one of its own."""
 
     size_max: int
-    parts: list[Part] = field(default_factory=list)
+    parts: list[FetchedPart] = field(default_factory=list)
     size: int = 0
     is_full: bool = False
 
@@ -96,7 +96,7 @@ class _Answer:
             self.is_full = True
         return not self.is_full
 
-    def add(self, part: Part) -> bool:
+    def add(self, part: FetchedPart) -> bool:
         """Take a part if there is room for it."""
         if not self.has_room(len(part.body)):
             return False
@@ -108,7 +108,7 @@ class _Answer:
 
 def _parts_at(
     reader: Reader, wanted: Wanted, offset: Offset, stop: Offset, answer: _Answer
-) -> list[Part]:
+) -> list[FetchedPart]:
     """Add the parts from `offset` on that lie in one place, and return them."""
     while True:
         _, place = reader.place(wanted.key, offset)
@@ -124,22 +124,22 @@ def _parts_at(
                 raise  # not moved while we read: it is damage
 
 
-def _entry(reader: Reader, piece: Piece) -> Part:
+def _entry(reader: Reader, piece: Piece) -> FetchedPart:
     entry = reader.keeper.read(piece.op, reader.journal)
     header, body, checksum = entry.header, memoryview(entry.body), entry.header.body_checksum
     if header.operation == STAGE:  # its checksum covers more than the batch
         body = body[STAGE_HEADER_SIZE:]
         checksum = xxh3_128_digest(body)
-    return Part(
+    return FetchedPart(
         True, piece.first, piece.row_count, piece.timestamp, header.schema_id, body, checksum
     )
 
 
 def _encoded(
     reader: Reader, wanted: Wanted, offset: Offset, end: Offset, answer: _Answer
-) -> list[Part]:
+) -> list[FetchedPart]:
     """Encode rows of one place, in slices that are small beside an answer."""
-    added: list[Part] = []
+    added: list[FetchedPart] = []
     limit = min(_SLICE_SIZE, wanted.size_max)
     for rows in reader.read(
         wanted.key, offset, end, columns=wanted.columns, version=wanted.version
@@ -149,7 +149,7 @@ def _encoded(
                 return added
             body = memoryview(batch.encode_for_reader(some))
             checksum = xxh3_128_digest(body)
-            part = Part(False, offset, some.num_rows, 0, wanted.version, body, checksum)
+            part = FetchedPart(False, offset, some.num_rows, 0, wanted.version, body, checksum)
             if not answer.add(part):
                 return added
             added.append(part)

@@ -28,10 +28,10 @@ from headrace.journal.journal import Journal
 from headrace.model.ids import Offset, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.schema import SYSTEM_FIELDS, upgrade
-from headrace.partition.checkpoint_files import ShardKeeper
+from headrace.partition.checkpoint_files import CheckpointFiles
 from headrace.partition.machine.partitions_machine import PartitionsMachine
 from headrace.partition.machine.state import Partition, Piece, Placed, Run, Segment, Unplaced
-from headrace.partition.segments.entry_rows import Place, Schemas, placed, rows_of
+from headrace.partition.segments.entry_rows import EntryPlace, Schemas, placed, rows_of
 from headrace.partition.segments.segment import segment_schema
 from headrace.storage.seam import joined
 
@@ -51,7 +51,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _RowShape:
     """What the rows shall look like: a schema version, and the columns of it."""
 
     schemas: Schemas
@@ -70,7 +70,7 @@ class Reader:
 
     machine: PartitionsMachine
     journal: Journal
-    keeper: ShardKeeper
+    keeper: CheckpointFiles
     decoded: dict[tuple[int, Revision, int], Schemas] = field(default_factory=dict)
 
     def partition(self, key: Key) -> Partition:
@@ -198,7 +198,7 @@ class Reader:
         end: Offset,
         columns: Sequence[str] | None,
         version: int | None,
-    ) -> _Shape:
+    ) -> _RowShape:
         schemas = self._schemas(partition)
         chosen = max(schemas.versions) if version is None else version
         if chosen not in schemas.versions:
@@ -211,7 +211,7 @@ class Reader:
             )
         whole = segment_schema(schemas.user(chosen))
         if columns is None:
-            return _Shape(schemas, chosen, whole)
+            return _RowShape(schemas, chosen, whole)
         if not columns or len(set(columns)) < len(columns):
             raise BadRequest(
                 "no columns" if not columns else "a column is asked for twice",
@@ -224,7 +224,7 @@ class Reader:
                     f"there is no column {name!r}",
                     hint=f"Did you mean {near[0]!r}?" if near else "",
                 )
-        return _Shape(schemas, chosen, pa.schema([whole.field(name) for name in columns]))
+        return _RowShape(schemas, chosen, pa.schema([whole.field(name) for name in columns]))
 
     def _schemas(self, partition: Partition) -> Schemas:
         number = self.machine.state.topic_number(partition.namespace)
@@ -244,7 +244,7 @@ class Reader:
         return known
 
     def _rows(
-        self, key: Key, start: Offset, end: Offset, shape: _Shape
+        self, key: Key, start: Offset, end: Offset, shape: _RowShape
     ) -> Iterator[pa.RecordBatch]:
         offset = start
         while offset < end:
@@ -271,18 +271,18 @@ class Reader:
         return partition, place
 
     def _from_piece(
-        self, piece: Piece, partition: Partition, start: Offset, end: Offset, shape: _Shape
+        self, piece: Piece, partition: Partition, start: Offset, end: Offset, shape: _RowShape
     ) -> Iterator[pa.RecordBatch]:
         entry = self.keeper.read(piece.op, self.journal)
         path = self.journal.directory.path
         rows = rows_of(entry, shape.schemas, shape.version, path)
         number = self.machine.state.partition_id(partition.namespace)
-        whole = placed(rows, Place(number, piece.first, piece.timestamp))
+        whole = placed(rows, EntryPlace(number, piece.first, piece.timestamp))
         first = start - piece.first
         yield whole.slice(first, min(end, piece.end) - start).select(shape.schema.names)
 
     def _from_segment(
-        self, segment: Segment, start: Offset, end: Offset, shape: _Shape
+        self, segment: Segment, start: Offset, end: Offset, shape: _RowShape
     ) -> Iterator[pa.RecordBatch]:
         info = self.keeper.info(segment)
         if isinstance(segment.place, Unplaced):
@@ -300,7 +300,7 @@ class Reader:
                 yield _shaped(rows, shape)
 
 
-def _shaped(rows: pa.RecordBatch, shape: _Shape) -> pa.RecordBatch:
+def _shaped(rows: pa.RecordBatch, shape: _RowShape) -> pa.RecordBatch:
     """Turn rows of a segment into what was asked for: nulls for what came later."""
     if rows.schema.equals(shape.schema):
         return rows

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from headrace.errors import Corrupt, ReadFailed
-from headrace.partition.checkpoint_files import ShardKeeper
+from headrace.partition.checkpoint_files import CheckpointFiles
 from headrace.partition.files.carry import CarryFile
-from headrace.partition.files.file_set import Finding
+from headrace.partition.files.file_set import FileFinding
 from headrace.partition.machine.state import Placed, Segment
 from headrace.storage.seam import joined
 
 
-def scrub(keeper: ShardKeeper) -> Iterator[Finding | None]:
+def scrub(keeper: CheckpointFiles) -> Iterator[FileFinding | None]:
     """Check one file at each step: every byte against its digest, every row against its own.
 
     A bad segment goes to quarantine, so that no reader trusts what is still in a cache. Its
@@ -33,15 +33,15 @@ def scrub(keeper: ShardKeeper) -> Iterator[Finding | None]:
             yield finding
 
 
-def _carry_findings(file: CarryFile) -> Iterator[Finding]:
+def _carry_findings(file: CarryFile) -> Iterator[FileFinding]:
     flaw = file.check()
     if flaw is not None:
-        yield Finding(file.path, f"carry file: {flaw.what}")
+        yield FileFinding(file.path, f"carry file: {flaw.what}")
     for path, bad in file.check_kept():
-        yield Finding(path, f"kept file of {file.name}: {bad.what}")
+        yield FileFinding(path, f"kept file of {file.name}: {bad.what}")
 
 
-def _placed(keeper: ShardKeeper) -> list[Segment]:
+def _placed(keeper: CheckpointFiles) -> list[Segment]:
     return [
         segment
         for partition in list(keeper.machine.state.partitions.values())
@@ -50,12 +50,12 @@ def _placed(keeper: ShardKeeper) -> list[Segment]:
     ]
 
 
-def _is_live(keeper: ShardKeeper, segment: Segment) -> bool:
+def _is_live(keeper: CheckpointFiles, segment: Segment) -> bool:
     partition = keeper.machine.state.partitions.get(segment.namespace)
     return partition is not None and any(one is segment for one in partition.segments)
 
 
-def _check_segment(keeper: ShardKeeper, segment: Segment) -> Finding | None:
+def _check_segment(keeper: CheckpointFiles, segment: Segment) -> FileFinding | None:
     assert isinstance(segment.place, Placed)
     files, info = keeper.files, keeper.info(segment)
     with files.hold(info.name):
@@ -68,14 +68,14 @@ def _check_segment(keeper: ShardKeeper, segment: Segment) -> Finding | None:
             if info.name in files.there:
                 files.quarantine_segment(info.name, str(error))
             else:
-                files.report(Finding(path, str(error)))
-            return Finding(path, str(error))
+                files.report(FileFinding(path, str(error)))
+            return FileFinding(path, str(error))
         except ReadFailed as error:  # not judged: it stays where it is, for the next scrub
-            return Finding(error.path, str(error))
+            return FileFinding(error.path, str(error))
     return None
 
 
-def _drop_cache(keeper: ShardKeeper, name: str) -> None:
+def _drop_cache(keeper: CheckpointFiles, name: str) -> None:
     """What the cache holds says nothing about the platter."""
     with suppress(OSError):  # whatever it is, the check meets it too and gives it a name
         file = keeper.files.segments.open(name)

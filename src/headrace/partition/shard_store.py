@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from headrace.errors import DiskFull, MissingFile, StorageFailed
 from headrace.journal.group import Group
-from headrace.journal.recovery.recover import Options, recover
+from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import Identity
-from headrace.partition.checkpoint_files import ShardKeeper
-from headrace.partition.files.file_set import Finding, ShardFiles
+from headrace.partition.checkpoint_files import CheckpointFiles
+from headrace.partition.files.file_set import FileFinding, ShardFiles
 from headrace.partition.machine.partitions_machine import PartitionsMachine
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes
 from headrace.partition.reader import Reader
@@ -26,7 +26,7 @@ QUARANTINE = "quarantine"
 class StoreOptions:
     """What a shard is run with. `sizes` are constants of the cluster; the rest is local."""
 
-    group: Options = field(default_factory=Options)
+    group: RecoveryOptions = field(default_factory=RecoveryOptions)
     sizes: SegmentSizes = SEGMENT_SIZES
     sealer: Callable[[], Sealer] = Children
     new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
@@ -38,22 +38,22 @@ class Store:
 
     group: Group
     machine: PartitionsMachine
-    keeper: ShardKeeper
+    keeper: CheckpointFiles
     reader: Reader
     report: RecoveryReport
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[FileFinding]:
         """Files that are not as they should be, and segments that could not be written."""
         files = self.keeper.files
         return [*files.findings, *self.stuck, *self.keeper.unsealed()]
 
     @property
-    def stuck(self) -> list[Finding]:
+    def stuck(self) -> list[FileFinding]:
         """Files that should have gone, and cannot be moved or removed."""
         every = (*self.group.stuck, self.keeper.files.stuck)
         return [
-            Finding(path, what, rows_missing=False)
+            FileFinding(path, what, rows_missing=False)
             for stuck in every
             for path, what in stuck.findings()
         ]
@@ -80,7 +80,7 @@ def open_store(
         _room(directory, name, options.group) for name in (SEGMENTS, CARRY, QUARANTINE)
     )
     files = ShardFiles(identity, segments, carries, quarantine)
-    keeper = ShardKeeper(machine, identity, files, options.sealer(), options.new_id)
+    keeper = CheckpointFiles(machine, identity, files, options.sealer(), options.new_id)
     try:
         group, report = recover(
             directory, identity, machine, replace(options.group, keeper=keeper)
@@ -92,7 +92,7 @@ def open_store(
     return Store(group, machine, keeper, reader, report)
 
 
-def _room(parent: Directory, name: str, options: Options) -> Directory:
+def _room(parent: Directory, name: str, options: RecoveryOptions) -> Directory:
     try:
         return parent.child(name)
     except FileNotFoundError as error:

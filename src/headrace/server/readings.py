@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headrace.errors import HeadraceError
 from headrace.node.bootstrap import Boot
 from headrace.node.node import Node
-from headrace.node.node_status import Work, disk_space, journal_size, segments_size
+from headrace.node.node_status import WorkCounters, disk_space, journal_size, segments_size
 from headrace.node.ready_state import degraded, doubt_of
 from headrace.server.connections.service import Answer
 from headrace.server.connections.traffic import Traffic
@@ -15,7 +15,7 @@ from headrace.server.metrics import Counter, Gauge, Histogram, Metrics, Readings
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
 from headrace.wire.read_messages import Fetch
-from headrace.wire.write_messages import Append
+from headrace.wire.write_messages import AppendRequest
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Metered:
         def counted(reply: Reply | HeadraceError, rows: Sequence[Buffer]) -> None:
             if isinstance(reply, HeadraceError):
                 self.metrics.count(Counter.FAILURES, label=type(reply).__name__)
-            elif isinstance(request, Append):
+            elif isinstance(request, AppendRequest):
                 self.metrics.observe(Histogram.APPEND_SECONDS, self.loop.time() - began)
             elif isinstance(request, Fetch):
                 self.metrics.observe(Histogram.FETCH_SECONDS, self.loop.time() - began)
@@ -60,7 +60,7 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         for cause, count in each.failures.items():
             causes[cause] = causes.get(cause, 0) + count
     journals = [group.journal for group in groups]
-    work = Work() if node is None else node.work
+    work = WorkCounters() if node is None else node.work
     return {
         Counter.APPENDS: work.appends,
         Counter.APPEND_ROWS: work.appended_rows,

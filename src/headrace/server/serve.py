@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.node.bootstrap import Boot, begin
 from headrace.node.config.settings import Config
 from headrace.node.events import event
-from headrace.server.connections.limits import Limits
+from headrace.server.connections.limits import PeerLimits
 from headrace.server.connections.listener import Listener
 from headrace.server.connections.tcp import TcpPort, bind_tcp, listen_tcp
 from headrace.server.connections.traffic import Traffic
@@ -124,10 +124,10 @@ async def _listen(serving: Serving, config: Config, release: str, port: TcpPort 
     event("node.listening", addresses=boot.steps["listen"])
 
 
-def limits_of(config: Config) -> Limits:
+def limits_of(config: Config) -> PeerLimits:
     """Return what the config lets peers do."""
     limits, request = config.limits, config.request
-    return Limits(
+    return PeerLimits(
         connection_count_max=limits.connections,
         in_flight_max=limits.in_flight,
         in_flight_size_max=limits.in_flight_size,

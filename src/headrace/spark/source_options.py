@@ -122,7 +122,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """What a query says about a topic, checked."""
 
     topic: str
@@ -156,13 +156,13 @@ class Options:
         return self.address or self.path or ""
 
 
-def parse(given: Mapping[str, str], use: Use = Use.READ) -> Options:
+def parse(given: Mapping[str, str], use: Use = Use.READ) -> SourceOptions:
     """Read the options of one query. BadConfig names what is wrong."""
     found = {key.lower(): value for key, value in given.items()}
     for key in found:
         _refuse_useless(key, use)
     taken = _Taken(found)
-    options = Options(
+    options = SourceOptions(
         topic=taken.needed("topic"),
         address=taken.text("address"),
         path=taken.text("path"),
@@ -194,7 +194,7 @@ def parse(given: Mapping[str, str], use: Use = Use.READ) -> Options:
     return options
 
 
-def _check_together(options: Options) -> None:
+def _check_together(options: SourceOptions) -> None:
     if (options.address is None) == (options.path is None):
         flaw = "is not said" if options.address is None else "and path are both said"
         hint = 'Say where the log is: .option("address", "host:port") or .option("path", dir)'

@@ -12,12 +12,20 @@ import pyarrow as pa
 
 import headrace
 from headrace.errors import BadConfig, BadRequest, Unavailable
-from headrace.model.projection import Shape
+from headrace.model.projection import Projection
 from headrace.spark.batch_ranges import Backlog, split
 from headrace.spark.query_offsets import Offsets
-from headrace.spark.source_options import EARLIEST, LATEST, PIN, Edge, Options, Start, Times
+from headrace.spark.source_options import (
+    EARLIEST,
+    LATEST,
+    PIN,
+    Edge,
+    SourceOptions,
+    Start,
+    Times,
+)
 from headrace.spark.worker.link import LogReplaced
-from headrace.spark.worker.read import Span, Where
+from headrace.spark.worker.read import LogAddress, Span
 from headrace.wire.address import SOCKET_NAME
 
 PLAN_TIMEOUT: Final = "10s"  # of one question while something is planned
@@ -46,10 +54,10 @@ class RowsLost(BadRequest):
     """Rows were trimmed before the query has read them."""
 
 
-class Desk:
+class TopicSource:
     """One connection of the driver, to one topic."""
 
-    def __init__(self, options: Options, timeout: str) -> None:
+    def __init__(self, options: SourceOptions, timeout: str) -> None:
         self.options = options
         self.address = address_of(options)
         self.log = self.another(timeout)
@@ -68,12 +76,12 @@ class Desk:
 
     def schema(self) -> pa.Schema:
         """Return the columns of an answer, the system's too, unless others are asked for."""
-        return Shape.of(self.topic.schema, self.options.columns).schema
+        return Projection.of(self.topic.schema, self.options.columns).schema
 
     @property
-    def where(self) -> Where:
+    def where(self) -> LogAddress:
         """How executors reach the log."""
-        return Where(self.address, self.options.token_file, release(), self.topic.cluster)
+        return LogAddress(self.address, self.options.token_file, release(), self.topic.cluster)
 
     @property
     def version(self) -> int:
@@ -87,12 +95,12 @@ class Desk:
         """
         view = self.topic.core.view
         for version in sorted(view.schemas, reverse=True):
-            whole = Shape.of(view.schemas[version], None).schema
+            whole = Projection.of(view.schemas[version], None).schema
             is_whole = self.options.columns is None and len(whole) == len(exact)
             if is_whole and _has(whole, exact):
                 return version
         for version in sorted(view.schemas, reverse=True):
-            if _has(Shape.of(view.schemas[version], None).schema, exact):
+            if _has(Projection.of(view.schemas[version], None).schema, exact):
                 return version
         raise BadRequest(
             f"{self.topic.name} has no such columns: {', '.join(exact.names)}",
@@ -349,7 +357,7 @@ def _more(edge: Edge, first: int) -> str:
     return f"{first} or more" if edge.times is None else "a later time"
 
 
-def address_of(options: Options) -> str:
+def address_of(options: SourceOptions) -> str:
     """Return where the log answers."""
     if options.address is not None:
         return options.address

@@ -59,7 +59,7 @@ class _At:
                 error.filename2 = self.new_path
 
 
-class _Open:
+class _OpenFile:
     """An open descriptor with its path, closed at the latest when nobody refers to it."""
 
     __slots__ = ("_descriptor", "_path")
@@ -100,7 +100,7 @@ class _Open:
         self.close()
 
 
-class FileStorage(_Open):
+class FileStorage(_OpenFile):
     """One open file. See `seam.Storage`."""
 
     __slots__ = ()
@@ -150,7 +150,7 @@ class FileStorage(_Open):
             os.posix_fadvise(self._live, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-class FileDirectory(_Open):
+class FileDirectory(_OpenFile):
     """One directory. See `seam.Directory`. What was opened through it outlives it."""
 
     __slots__ = ()

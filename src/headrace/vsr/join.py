@@ -10,7 +10,7 @@ named for this life.
 from headrace.model.ids import Op, ReplicaId, View
 from headrace.vsr import normal, repair, snapshot_transfer, view_change
 from headrace.vsr.effects import Cut
-from headrace.vsr.member_state import State, Status
+from headrace.vsr.member_state import MemberState, MemberStatus
 from headrace.vsr.peer_messages import (
     HEADERS_MAX,
     LIFE_STEP,
@@ -23,21 +23,21 @@ from headrace.vsr.peer_messages import (
 )
 
 
-def begin(state: State[E]) -> None:
+def begin(state: MemberState[E]) -> None:
     """Ask everybody for the view: after a start, and when a primary gives up leading."""
-    state.status = Status.PROBING
+    state.status = MemberStatus.PROBING
     state.is_verified = False
     state.unanswered = 0
     probe(state)
 
 
-def probe(state: State[E]) -> None:
+def probe(state: MemberState[E]) -> None:
     first = Op(state.sure + 1)
     state.broadcast(GetStartView(state.view, first, state.is_blank))
     state.arm("probe", state.times.probe)
 
 
-def ask_for_view(state: State[E], sender: ReplicaId) -> None:
+def ask_for_view(state: MemberState[E], sender: ReplicaId) -> None:
     """Somebody leads a view that we have no log of: ask, not too often."""
     if "asked" in state.due and not state.is_due("asked"):
         return
@@ -46,12 +46,12 @@ def ask_for_view(state: State[E], sender: ReplicaId) -> None:
     state.send(sender, GetStartView(state.view, first, state.is_blank))
 
 
-def on_tick(state: State[E]) -> None:
+def on_tick(state: MemberState[E]) -> None:
     if not state.may_vote and "probe" not in state.due:
         state.arm("probe", state.times.probe)
     if not state.is_due("probe"):
         return
-    if state.status is Status.PROBING:
+    if state.status is MemberStatus.PROBING:
         state.unanswered += 1
         if state.unanswered > state.times.probes + state.me:
             snapshot_transfer.abandon(state)
@@ -63,7 +63,7 @@ def on_tick(state: State[E]) -> None:
         probe(state)
 
 
-def on_get_start_view(state: State[E], sender: ReplicaId, message: GetStartView) -> None:
+def on_get_start_view(state: MemberState[E], sender: ReplicaId, message: GetStartView) -> None:
     """Answer a probe: with the log if we lead, else with where we stand."""
     if message.view > state.view and state.may_vote:
         # It promised that view and cannot go back; while it recovers, it calls nobody there.
@@ -81,7 +81,7 @@ def on_get_start_view(state: State[E], sender: ReplicaId, message: GetStartView)
         view_change.start(state, View(state.view + 1))
 
 
-def send_start_view(state: State[E], to: ReplicaId, first: Op, boot: int) -> None:
+def send_start_view(state: MemberState[E], to: ReplicaId, first: Op, boot: int) -> None:
     """Name the log of this view from `first` on, as far as it is held and fits."""
     first = Op(max(first, state.log.anchor + 1))
     last = Op(min(state.log.head, first + HEADERS_MAX - 1))
@@ -92,7 +92,7 @@ def send_start_view(state: State[E], to: ReplicaId, first: Op, boot: int) -> Non
         )
 
 
-def on_standing(state: State[E], sender: ReplicaId, message: Standing) -> None:
+def on_standing(state: MemberState[E], sender: ReplicaId, message: Standing) -> None:
     if message.boot != state.boot:
         state.drop("answer to an earlier life")
         return
@@ -108,7 +108,7 @@ def on_standing(state: State[E], sender: ReplicaId, message: Standing) -> None:
     settle(state)
 
 
-def on_amnesia(state: State[E], sender: ReplicaId, message: Amnesia) -> None:
+def on_amnesia(state: MemberState[E], sender: ReplicaId, message: Amnesia) -> None:
     """A peer remembers more of us than we do: what we promised since is forgotten."""
     if (message.boot, message.life) != (state.boot, state.life):
         state.drop("amnesia of an earlier life")
@@ -129,7 +129,7 @@ def on_amnesia(state: State[E], sender: ReplicaId, message: Amnesia) -> None:
     state.persist(live_on, sequence_min=first + 1, past=past)
 
 
-def on_start_view(state: State[E], sender: ReplicaId, message: StartView) -> None:
+def on_start_view(state: MemberState[E], sender: ReplicaId, message: StartView) -> None:
     """Follow the primary of a view: cut what its log does not have, fetch what ours has not."""
     if sender != state.primary_of(message.view) or message.view < state.view:
         state.drop("start-view of an older view")
@@ -142,7 +142,7 @@ def on_start_view(state: State[E], sender: ReplicaId, message: StartView) -> Non
     if message.view == state.view and message.op < state.sure:
         state.drop("start-view of a log that has grown since")
         return
-    if message.view > state.view or state.status is not Status.NORMAL:
+    if message.view > state.view or state.status is not MemberStatus.NORMAL:
         _enter(state, message.view)
     _verify(state, message)
     if state.is_verified:
@@ -154,17 +154,17 @@ def on_start_view(state: State[E], sender: ReplicaId, message: StartView) -> Non
         repair.catch_up(state)
 
 
-def _note_answer(state: State[E], message: StartView) -> None:
+def _note_answer(state: MemberState[E], message: StartView) -> None:
     sender = state.primary_of(message.view)
     state.standings[sender] = max(message.view, state.standings.get(sender, View(0)))
     if state.answered is None or message.view > state.answered[0]:
         state.answered = (message.view, message.op)
 
 
-def _enter(state: State[E], view: View) -> None:
+def _enter(state: MemberState[E], view: View) -> None:
     state.refuse_all(f"view {view} has begun")
     state.view = view
-    state.status = Status.NORMAL
+    state.status = MemberStatus.NORMAL
     state.is_verified, state.named, state.beat = False, None, 0
     state.primary_op = Op(0)
     state.fetched.clear()
@@ -175,7 +175,7 @@ def _enter(state: State[E], view: View) -> None:
         state.persist()
 
 
-def _verify(state: State[E], message: StartView) -> None:
+def _verify(state: MemberState[E], message: StartView) -> None:
     """Find how far our log is the view's log, by the hash chain, and cut the rest."""
     log = state.log
     if state.transfer is not None and state.transfer.ticket:
@@ -202,7 +202,7 @@ def _verify(state: State[E], message: StartView) -> None:
     state.is_verified = state.halted is None
 
 
-def _common(state: State[E], message: StartView) -> Op | None:
+def _common(state: MemberState[E], message: StartView) -> Op | None:
     """The last op that both logs have. What is committed is in both."""
     log, sure = state.log, state.sure
     common = log.common(message.headers)
@@ -223,7 +223,7 @@ def _covers(message: StartView, op: Op) -> bool:
     return op > message.op or message.first <= op < message.first + len(message.headers)
 
 
-def cut(state: State[E], first: Op) -> None:
+def cut(state: MemberState[E], first: Op) -> None:
     """Discard what the view's log does not have. What was applied is never discarded."""
     if first <= state.sure:
         state.halt(f"the log of view {state.view} differs at op {first}, which is committed")
@@ -236,7 +236,7 @@ def cut(state: State[E], first: Op) -> None:
     state.out.append(Cut(first))
 
 
-def settle(state: State[E]) -> None:
+def settle(state: MemberState[E]) -> None:
     """Raise log_view once the view's log is really here, durably; vote again if we may."""
     if not state.follows or state.named is None or state.log.whole < state.named:
         return
@@ -251,7 +251,7 @@ def settle(state: State[E]) -> None:
     state.persist(lambda: normal.acknowledge(state), is_settled=True)
 
 
-def _is_caught_up(state: State[E]) -> bool:
+def _is_caught_up(state: MemberState[E]) -> bool:
     """We hold all up to the head named for this life, in a view not below what we promised.
 
     Who remembers has its own durable view as a witness; who forgot needs those of others.

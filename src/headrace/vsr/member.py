@@ -19,12 +19,12 @@ from headrace.errors import ChainBroken
 from headrace.model.ids import Op, View
 from headrace.vsr import join, normal, repair, snapshot_transfer, view_change
 from headrace.vsr.effects import Effect
-from headrace.vsr.member_state import State, Status
+from headrace.vsr.member_state import MemberState, MemberStatus
 from headrace.vsr.peer_messages import (
     Amnesia,
-    Chunk,
     DoViewChange,
     E,
+    EntryProposal,
     Envelope,
     Evicted,
     Exact,
@@ -33,14 +33,14 @@ from headrace.vsr.peer_messages import (
     GetOffer,
     GetRange,
     GetStartView,
-    Header,
     Heartbeat,
     Message,
     Offer,
     Peer,
+    PrepareHeader,
     PrepareOk,
     Prepares,
-    Request,
+    SnapshotChunk,
     Standing,
     Start,
     StartView,
@@ -50,7 +50,7 @@ from headrace.vsr.validate import flaw_of
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveredMember:
     """What the disk held when the process started: see docs/consensus.md."""
 
     view: View
@@ -60,7 +60,7 @@ class Recovered:
     checkpoint: Op
     anchor: Op  # the journal begins above it
     anchor_checksum: bytes | None
-    found: Sequence[tuple[Op, Header | None, bytes | None]]  # header is None: faulty
+    found: Sequence[tuple[Op, PrepareHeader | None, bytes | None]]  # header is None: faulty
     suspect: tuple[Op, Op] | None
     recovering: bool
     syncing_to: Op | None
@@ -75,10 +75,10 @@ class Recovered:
 class Member(Generic[E]):
     """One replica of several. Not reentrant: perform what a call returned, then call again."""
 
-    state: State[E]
+    state: MemberState[E]
 
     @classmethod
-    def started(cls, state: State[E], found: Recovered) -> "Member[E]":
+    def started(cls, state: MemberState[E], found: RecoveredMember) -> "Member[E]":
         """Take what recovery found. `start` then returns the first effects."""
         state.view = state.view_durable = found.view
         state.log_view = state.log_view_durable = found.log_view
@@ -201,13 +201,13 @@ class Member(Generic[E]):
             snapshot_transfer.on_tick(state)
         return self._effects()
 
-    def on_requests(self, requests: Sequence[tuple[Request, object]]) -> list[Effect[E]]:
+    def on_requests(self, requests: Sequence[tuple[EntryProposal, object]]) -> list[Effect[E]]:
         normal.on_requests(self.state, requests)
         return self._effects()
 
     def on_durable(self, ticket: int) -> list[Effect[E]]:
         normal.on_durable(self.state, ticket)
-        if self.state.status is Status.VIEW_CHANGE:
+        if self.state.status is MemberStatus.VIEW_CHANGE:
             view_change.install(self.state)
         return self._effects()
 
@@ -240,7 +240,7 @@ class Member(Generic[E]):
         state = self.state
         state.checkpoint, state.sequence = max(state.checkpoint, op), sequence
         state.log.trim(drained)
-        if state.status is Status.VIEW_CHANGE:
+        if state.status is MemberStatus.VIEW_CHANGE:
             view_change.install(state)
         return self._effects()
 
@@ -259,12 +259,12 @@ class Member(Generic[E]):
     def on_give_up(self, op: Op) -> list[Effect[E]]:
         """The operator gives up `op` and what follows: it may have been committed. Recorded."""
         state, log_view = self.state, self.state.log_view
-        if state.status is not Status.VIEW_CHANGE:
+        if state.status is not MemberStatus.VIEW_CHANGE:
             return []  # nothing waits: it must not count in a later election
         state.gave_up = (state.view, op)
 
         def decide() -> None:
-            if state.status is Status.VIEW_CHANGE and state.log_view == log_view:
+            if state.status is MemberStatus.VIEW_CHANGE and state.log_view == log_view:
                 state.given_up = op
                 view_change.decide(state)
 
@@ -293,5 +293,5 @@ HANDLERS: dict[type, Any] = {
     GetOffer: snapshot_transfer.on_get_offer,
     Offer: snapshot_transfer.on_offer,
     GetChunk: snapshot_transfer.on_get_chunk,
-    Chunk: snapshot_transfer.on_chunk,
+    SnapshotChunk: snapshot_transfer.on_chunk,
 }

@@ -16,15 +16,15 @@ from headrace.model.ids import STARTS_MAX, Op, ReplicaId, View
 from headrace.vsr.clock import Clock
 from headrace.vsr.effects import Effect, Halt, Persist, Reply, Send
 from headrace.vsr.merge import Merged
-from headrace.vsr.op_log import Log
+from headrace.vsr.op_log import OpLog
 from headrace.vsr.peer_messages import (
     DoViewChange,
     E,
-    Header,
+    EntryProposal,
     Message,
     Offer,
     Peer,
-    Request,
+    PrepareHeader,
     Start,
 )
 from headrace.vsr.quorum import Quorum
@@ -50,10 +50,10 @@ class Timeouts:
 PIPELINE_MAX: Final = 1024  # ops prepared and not committed
 SEAL_SLOTS: Final = 4  # of the ring, kept for the Seals that empty it
 
-Seal = Callable[[Op, bytes, View, int, Request], E]
+Seal = Callable[[Op, bytes, View, int, EntryProposal], E]
 
 
-class Status(Enum):
+class MemberStatus(Enum):
     """What a replica does. Whether it may vote is told by `recovering` and `syncing_to`."""
 
     PROBING = "probing"  # started again: asks what the view is
@@ -62,7 +62,7 @@ class Status(Enum):
 
 
 @dataclass(slots=True)
-class Transfer(Generic[E]):
+class SnapshotTransfer(Generic[E]):
     """A snapshot on its way here."""
 
     offer: Offer[E] | None = None
@@ -88,7 +88,7 @@ class Election:
 
 
 @dataclass(slots=True)
-class State(Generic[E]):
+class MemberState(Generic[E]):
     """Invariants: applied <= commit; log_view <= view; applied <= log.whole."""
 
     me: ReplicaId
@@ -97,7 +97,7 @@ class State(Generic[E]):
     seal: Seal[E]
     seal_operation: int  # the request that makes a checkpoint
     boot: int
-    log: Log
+    log: OpLog
     times: Timeouts = field(default_factory=Timeouts)
     clock: Clock = field(default_factory=Clock)
     accepts: Callable[[E], bool] = lambda _: True  # judges a body before it is acknowledged
@@ -106,7 +106,7 @@ class State(Generic[E]):
     log_view: View = View(0)
     view_durable: View = View(0)
     log_view_durable: View = View(0)
-    status: Status = Status.PROBING
+    status: MemberStatus = MemberStatus.PROBING
     recovering: bool = False  # does not know what it once promised
     syncing_to: Op | None = None  # a state transfer was begun
     is_silent: bool = False  # the superblock says that we are recovering or syncing
@@ -148,8 +148,8 @@ class State(Generic[E]):
 
     fetched: dict[Op, E] = field(default_factory=dict)  # came before their turn
     mending: dict[Op, int] = field(default_factory=dict)  # faulty ops being written over
-    mends: dict[int, Header] = field(default_factory=dict)  # by ticket
-    transfer: Transfer[E] | None = None
+    mends: dict[int, PrepareHeader] = field(default_factory=dict)  # by ticket
+    transfer: SnapshotTransfer[E] | None = None
     turn: int = 0  # whom to ask next
 
     now: int = 0  # ticks
@@ -192,14 +192,14 @@ class State(Generic[E]):
     def leads(self) -> bool:
         """The primary of a view that has started: its log is installed, durably."""
         return (
-            self.status is Status.NORMAL
+            self.status is MemberStatus.NORMAL
             and self.view % self.quorum.count == self.me
             and self.log_view_durable == self.view
         )
 
     @property
     def is_backup(self) -> bool:
-        return self.status is Status.NORMAL and self.view % self.quorum.count != self.me
+        return self.status is MemberStatus.NORMAL and self.view % self.quorum.count != self.me
 
     @property
     def follows(self) -> bool:

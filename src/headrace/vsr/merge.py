@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.model.ids import OP_MAX, Op, ReplicaId, View
-from headrace.vsr.peer_messages import DoViewChange, Header
+from headrace.vsr.peer_messages import DoViewChange, PrepareHeader
 from headrace.vsr.quorum import Quorum
 
 
@@ -26,7 +26,7 @@ class Merged:
 
     op: Op
     commit: Op
-    headers: tuple[Header, ...]  # dense, up to `op`; empty if all is settled below
+    headers: tuple[PrepareHeader, ...]  # dense, up to `op`; empty if all is settled below
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class _Merge:
         heads += [end if end < OP_MAX else Op(known + 1) for end in ends]
         return max(*heads, self.commit)
 
-    def _names(self, commit: Op, last: Op) -> dict[Op, Header]:
+    def _names(self, commit: Op, last: Op) -> dict[Op, PrepareHeader]:
         """The canonical headers; where none is known, the one that the next op names."""
-        found: dict[Op, Header] = {}
+        found: dict[Op, PrepareHeader] = {}
         for op in range(last, 0, -1):
             header = self._canonical_header(Op(op))
             above = found.get(Op(op + 1))
@@ -118,18 +118,20 @@ class _Merge:
                 break
         return found
 
-    def _canonical_header(self, op: Op) -> Header | None:
+    def _canonical_header(self, op: Op) -> PrepareHeader | None:
         found = [header for vote in self.canonical if (header := header_at(vote, op))]
         return max(found, key=lambda header: header.view, default=None)
 
-    def _called(self, op: Op, checksum: bytes) -> Header | None:
+    def _called(self, op: Op, checksum: bytes) -> PrepareHeader | None:
         for vote in self.votes.values():
             header = header_at(vote, op)
             if header is not None and header.checksum == checksum:
                 return header
         return None
 
-    def _decide(self, op: Op, headers: dict[Op, Header]) -> Header | Waiting | None:
+    def _decide(
+        self, op: Op, headers: dict[Op, PrepareHeader]
+    ) -> PrepareHeader | Waiting | None:
         """Return the header to keep, None to end the log before `op`, or whom to wait for."""
         header = headers.get(op)
         if self._nacks(op, header) >= self.quorum.nack:
@@ -146,7 +148,7 @@ class _Merge:
         faulty = tuple(one for one in self.votes if self._is_faulty(one, op))
         return Waiting(op, faulty) if faulty else None
 
-    def _best(self, op: Op, headers: dict[Op, Header]) -> Header | None:
+    def _best(self, op: Op, headers: dict[Op, PrepareHeader]) -> PrepareHeader | None:
         """No canonical log knows what was here, and all have answered: the newest that fits."""
         below = headers.get(Op(op - 1))
         found = [
@@ -157,10 +159,10 @@ class _Merge:
         ]
         return max(found)[2] if found else None
 
-    def _nacks(self, op: Op, header: Header | None) -> int:
+    def _nacks(self, op: Op, header: PrepareHeader | None) -> int:
         return sum(_nacks(vote, op, header) for vote in self.votes.values())
 
-    def _holds(self, replica: ReplicaId, op: Op, header: Header | None) -> bool:
+    def _holds(self, replica: ReplicaId, op: Op, header: PrepareHeader | None) -> bool:
         vote = self.votes[replica]
         theirs = header_at(vote, op)
         if theirs is None or not vote.votes[op - vote.first].present:
@@ -174,9 +176,9 @@ class _Merge:
         one = vote.votes[op - vote.first]
         return not one.present and not one.nack
 
-    def _chained(self, headers: dict[Op, Header], head: Op, commit: Op) -> Outcome:
+    def _chained(self, headers: dict[Op, PrepareHeader], head: Op, commit: Op) -> Outcome:
         """Take the headers down from the head as far as they are known; they must chain."""
-        chain: list[Header] = []
+        chain: list[PrepareHeader] = []
         op = head
         while (header := headers.get(op)) is not None:
             if chain and chain[-1].parent != header.checksum:
@@ -190,14 +192,14 @@ class _Merge:
         return Merged(head, commit, tuple(reversed(chain)))
 
 
-def header_at(vote: DoViewChange, op: Op) -> Header | None:
+def header_at(vote: DoViewChange, op: Op) -> PrepareHeader | None:
     """Return the header that a voter has at `op`, whole or not."""
     if not vote.first <= op <= vote.op:
         return None
     return vote.votes[op - vote.first].header
 
 
-def _nacks(vote: DoViewChange, op: Op, header: Header | None) -> bool:
+def _nacks(vote: DoViewChange, op: Op, header: PrepareHeader | None) -> bool:
     """Tell whether a voter surely never held this entry. Who had it committed keeps it."""
     if vote.suspect is not None and vote.suspect[0] <= op <= vote.suspect[1]:
         return False

@@ -13,19 +13,21 @@ from headrace.errors import Busy, HeadraceError, NotReady
 from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import join, repair
 from headrace.vsr.effects import Append, Apply, Reply
-from headrace.vsr.member_state import PIPELINE_MAX, SEAL_SLOTS, State, Status
+from headrace.vsr.member_state import PIPELINE_MAX, SEAL_SLOTS, MemberState, MemberStatus
 from headrace.vsr.peer_messages import (
     GROUP_SIZE_MAX,
     E,
+    EntryProposal,
     Heartbeat,
     PrepareOk,
     Prepares,
-    Request,
     header_of,
 )
 
 
-def on_requests(state: State[E], requests: Sequence[tuple[Request, object]]) -> None:
+def on_requests(
+    state: MemberState[E], requests: Sequence[tuple[EntryProposal, object]]
+) -> None:
     """Give each request the next op, and send them as one commit group, before our own disk."""
     entries: list[E] = []
     ticket = state.next_ticket()
@@ -50,7 +52,7 @@ def on_requests(state: State[E], requests: Sequence[tuple[Request, object]]) -> 
         state.arm("stall", state.times.stall)
 
 
-def _refusal(state: State[E], request: Request) -> HeadraceError | None:
+def _refusal(state: MemberState[E], request: EntryProposal) -> HeadraceError | None:
     if not state.leads:
         return NotReady(f"replica {state.me} does not lead view {state.view}")
     spare = 0 if request.operation == state.seal_operation else SEAL_SLOTS
@@ -67,13 +69,13 @@ def _refusal(state: State[E], request: Request) -> HeadraceError | None:
     return None
 
 
-def _quorum_head(state: State[E]) -> Op:
+def _quorum_head(state: MemberState[E]) -> Op:
     """The head of the replica that completes a quorum."""
     heads = sorted([*state.heads[: state.me], *state.heads[state.me + 1 :], state.log.head])
     return heads[-state.quorum.replication]
 
 
-def _prepare(state: State[E], request: Request) -> E:
+def _prepare(state: MemberState[E], request: EntryProposal) -> E:
     parent = state.log.checksum(state.log.head)
     assert parent is not None
     state.timestamp = max(state.timestamp + 1, state.clock.trusted)
@@ -81,13 +83,13 @@ def _prepare(state: State[E], request: Request) -> E:
     return state.seal(op, parent, state.view, state.timestamp, request)
 
 
-def append(state: State[E], ticket: int, entries: Sequence[E]) -> None:
+def append(state: MemberState[E], ticket: int, entries: Sequence[E]) -> None:
     state.appends[ticket] = (entries[0].op, entries[-1].op)
     state.timestamp = max(state.timestamp, entries[-1].timestamp)
     state.out.append(Append(ticket, tuple(entries)))
 
 
-def on_prepares(state: State[E], sender: ReplicaId, message: Prepares[E]) -> None:
+def on_prepares(state: MemberState[E], sender: ReplicaId, message: Prepares[E]) -> None:
     """Backup: take what follows our head. Only the primary of our own view is believed."""
     if not _is_heard(state, sender, message.view):
         return
@@ -111,7 +113,7 @@ def on_prepares(state: State[E], sender: ReplicaId, message: Prepares[E]) -> Non
     repair.catch_up(state)
 
 
-def _fits(state: State[E], entry: E) -> bool:
+def _fits(state: MemberState[E], entry: E) -> bool:
     """Judge an entry that would be the next: it chains, it is sound, and there is a slot."""
     if entry.parent != state.log.checksum(state.log.head):
         state.drop("prepare does not chain")
@@ -125,7 +127,7 @@ def _fits(state: State[E], entry: E) -> bool:
     return True
 
 
-def on_heartbeat(state: State[E], sender: ReplicaId, message: Heartbeat) -> None:
+def on_heartbeat(state: MemberState[E], sender: ReplicaId, message: Heartbeat) -> None:
     """Backup: the primary lives."""
     if not _is_heard(state, sender, message.view):
         return
@@ -138,11 +140,11 @@ def on_heartbeat(state: State[E], sender: ReplicaId, message: Heartbeat) -> None
     repair.catch_up(state)
 
 
-def _patience(state: State[E]) -> int:
+def _patience(state: MemberState[E]) -> int:
     return state.times.election + state.times.stagger * state.me
 
 
-def _is_heard(state: State[E], sender: ReplicaId, view: int) -> bool:
+def _is_heard(state: MemberState[E], sender: ReplicaId, view: int) -> bool:
     """Tell whether this comes from the primary of a view whose log ours is a part of."""
     if view < state.view:
         state.drop("of an older view")
@@ -156,12 +158,12 @@ def _is_heard(state: State[E], sender: ReplicaId, view: int) -> bool:
     return True
 
 
-def _hear(state: State[E], commit: Op, op: Op) -> None:
+def _hear(state: MemberState[E], commit: Op, op: Op) -> None:
     state.commit = max(state.commit, commit)
     state.primary_op = max(state.primary_op, op)
 
 
-def acknowledge(state: State[E]) -> None:
+def acknowledge(state: MemberState[E]) -> None:
     """Tell the primary how far our disk is in its log, if the view's log is installed here."""
     if not (state.follows and state.may_vote) or state.is_silent:
         return
@@ -173,7 +175,7 @@ def acknowledge(state: State[E]) -> None:
         state.send(state.primary, PrepareOk(state.view, op, checksum, state.log.head))
 
 
-def on_durable(state: State[E], ticket: int) -> None:
+def on_durable(state: MemberState[E], ticket: int) -> None:
     """The journal has written and synced one append."""
     first, last = state.appends.pop(ticket)
     state.log.durable(first, last, ticket)
@@ -185,13 +187,13 @@ def on_durable(state: State[E], ticket: int) -> None:
     advance(state)
 
 
-def count_own(state: State[E]) -> None:
+def count_own(state: MemberState[E]) -> None:
     """The primary holds this much itself."""
     state.acked[state.me] = state.log.whole
     count(state)
 
 
-def on_prepare_ok(state: State[E], sender: ReplicaId, message: PrepareOk) -> None:
+def on_prepare_ok(state: MemberState[E], sender: ReplicaId, message: PrepareOk) -> None:
     """Primary: count who holds what. The checksum says that it is of the same log."""
     if not state.leads or message.view != state.view:
         state.drop("ack of another view")
@@ -206,7 +208,7 @@ def on_prepare_ok(state: State[E], sender: ReplicaId, message: PrepareOk) -> Non
     advance(state)
 
 
-def count(state: State[E]) -> None:
+def count(state: MemberState[E]) -> None:
     """Commit what a replication quorum holds. The quorum may do without our own disk."""
     committed = sorted(state.acked)[-state.quorum.replication]
     state.commit = max(state.commit, committed)
@@ -214,7 +216,7 @@ def count(state: State[E]) -> None:
         del state.sizes[op]
 
 
-def advance(state: State[E]) -> None:
+def advance(state: MemberState[E]) -> None:
     """Have the machine run what is committed and whole here, in order."""
     if not (state.leads or state.follows):
         return
@@ -226,7 +228,7 @@ def advance(state: State[E]) -> None:
         state.asked = Op(number)
 
 
-def on_applied(state: State[E], op: Op, result: object) -> None:
+def on_applied(state: MemberState[E], op: Op, result: object) -> None:
     """The machine has run `op`: whoever asked for it may know."""
     assert op == state.applied + 1
     assert op <= state.commit
@@ -239,13 +241,13 @@ def on_applied(state: State[E], op: Op, result: object) -> None:
         state.out.append(Reply(ticket, (op, result)))
 
 
-def on_tick(state: State[E]) -> None:
+def on_tick(state: MemberState[E]) -> None:
     """The primary beats, unless its own log has stopped; a backup counts the silence."""
     if state.leads:
         stalled = state.applied < state.log.head and state.is_due("stall")
         if stalled:
             state.refuse_all("the primary's own disk does not go on")
-            state.status = Status.PROBING  # no beat any more: the others elect
+            state.status = MemberStatus.PROBING  # no beat any more: the others elect
             join.begin(state)
             return
         if state.applied == state.log.head:
@@ -256,7 +258,7 @@ def on_tick(state: State[E]) -> None:
             beat(state)
 
 
-def beat(state: State[E]) -> None:
+def beat(state: MemberState[E]) -> None:
     state.beat += 1
     state.broadcast(Heartbeat(state.view, state.commit, state.log.head, state.beat))
     state.arm("heartbeat", state.times.heartbeat)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from headrace.model.ids import Op
-from headrace.vsr.peer_messages import Header
+from headrace.vsr.peer_messages import PrepareHeader
 
 
 class Condition(Enum):
@@ -15,24 +15,24 @@ class Condition(Enum):
 
 
 @dataclass(slots=True)
-class Slot:
+class OpSlot:
     """One op. The header of a faulty one may be unknown, and even its checksum."""
 
     checksum: bytes | None
-    header: Header | None
+    header: PrepareHeader | None
     condition: Condition
     ticket: int = 0  # of the append that writes it
 
 
 @dataclass(slots=True)
-class Log:
+class OpLog:
     """Invariants: anchor <= whole <= head; each op from anchor + 1 to head has a slot."""
 
     anchor: Op  # what is at or below it is not held here any more
     anchor_checksum: bytes | None
     head: Op = field(init=False)
     whole: Op = field(init=False)  # durable without a gap, or covered by the machine's state
-    slots: dict[Op, Slot] = field(default_factory=dict)
+    slots: dict[Op, OpSlot] = field(default_factory=dict)
     faulty: set[Op] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Log:
         slot = self.slots.get(op)
         return None if slot is None else slot.checksum
 
-    def header(self, op: Op) -> Header | None:
+    def header(self, op: Op) -> PrepareHeader | None:
         slot = self.slots.get(op)
         return None if slot is None else slot.header
 
@@ -53,17 +53,17 @@ class Log:
         slot = self.slots.get(op)
         return slot is not None and slot.condition is Condition.DURABLE
 
-    def add(self, header: Header, ticket: int) -> None:
+    def add(self, header: PrepareHeader, ticket: int) -> None:
         """Take the next entry on its way to the disk."""
         assert header.op == self.head + 1
-        self.slots[header.op] = Slot(header.checksum, header, Condition.PENDING, ticket)
+        self.slots[header.op] = OpSlot(header.checksum, header, Condition.PENDING, ticket)
         self.head = header.op
 
-    def found(self, op: Op, header: Header | None, checksum: bytes | None) -> None:
+    def found(self, op: Op, header: PrepareHeader | None, checksum: bytes | None) -> None:
         """Take what recovery found: a whole entry, or a faulty one without a header."""
         assert op == self.head + 1
         condition = Condition.FAULTY if header is None else Condition.DURABLE
-        self.slots[op] = Slot(checksum, header, condition)
+        self.slots[op] = OpSlot(checksum, header, condition)
         self.head = op
         if header is None:
             self.faulty.add(op)
@@ -77,7 +77,7 @@ class Log:
                 slot.condition = Condition.DURABLE
         self._advance()
 
-    def mended(self, header: Header) -> None:
+    def mended(self, header: PrepareHeader) -> None:
         slot = self.slots.get(header.op)
         if slot is not None and slot.checksum == header.checksum and header.op in self.faulty:
             slot.header, slot.condition = header, Condition.DURABLE
@@ -93,7 +93,7 @@ class Log:
         self.faulty.add(op)
         self.whole = min(self.whole, Op(op - 1))
 
-    def common(self, headers: Sequence[Header]) -> Op | None:
+    def common(self, headers: Sequence[PrepareHeader]) -> Op | None:
         """The highest op at which these headers meet our log: all below it is equal, too.
 
         A faulty op without a name meets nothing: what was there may have been another entry.
@@ -106,7 +106,7 @@ class Log:
                 return below
         return None
 
-    def adopt(self, headers: Sequence[Header], common: Op) -> Op:
+    def adopt(self, headers: Sequence[PrepareHeader], common: Op) -> Op:
         """Name what is faulty in the common part; go on over what follows without a name.
 
         Return the last op that is as the headers say now.
@@ -149,7 +149,7 @@ class Log:
         self.whole = max(self.whole, min(op, self.head))
         self._advance()
 
-    def reset(self, header: Header) -> None:
+    def reset(self, header: PrepareHeader) -> None:
         """Begin anew with the entry at a snapshot."""
         self.slots.clear()
         self.faulty.clear()
@@ -157,7 +157,7 @@ class Log:
         self.anchor_checksum = header.parent
         self.found(header.op, header, header.checksum)
 
-    def headers(self, first: Op, last: Op) -> Iterator[Header]:
+    def headers(self, first: Op, last: Op) -> Iterator[PrepareHeader]:
         """Yield the headers from `first` on until one is not known."""
         for op in range(max(first, self.anchor + 1), min(last, self.head) + 1):
             header = self.slots[Op(op)].header

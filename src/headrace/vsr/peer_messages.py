@@ -27,7 +27,7 @@ class Prepare(Protocol):
 P = TypeVar("P", bound=Prepare)
 
 
-class Request(NamedTuple):
+class EntryProposal(NamedTuple):
     """What somebody wants in the log. A tuple: one is made for each append."""
 
     operation: int
@@ -42,28 +42,28 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Append(Generic[P]):
+class SoloAppend(Generic[P]):
     """Write these, in order, and say so with `on_durable`."""
 
     prepares: list[P]
 
 
 @dataclass(frozen=True, slots=True)
-class Apply(Generic[P]):
+class SoloApply(Generic[P]):
     """Run the machine on the next committed op, and say so with `on_applied`."""
 
     prepare: P
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SoloReply:
     """Answer the one who asked: with the machine's result, or with why it did not happen."""
 
     ticket: object
     result: object | HeadraceError
 
 
-Effect = Append[P] | Apply[P] | Reply
+Effect = SoloAppend[P] | SoloApply[P] | SoloReply
 
 
 # What replicas with peers say. All of it is values: bytes are made in `codec.py`.
@@ -76,7 +76,7 @@ GROUP_SIZE_MAX: Final = 64 * 1024 * 1024  # bodies in a message, and of what is 
 CHECKSUM_SIZE: Final = 16
 
 
-class Header(NamedTuple):
+class PrepareHeader(NamedTuple):
     """What consensus needs to know of an entry."""
 
     op: Op
@@ -102,14 +102,14 @@ class Chained(Prepare, Protocol):
 E = TypeVar("E", bound=Chained)
 
 
-def header_of(entry: Chained) -> Header:
-    return Header(entry.op, entry.checksum, entry.parent, entry.view, entry.timestamp)
+def header_of(entry: Chained) -> PrepareHeader:
+    return PrepareHeader(entry.op, entry.checksum, entry.parent, entry.view, entry.timestamp)
 
 
 class Vote(NamedTuple):
     """What one replica says of one op in a do-view-change."""
 
-    header: Header | None  # None: it does not know, or has nothing there
+    header: PrepareHeader | None  # None: it does not know, or has nothing there
     present: bool  # the entry is durable and whole here
     nack: bool  # it was never durable here
 
@@ -209,7 +209,7 @@ class StartView:
     op: Op
     commit: Op
     first: Op  # of the headers
-    headers: tuple[Header, ...]
+    headers: tuple[PrepareHeader, ...]
     boot: int  # of the one who asked; 0 if nobody did
 
 
@@ -298,7 +298,7 @@ class GetChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class SnapshotChunk:
     """A piece of a snapshot. Without data: the offer is over, ask for a new one."""
 
     checksum: bytes
@@ -323,7 +323,7 @@ Message = (
     | GetOffer
     | Offer[E]
     | GetChunk
-    | Chunk
+    | SnapshotChunk
 )
 
 

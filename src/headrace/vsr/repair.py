@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import join, normal, snapshot_transfer, view_change
 from headrace.vsr.effects import DropPrevious, Mend, Serve
-from headrace.vsr.member_state import State, Status
+from headrace.vsr.member_state import MemberState, MemberStatus
 from headrace.vsr.peer_messages import (
     RANGE_MAX,
     E,
@@ -22,13 +22,13 @@ from headrace.vsr.peer_messages import (
 )
 
 
-def on_tick(state: State[E]) -> None:
+def on_tick(state: MemberState[E]) -> None:
     catch_up(state)
     if state.is_due("exact") or "exact" not in state.due:
         ask_exact(state)
 
 
-def catch_up(state: State[E]) -> None:
+def catch_up(state: MemberState[E]) -> None:
     """Backup: ask the primary for what follows our head."""
     if not state.follows or state.transfer is not None:
         return
@@ -45,7 +45,7 @@ def catch_up(state: State[E]) -> None:
     state.send(state.primary, GetRange(state.view, Op(log.head + 1), last))
 
 
-def on_get_range(state: State[E], sender: ReplicaId, message: GetRange) -> None:
+def on_get_range(state: MemberState[E], sender: ReplicaId, message: GetRange) -> None:
     """Primary: serve what is durable and whole here, as much as fits into one answer."""
     if not state.leads or message.view != state.view:
         state.drop("range of another view")
@@ -59,7 +59,7 @@ def on_get_range(state: State[E], sender: ReplicaId, message: GetRange) -> None:
         state.out.append(Serve(sender, state.view, state.commit, state.log.head, names))
 
 
-def _held(state: State[E], first: Op, last: Op) -> Iterator[Name]:
+def _held(state: MemberState[E], first: Op, last: Op) -> Iterator[Name]:
     for number in range(first, last + 1):
         checksum = state.log.checksum(Op(number))
         if checksum is None or not state.log.is_durable(Op(number)):
@@ -67,7 +67,7 @@ def _held(state: State[E], first: Op, last: Op) -> Iterator[Name]:
         yield Name(Op(number), checksum)
 
 
-def wanted(state: State[E]) -> list[Name]:
+def wanted(state: MemberState[E]) -> list[Name]:
     """Name what can only be had by name: faulty entries, and the log of a view to be led."""
     names: list[Name] = []
     for op in sorted(state.log.faulty, reverse=True):
@@ -78,7 +78,7 @@ def wanted(state: State[E]) -> list[Name]:
         if checksum is not None and op not in state.mending:
             names.append(Name(op, checksum))
     merged = state.election.merged
-    if state.status is Status.VIEW_CHANGE and merged is not None:
+    if state.status is MemberStatus.VIEW_CHANGE and merged is not None:
         names += [
             Name(header.op, header.checksum)
             for header in merged.headers
@@ -87,7 +87,7 @@ def wanted(state: State[E]) -> list[Name]:
     return sorted(names)[:RANGE_MAX]
 
 
-def ask_exact(state: State[E]) -> None:
+def ask_exact(state: MemberState[E]) -> None:
     """Ask one peer after another for entries by name."""
     names = wanted(state)
     if not names:
@@ -97,7 +97,7 @@ def ask_exact(state: State[E]) -> None:
     state.send(state.others[state.turn % len(state.others)], GetExact(tuple(names)))
 
 
-def on_get_exact(state: State[E], sender: ReplicaId, message: GetExact) -> None:
+def on_get_exact(state: MemberState[E], sender: ReplicaId, message: GetExact) -> None:
     held = [
         name
         for name in message.names[:RANGE_MAX]
@@ -109,7 +109,7 @@ def on_get_exact(state: State[E], sender: ReplicaId, message: GetExact) -> None:
         state.send(sender, Evicted(state.view, Op(state.log.anchor + 1)))
 
 
-def on_exact(state: State[E], sender: ReplicaId, message: Exact[E]) -> None:
+def on_exact(state: MemberState[E], sender: ReplicaId, message: Exact[E]) -> None:
     """Take entries that were asked for by name; others are of no use to us."""
     names = set(wanted(state))
     for entry in message.entries:
@@ -119,13 +119,13 @@ def on_exact(state: State[E], sender: ReplicaId, message: Exact[E]) -> None:
             take(state, entry)
         else:
             state.fetched[entry.op] = entry
-    if state.status is Status.VIEW_CHANGE:
+    if state.status is MemberStatus.VIEW_CHANGE:
         view_change.install(state)
     if any(Name(entry.op, entry.checksum) in names for entry in message.entries):
         ask_exact(state)
 
 
-def take(state: State[E], entry: E) -> None:
+def take(state: MemberState[E], entry: E) -> None:
     """Write an entry over the faulty slot that it belongs to."""
     checksum = state.log.checksum(entry.op)
     if checksum != entry.checksum or entry.op in state.mending:
@@ -137,13 +137,13 @@ def take(state: State[E], entry: E) -> None:
     state.out.append(Mend(ticket, (entry,)))
 
 
-def on_mended(state: State[E], ticket: int) -> None:
+def on_mended(state: MemberState[E], ticket: int) -> None:
     """A faulty slot is whole again, unless it was cut meanwhile."""
     header = state.mends.pop(ticket, None)
     if header is not None and state.mending.get(header.op) == ticket:
         del state.mending[header.op]
         state.log.mended(header)
-    if state.status is Status.VIEW_CHANGE:
+    if state.status is MemberStatus.VIEW_CHANGE:
         view_change.install(state)
     elif state.leads:
         normal.count_own(state)
@@ -153,14 +153,14 @@ def on_mended(state: State[E], ticket: int) -> None:
     normal.advance(state)
 
 
-def on_faulty(state: State[E], op: Op) -> None:
+def on_faulty(state: MemberState[E], op: Op) -> None:
     """The driver could not read an entry that was durable."""
     state.log.spoiled(op)
     state.asked = min(state.asked, Op(op - 1))
     state.due.pop("exact", None)
 
 
-def on_evicted(state: State[E], sender: ReplicaId, message: Evicted) -> None:
+def on_evicted(state: MemberState[E], sender: ReplicaId, message: Evicted) -> None:
     """What we miss is not in the peer's journal any more: only its snapshot has it."""
     missing = [op for op in state.log.faulty if op > state.applied]
     if state.log.head < state.primary_op:

@@ -18,9 +18,16 @@ from typing import Generic
 
 from headrace.errors import HeadraceError, Unknown
 from headrace.model.ids import Op, View
-from headrace.vsr.peer_messages import Append, Apply, Effect, P, Reply, Request
+from headrace.vsr.peer_messages import (
+    Effect,
+    EntryProposal,
+    P,
+    SoloAppend,
+    SoloApply,
+    SoloReply,
+)
 
-Seal = Callable[[Op, bytes, View, int, Request], P]
+Seal = Callable[[Op, bytes, View, int, EntryProposal], P]
 
 
 @dataclass(slots=True)
@@ -57,8 +64,8 @@ class Replica(Generic[P]):
         return self.durable
 
     def on_request(
-        self, request: Request, now: int, *, ticket: object = None, deadline: float = 0.0
-    ) -> Append[P]:
+        self, request: EntryProposal, now: int, *, ticket: object = None, deadline: float = 0.0
+    ) -> SoloAppend[P]:
         """Give a request the next op. Time never stands still or goes back in one log."""
         self.timestamp = max(self.timestamp + 1, now)
         op = Op(self.op + 1)
@@ -67,14 +74,14 @@ class Replica(Generic[P]):
         size = len(request.body)
         self.in_flight.append(_InFlight(prepare, ticket, deadline, size))
         self.in_flight_size += size
-        return Append([prepare])
+        return SoloAppend([prepare])
 
     def on_durable(self, op: Op) -> list[Effect[P]]:
         """All up to `op` is on our disk, synced."""
         assert self.durable <= op <= self.op
         start, end = self.durable - self.applied, op - self.applied
         self.durable = op
-        return [Apply(one.prepare) for one in islice(self.in_flight, start, end)]
+        return [SoloApply(one.prepare) for one in islice(self.in_flight, start, end)]
 
     def on_applied(self, op: Op, result: object) -> list[Effect[P]]:
         """The machine has run `op`: whoever asked for it may know."""
@@ -83,7 +90,7 @@ class Replica(Generic[P]):
         one = self.in_flight.popleft()
         self.applied, self.applied_tip = op, one.prepare.checksum
         self.in_flight_size -= one.size
-        return [] if one.ticket is None else [Reply(one.ticket, result)]
+        return [] if one.ticket is None else [SoloReply(one.ticket, result)]
 
     def on_failed(self, error: HeadraceError) -> list[Effect[P]]:
         """What is above `durable` is surely not in the journal: go back to there.
@@ -95,14 +102,14 @@ class Replica(Generic[P]):
         self.in_flight.clear()
         self.in_flight_size = 0
         self.op, self.tip = self.applied, self.applied_tip
-        return [Reply(ticket, error) for ticket in refused]
+        return [SoloReply(ticket, error) for ticket in refused]
 
     def on_tick(self, now: float) -> list[Effect[P]]:
         """Tell those whose deadline is over that nobody knows yet what becomes of theirs."""
         late: list[Effect[P]] = []
         for one in self.in_flight:
             if one.ticket is not None and now >= one.deadline:
-                late.append(Reply(one.ticket, _late(one.prepare.op)))
+                late.append(SoloReply(one.ticket, _late(one.prepare.op)))
                 one.ticket = None
         return late
 
@@ -115,7 +122,7 @@ class Replica(Generic[P]):
         refused = [one.ticket for one in self.in_flight if one.ticket is not None]
         for one in self.in_flight:
             one.ticket = None
-        return [Reply(ticket, unknown) for ticket in refused]
+        return [SoloReply(ticket, unknown) for ticket in refused]
 
 
 def _late(op: Op) -> Unknown:

@@ -10,27 +10,27 @@ over is followed by another, and goes on where it was if it is of the same snaps
 from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import join, normal, repair
 from headrace.vsr.effects import Install, ServeChunk, ServeOffer
-from headrace.vsr.member_state import State, Transfer
-from headrace.vsr.peer_messages import Chunk, E, GetChunk, GetOffer, Offer, header_of
+from headrace.vsr.member_state import MemberState, SnapshotTransfer
+from headrace.vsr.peer_messages import E, GetChunk, GetOffer, Offer, SnapshotChunk, header_of
 
 
-def begin(state: State[E]) -> None:
+def begin(state: MemberState[E]) -> None:
     if state.transfer is None:
-        state.transfer = Transfer()
+        state.transfer = SnapshotTransfer()
         _ask_offer(state)
 
 
-def _ask_offer(state: State[E]) -> None:
+def _ask_offer(state: MemberState[E]) -> None:
     state.send(state.primary, GetOffer(state.view))
     state.arm("transfer", state.times.transfer)
 
 
-def on_get_offer(state: State[E], sender: ReplicaId, message: GetOffer) -> None:
+def on_get_offer(state: MemberState[E], sender: ReplicaId, message: GetOffer) -> None:
     if state.leads and message.view == state.view and state.checkpoint > 0:
         state.out.append(ServeOffer(sender, state.view))
 
 
-def on_offer(state: State[E], sender: ReplicaId, message: Offer[E]) -> None:
+def on_offer(state: MemberState[E], sender: ReplicaId, message: Offer[E]) -> None:
     """Take an offer that gets us further; the superblock says so before anything is touched."""
     transfer = state.transfer
     if transfer is None or transfer.offer is not None or not state.is_backup:
@@ -49,14 +49,14 @@ def on_offer(state: State[E], sender: ReplicaId, message: Offer[E]) -> None:
     state.persist(lambda: _ask_chunk(state))
 
 
-def _forgo(state: State[E]) -> None:
+def _forgo(state: MemberState[E]) -> None:
     """We got there by other ways: a snapshot would take us back. Ask who may vote again."""
     state.transfer = None
     if not state.may_vote:
         join.probe(state)
 
 
-def abandon(state: State[E]) -> None:
+def abandon(state: MemberState[E]) -> None:
     """Nobody leads who could go on with it: be a voter again, so that somebody may.
 
     It remembers what it promised, and what an install has cut here is suspect. The superblock
@@ -68,7 +68,7 @@ def abandon(state: State[E]) -> None:
     state.syncing_to = None
 
 
-def _ask_chunk(state: State[E]) -> None:
+def _ask_chunk(state: MemberState[E]) -> None:
     transfer = state.transfer
     if transfer is None or transfer.offer is None or transfer.ticket or not state.is_backup:
         return
@@ -77,11 +77,11 @@ def _ask_chunk(state: State[E]) -> None:
     state.arm("transfer", state.times.transfer)
 
 
-def on_get_chunk(state: State[E], sender: ReplicaId, message: GetChunk) -> None:
+def on_get_chunk(state: MemberState[E], sender: ReplicaId, message: GetChunk) -> None:
     state.out.append(ServeChunk(sender, message.checksum, message.op, message.position))
 
 
-def on_chunk(state: State[E], sender: ReplicaId, message: Chunk) -> None:
+def on_chunk(state: MemberState[E], sender: ReplicaId, message: SnapshotChunk) -> None:
     """Take the piece that follows what we have, and install when all is here."""
     transfer = state.transfer
     if transfer is None or transfer.offer is None or transfer.ticket:
@@ -107,7 +107,7 @@ def on_chunk(state: State[E], sender: ReplicaId, message: Chunk) -> None:
     state.out.append(Install(transfer.ticket, offer.entry, offer.checksum, data))
 
 
-def on_tick(state: State[E]) -> None:
+def on_tick(state: MemberState[E]) -> None:
     transfer = state.transfer
     if transfer is None or transfer.ticket or not state.is_backup:
         return
@@ -121,7 +121,7 @@ def on_tick(state: State[E]) -> None:
         _ask_chunk(state)
 
 
-def on_installed(state: State[E], ticket: int, *, kept: bool) -> None:
+def on_installed(state: MemberState[E], ticket: int, *, kept: bool) -> None:
     """The snapshot is in place. `kept`: the journal went through it, and is still there."""
     transfer = state.transfer
     assert transfer is not None
@@ -145,9 +145,9 @@ def on_installed(state: State[E], ticket: int, *, kept: bool) -> None:
     repair.catch_up(state)
 
 
-def on_spoiled(state: State[E], ticket: int) -> None:
+def on_spoiled(state: MemberState[E], ticket: int) -> None:
     """What came is not the snapshot that was offered: begin again."""
     if state.transfer is not None and state.transfer.ticket == ticket:
         state.drop("snapshot that is not what was offered")
-        state.transfer = Transfer()
+        state.transfer = SnapshotTransfer()
         _ask_offer(state)

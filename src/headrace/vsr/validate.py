@@ -17,10 +17,10 @@ from headrace.vsr.peer_messages import (
     E,
     Envelope,
     Exact,
-    Header,
     Heartbeat,
     Message,
     Offer,
+    PrepareHeader,
     Prepares,
     StartView,
 )
@@ -104,7 +104,7 @@ def _flaw_of_start_view(message: StartView) -> str | None:
     return _flaw_of_chain(headers)
 
 
-def _flaw_of_chain(headers: Sequence[Header]) -> str | None:
+def _flaw_of_chain(headers: Sequence[PrepareHeader]) -> str | None:
     if not all(map(_is_sound, headers)):
         return "header out of range"
     for before, after in pairwise(headers):
@@ -113,7 +113,7 @@ def _flaw_of_chain(headers: Sequence[Header]) -> str | None:
     return None
 
 
-def _is_sound(header: Header) -> bool:
+def _is_sound(header: PrepareHeader) -> bool:
     sizes = {len(header.checksum), len(header.parent)}
     return sizes == {CHECKSUM_SIZE} and 0 <= header.timestamp <= _COUNT_MAX
 

@@ -9,7 +9,7 @@ all of it durable  log_view is durable              → StartView to all
 from headrace.model.ids import Op, ReplicaId, View
 from headrace.vsr import join, normal, repair
 from headrace.vsr.effects import DropPrevious
-from headrace.vsr.member_state import Election, State, Status
+from headrace.vsr.member_state import Election, MemberState, MemberStatus
 from headrace.vsr.merge import Conflict, Merged, Waiting, merge
 from headrace.vsr.op_log import Condition
 from headrace.vsr.peer_messages import (
@@ -24,13 +24,13 @@ from headrace.vsr.peer_messages import (
 )
 
 
-def start(state: State[E], view: View) -> None:
+def start(state: MemberState[E], view: View) -> None:
     """Leave all views below `view`: nothing of them is acknowledged any more."""
     assert state.may_vote
     assert view > state.view
     state.refuse_all(f"the primary of view {state.view} does not lead any more")
     state.view = view
-    state.status = Status.VIEW_CHANGE
+    state.status = MemberStatus.VIEW_CHANGE
     state.is_verified, state.named, state.beat = False, None, 0
     state.primary_op = Op(0)
     state.fetched.clear()
@@ -41,9 +41,9 @@ def start(state: State[E], view: View) -> None:
     state.persist(lambda: _announce(state, view))
 
 
-def _announce(state: State[E], view: View) -> None:
+def _announce(state: MemberState[E], view: View) -> None:
     """The view is durable: say that we have left the old ones."""
-    if state.view != view or state.status is not Status.VIEW_CHANGE or not state.may_vote:
+    if state.view != view or state.status is not MemberStatus.VIEW_CHANGE or not state.may_vote:
         return
     state.election.started.add(state.me)
     state.arm("resend", state.times.resend)
@@ -51,30 +51,32 @@ def _announce(state: State[E], view: View) -> None:
     _vote(state)
 
 
-def on_start_view_change(state: State[E], sender: ReplicaId, message: StartViewChange) -> None:
+def on_start_view_change(
+    state: MemberState[E], sender: ReplicaId, message: StartViewChange
+) -> None:
     if message.view < state.view or not state.may_vote:
         state.drop("start-view-change of an older view")
         return
     if message.view > state.view:
         start(state, message.view)
-    elif state.status is Status.PROBING and state.log_view < state.view:
+    elif state.status is MemberStatus.PROBING and state.log_view < state.view:
         _resume(state)
-    if state.status is Status.VIEW_CHANGE:
+    if state.status is MemberStatus.VIEW_CHANGE:
         state.election.started.add(sender)
         _vote(state)
     elif state.leads:
         join.send_start_view(state, sender, Op(state.commit + 1), 0)
 
 
-def _resume(state: State[E]) -> None:
+def _resume(state: MemberState[E]) -> None:
     """Take up a view change that we were in before we were started again."""
-    state.status = Status.VIEW_CHANGE
+    state.status = MemberStatus.VIEW_CHANGE
     state.election = Election()
     state.arm("view change", state.times.view_change + state.times.stagger * state.me)
     _announce(state, state.view)
 
 
-def _vote(state: State[E]) -> None:
+def _vote(state: MemberState[E]) -> None:
     """Give our log to the new primary, once a quorum has left the old views."""
     election = state.election
     if len(election.started) < state.quorum.view_change or state.view_durable != state.view:
@@ -89,7 +91,7 @@ def _vote(state: State[E]) -> None:
         state.send(state.primary, vote)
 
 
-def own_vote(state: State[E]) -> DoViewChange:
+def own_vote(state: MemberState[E]) -> DoViewChange:
     """Say what our log holds above what is committed."""
     log = state.log
     first = Op(max(min(state.commit, log.head), log.anchor + 1, log.head - HEADERS_MAX + 1))
@@ -112,7 +114,7 @@ def own_vote(state: State[E]) -> DoViewChange:
     )
 
 
-def on_do_view_change(state: State[E], sender: Peer, message: DoViewChange) -> None:
+def on_do_view_change(state: MemberState[E], sender: Peer, message: DoViewChange) -> None:
     """Primary of the new view: collect logs. A vote is meant for one life of ours only."""
     if message.view < state.view or not state.may_vote:
         state.drop("do-view-change of an older view")
@@ -122,7 +124,7 @@ def on_do_view_change(state: State[E], sender: Peer, message: DoViewChange) -> N
         return
     if message.view > state.view:
         start(state, message.view)
-    if state.status is not Status.VIEW_CHANGE:
+    if state.status is not MemberStatus.VIEW_CHANGE:
         if state.leads:
             join.send_start_view(state, sender.replica, Op(state.commit + 1), 0)
         return
@@ -131,7 +133,7 @@ def on_do_view_change(state: State[E], sender: Peer, message: DoViewChange) -> N
     _vote(state)
 
 
-def take_vote(state: State[E], sender: Peer, vote: DoViewChange) -> None:
+def take_vote(state: MemberState[E], sender: Peer, vote: DoViewChange) -> None:
     election = state.election
     if election.merged is not None:
         return
@@ -140,7 +142,7 @@ def take_vote(state: State[E], sender: Peer, vote: DoViewChange) -> None:
     decide(state)
 
 
-def decide(state: State[E]) -> None:
+def decide(state: MemberState[E]) -> None:
     """Merge what the voters say, if they are enough; each further vote may decide it."""
     election = state.election
     votes = {
@@ -170,7 +172,7 @@ def _is_past(voter: Peer, vote: DoViewChange) -> bool:
     return life > voter.life or not voter.descends_from(life, boot)
 
 
-def _adopt(state: State[E], merged: Merged) -> None:
+def _adopt(state: MemberState[E], merged: Merged) -> None:
     """Cut what the merged log does not have. Without its committed part, let another lead."""
     common = _common(state, merged)
     if common is None:
@@ -189,7 +191,7 @@ def _adopt(state: State[E], merged: Merged) -> None:
         install(state)
 
 
-def _common(state: State[E], merged: Merged) -> Op | None:
+def _common(state: MemberState[E], merged: Merged) -> Op | None:
     """The last op that the merged log and ours have; None if ours ends below its headers."""
     log = state.log
     common = log.common(merged.headers)
@@ -198,7 +200,7 @@ def _common(state: State[E], merged: Merged) -> Op | None:
     return merged.op if not merged.headers and merged.op <= state.sure else None
 
 
-def install(state: State[E]) -> None:
+def install(state: MemberState[E]) -> None:
     """Append what was fetched; start the view when all of its log is durable here."""
     merged = state.election.merged
     if merged is None or state.election.is_aside or state.primary != state.me:
@@ -230,7 +232,7 @@ def install(state: State[E]) -> None:
         repair.ask_exact(state)
 
 
-def _make_room(state: State[E]) -> None:
+def _make_room(state: MemberState[E]) -> None:
     """The merged log is longer than our ring: let the older checkpoint go, or another lead."""
     election = state.election
     election.is_aside = election.has_dropped
@@ -239,11 +241,11 @@ def _make_room(state: State[E]) -> None:
         state.out.append(DropPrevious())
 
 
-def _begin(state: State[E], view: View) -> None:
+def _begin(state: MemberState[E], view: View) -> None:
     """The log of the view is durable, and so is that it is: lead."""
-    if state.view != view or state.status is not Status.VIEW_CHANGE:
+    if state.view != view or state.status is not MemberStatus.VIEW_CHANGE:
         return
-    state.status = Status.NORMAL
+    state.status = MemberStatus.NORMAL
     state.awaiting = state.given_up = None
     state.acked = [Op(0)] * state.count
     state.heads = [Op(0)] * state.count
@@ -261,8 +263,8 @@ def _begin(state: State[E], view: View) -> None:
     normal.beat(state)
 
 
-def on_tick(state: State[E]) -> None:
-    if state.status is Status.NORMAL and state.primary != state.me:
+def on_tick(state: MemberState[E]) -> None:
+    if state.status is MemberStatus.NORMAL and state.primary != state.me:
         if "election" not in state.due:
             state.arm("election", state.times.election + state.times.stagger * state.me)
         elif state.is_due("election") and state.may_vote:
@@ -270,7 +272,7 @@ def on_tick(state: State[E]) -> None:
         elif "election" not in state.due:
             join.begin(state)
         return
-    if state.status is not Status.VIEW_CHANGE:
+    if state.status is not MemberStatus.VIEW_CHANGE:
         return
     if not state.may_vote:
         join.begin(state)

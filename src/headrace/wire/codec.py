@@ -29,7 +29,7 @@ _FOUND_SIZE_MAX: Final = 80  # letters of a wrong value that an error shows
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _MessageShape:
     """What may stand in one place, and how to check and convert it each way."""
 
     where: str
@@ -90,7 +90,7 @@ def _fault(where: str, expected: str, value: object) -> BadFrame:
     return BadFrame(f"{where}: expected {expected}, found {found}")
 
 
-def _shape(where: str, hint: object) -> _Shape:
+def _shape(where: str, hint: object) -> _MessageShape:
     """Make the shape of one type hint. `where` names the place in errors."""
     if isinstance(hint, type) and hint in _WORDS:
         return _scalar(where, (hint,))
@@ -106,7 +106,7 @@ def _shape(where: str, hint: object) -> _Shape:
     return _record(where, hint)
 
 
-def _scalar(where: str, kinds: tuple[type, ...]) -> _Shape:
+def _scalar(where: str, kinds: tuple[type, ...]) -> _MessageShape:
     allowed = frozenset(kinds)
     expected = " or ".join(_WORDS[kind] for kind in kinds)
 
@@ -115,10 +115,10 @@ def _scalar(where: str, kinds: tuple[type, ...]) -> _Shape:
             return value
         raise _fault(where, expected, value)
 
-    return _Shape(where, expected, check, check, allowed)
+    return _MessageShape(where, expected, check, check, allowed)
 
 
-def _union(where: str, hints: tuple[object, ...]) -> _Shape:
+def _union(where: str, hints: tuple[object, ...]) -> _MessageShape:
     """Scalars of several types, or one shape that may be absent."""
     kinds = tuple(hint for hint in hints if isinstance(hint, type) and hint in _WORDS)
     if len(kinds) == len(hints):
@@ -133,10 +133,10 @@ def _union(where: str, hints: tuple[object, ...]) -> _Shape:
     def load(value: object) -> object:
         return None if value is None else load_inner(value)
 
-    return _Shape(where, f"{inner.expected} or nil", dump, load, None)
+    return _MessageShape(where, f"{inner.expected} or nil", dump, load, None)
 
 
-def _sequence(where: str, hint: object) -> _Shape:
+def _sequence(where: str, hint: object) -> _MessageShape:
     item = _shape(f"{where}[]", hint)
     if item.scalars is not None:
         return _scalar_sequence(where, item, item.scalars)
@@ -152,10 +152,12 @@ def _sequence(where: str, hint: object) -> _Shape:
             raise _fault(where, "array", value)
         return tuple([load_item(each) for each in value])
 
-    return _Shape(where, "array", dump, load, None)
+    return _MessageShape(where, "array", dump, load, None)
 
 
-def _scalar_sequence(where: str, item: _Shape, allowed: frozenset[type]) -> _Shape:
+def _scalar_sequence(
+    where: str, item: _MessageShape, allowed: frozenset[type]
+) -> _MessageShape:
     def check(value: object) -> object:
         if type(value) is not tuple:
             raise _fault(where, "array", value)
@@ -164,10 +166,10 @@ def _scalar_sequence(where: str, item: _Shape, allowed: frozenset[type]) -> _Sha
                 item.load(each)  # names the one that is wrong
         return value
 
-    return _Shape(where, "array", check, check, None)
+    return _MessageShape(where, "array", check, check, None)
 
 
-def _fixed(where: str, hints: tuple[object, ...]) -> _Shape:
+def _fixed(where: str, hints: tuple[object, ...]) -> _MessageShape:
     """A tuple of exactly these."""
     count = len(hints)
     shapes = [_shape(f"{where}[{place}]", hint) for place, hint in enumerate(hints)]
@@ -184,10 +186,10 @@ def _fixed(where: str, hints: tuple[object, ...]) -> _Shape:
             raise _fault(where, expected, value)
         return tuple([load(each) for load, each in zip(loads, value, strict=True)])
 
-    return _Shape(where, expected, dump, load, None)
+    return _MessageShape(where, expected, dump, load, None)
 
 
-def _record(where: str, kind: type) -> _Shape:
+def _record(where: str, kind: type) -> _MessageShape:
     """A message, or a value within one: an array of its fields."""
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind)]
@@ -215,7 +217,7 @@ def _record(where: str, kind: type) -> _Shape:
             return kind(*value)
         return kind(*[load(each) for load, each in zip(loads, value, strict=True)])
 
-    return _Shape(where, expected, dump, load, None)
+    return _MessageShape(where, expected, dump, load, None)
 
 
 def _values_of(names: list[str]) -> Callable[[object], tuple[object, ...]]:

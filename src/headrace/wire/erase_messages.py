@@ -16,7 +16,7 @@ class EraseDeleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Unerased:
+class UnerasedInfo:
     """A file that holds, or may hold, such rows."""
 
     path: str  # as the node's machine calls it
@@ -30,4 +30,4 @@ class Erasing:
     kind: ClassVar[int] = 97
     revision: int  # to be named in the next request
     left_count: int
-    left: tuple[Unerased, ...]  # the first of them
+    left: tuple[UnerasedInfo, ...]  # the first of them

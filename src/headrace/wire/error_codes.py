@@ -1,4 +1,4 @@
-"""Errors <-> Failed, the answer to a request that was not done.
+"""Errors <-> ErrorReply, the answer to a request that was not done.
 
 The code is the name of a class in errors.py; no other class is ever made. Public attributes
 travel as fields. A node of a newer release may send a code that is not known here: it also
@@ -12,7 +12,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 from headrace import errors
 from headrace.errors import HeadraceError
-from headrace.wire.greeting import Failed
+from headrace.wire.greeting import ErrorReply
 from headrace.wire.msgpack import INT_MAX, INT_MIN
 
 Scalar = int | str | None
@@ -23,7 +23,7 @@ FIELD_COUNT_MAX: Final = 32  # errors have at most 5
 RETRY_AFTER_MS_MAX: Final = 600_000  # no node sends its clients away for longer
 
 _BRANCH: Final = "_branch"  # no attribute's name, since it is not a public one
-_RETRY: Final = "retry_after_ms"  # has a place of its own in Failed
+_RETRY: Final = "retry_after_ms"  # has a place of its own in ErrorReply
 _CONTROLS: Final = {
     code: f"\\x{code:02x}"
     for code in (*range(0x20), *range(0x7F, 0xA0))
@@ -42,7 +42,7 @@ class _Kind:
         return all(isinstance(found.get(name), types) for name, types in self.fields.items())
 
 
-def to_failed(error: HeadraceError) -> Failed:
+def to_failed(error: HeadraceError) -> ErrorReply:
     """Write an error as an answer. A class that errors.py does not have goes as its parent."""
     code = next(each.__name__ for each in type(error).__mro__ if each in _CLASSES)
     attributes = {
@@ -52,7 +52,7 @@ def to_failed(error: HeadraceError) -> Failed:
     fields = [(name, value) for name, value in attributes.items() if name != "hint"]
     if (branch := _branch_of(type(error))) != code:
         fields.append((_BRANCH, branch))
-    return Failed(
+    return ErrorReply(
         code=code,
         message=_text(Exception.__str__(error), MESSAGE_SIZE_MAX),
         hint=_text(error.hint, FIELD_SIZE_MAX),
@@ -61,7 +61,7 @@ def to_failed(error: HeadraceError) -> Failed:
     )
 
 
-def to_error(failed: Failed) -> HeadraceError:
+def to_error(failed: ErrorReply) -> HeadraceError:
     """Make the error that an answer tells of. Whatever a peer says, it is one of ours.
 
     An error whose attributes are missing, or of a wrong type, becomes its parent: whoever

@@ -33,13 +33,13 @@ class Welcome:
     release: str
     cluster: bytes
     nonce: bytes
-    needs_proof: bool  # a token is wanted: the next word must be Proof
+    needs_proof: bool  # a token is wanted: the next word must be TokenProof
     body_size_max: int
     in_flight_max: int  # requests that one connection may have open
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class TokenProof:
     """Shows that the client has the token, without sending it. Answered by Accepted."""
 
     kind: ClassVar[int] = 3
@@ -55,7 +55,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ErrorReply:
     """The answer to any request that was not done. See wire/error_codes.py."""
 
     kind: ClassVar[int] = 5
@@ -82,13 +82,13 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class GetStatus:
-    """Asks how the node is. Answered by Status."""
+    """Asks how the node is. Answered by StatusReply."""
 
     kind: ClassVar[int] = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class StatusReply:
     """How the node is: JSON, as `/health/ready` shows it, with the recovery reports."""
 
     kind: ClassVar[int] = 9

@@ -29,7 +29,7 @@ class LeaseFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedFile:
+class FileInfo:
     """One segment: the rows `first` to before `end`, of one schema version."""
 
     name: str  # in the directory of its partition
@@ -41,7 +41,7 @@ class LeasedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedPartition:
+class PartitionFiles:
     """What is retained of one partition, and the files that hold the beginning of it.
 
     The files follow one another without a gap. The first may begin before `first`, with rows
@@ -52,7 +52,7 @@ class LeasedPartition:
     sealed_end: int
     end: int  # committed
     directory: str  # where the files are, as the node's machine calls it
-    files: tuple[LeasedFile, ...]
+    files: tuple[FileInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Leased:
 
     kind: ClassVar[int] = 89
     duration_ms: int  # from when the node made this answer
-    partitions: tuple[LeasedPartition, ...]
+    partitions: tuple[PartitionFiles, ...]
 
 
 @dataclass(frozen=True, slots=True)

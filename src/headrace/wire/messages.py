@@ -13,13 +13,13 @@ the namespace of its partition 0 and the topic's own `created`.
 from headrace.wire.erase_messages import EraseDeleted, Erasing
 from headrace.wire.greeting import (
     Accepted,
-    Failed,
+    ErrorReply,
     GetStatus,
     Hello,
     Ping,
     Pong,
-    Proof,
-    Status,
+    StatusReply,
+    TokenProof,
     Welcome,
 )
 from headrace.wire.lease_messages import (
@@ -31,30 +31,30 @@ from headrace.wire.lease_messages import (
     RenewLease,
 )
 from headrace.wire.read_messages import (
-    Bounds,
-    CursorDeleted,
+    BoundsReply,
     Cursors,
-    CursorStored,
-    DeleteCursor,
+    DeleteCursorReply,
+    DeleteCursorRequest,
     Fetch,
-    Fetched,
+    FetchReply,
     FoundOffset,
     GetBounds,
     GetCursors,
     GetOffset,
-    StoreCursor,
+    StoreCursorReply,
+    StoreCursorRequest,
 )
 from headrace.wire.topic_messages import (
-    AddPartitions,
-    AddSchema,
+    AddPartitionsRequest,
+    AddSchemaRequest,
     Adoption,
     AdoptOrphans,
-    AlterTopic,
+    AlterTopicRequest,
     Changed,
-    CreateStream,
-    CreateTopic,
-    DeleteStream,
-    DeleteTopic,
+    CreateStreamRequest,
+    CreateTopicRequest,
+    DeleteStreamRequest,
+    DeleteTopicRequest,
     DescribeTopic,
     ForgetOrphan,
     ListTopics,
@@ -62,40 +62,40 @@ from headrace.wire.topic_messages import (
     Topics,
 )
 from headrace.wire.write_messages import (
-    Append,
-    Appended,
-    Discard,
-    Discarded,
-    Publish,
-    Published,
-    Purge,
-    Stage,
-    Staged,
-    Trim,
-    Trimmed,
+    AppendReply,
+    AppendRequest,
+    DiscardReply,
+    DiscardRequest,
+    PublishReply,
+    PublishRequest,
+    PurgeRequest,
+    StageReply,
+    StageRequest,
+    TrimReply,
+    TrimRequest,
 )
 
-Handshake = Hello | Welcome | Proof | Accepted
+Handshake = Hello | Welcome | TokenProof | Accepted
 MetadataRequest = (
-    CreateStream
-    | DeleteStream
-    | CreateTopic
-    | AlterTopic
-    | AddPartitions
-    | AddSchema
-    | DeleteTopic
+    CreateStreamRequest
+    | DeleteStreamRequest
+    | CreateTopicRequest
+    | AlterTopicRequest
+    | AddPartitionsRequest
+    | AddSchemaRequest
+    | DeleteTopicRequest
     | DescribeTopic
     | ListTopics
 )
 PartitionRequest = (
-    Append
-    | Stage
-    | Publish
-    | Discard
-    | Trim
-    | Purge
-    | StoreCursor
-    | DeleteCursor
+    AppendRequest
+    | StageRequest
+    | PublishRequest
+    | DiscardRequest
+    | TrimRequest
+    | PurgeRequest
+    | StoreCursorRequest
+    | DeleteCursorRequest
     | GetCursors
     | GetOffset
     | Fetch
@@ -113,24 +113,24 @@ Request = (
     | Ping
 )
 Reply = (
-    Failed
+    ErrorReply
     | Pong
-    | Status
+    | StatusReply
     | Changed
     | TopicInfo
     | Topics
     | Adoption
-    | Appended
-    | Staged
-    | Published
-    | Discarded
-    | Trimmed
-    | CursorStored
-    | CursorDeleted
+    | AppendReply
+    | StageReply
+    | PublishReply
+    | DiscardReply
+    | TrimReply
+    | StoreCursorReply
+    | DeleteCursorReply
     | Cursors
-    | Bounds
+    | BoundsReply
     | FoundOffset
-    | Fetched
+    | FetchReply
     | Leased
     | LeaseRenewed
     | LeaseReleased

@@ -7,8 +7,8 @@ from headrace.wire.topic_messages import PartitionInfo
 
 
 @dataclass(frozen=True, slots=True)
-class StoreCursor:
-    """Say which offset a consumer group reads next. Answered by CursorStored."""
+class StoreCursorRequest:
+    """Say which offset a consumer group reads next. Answered by StoreCursorReply."""
 
     kind: ClassVar[int] = 64
     namespace: int
@@ -20,7 +20,7 @@ class StoreCursor:
 
 
 @dataclass(frozen=True, slots=True)
-class CursorStored:
+class StoreCursorReply:
     """The group reads `next` next."""
 
     kind: ClassVar[int] = 65
@@ -28,8 +28,8 @@ class CursorStored:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteCursor:
-    """Forget a consumer group's cursor. Answered by CursorDeleted."""
+class DeleteCursorRequest:
+    """Forget a consumer group's cursor. Answered by DeleteCursorReply."""
 
     kind: ClassVar[int] = 66
     namespace: int
@@ -39,7 +39,7 @@ class DeleteCursor:
 
 
 @dataclass(frozen=True, slots=True)
-class CursorDeleted:
+class DeleteCursorReply:
     """The group has no cursor in this partition any more."""
 
     kind: ClassVar[int] = 67
@@ -74,7 +74,7 @@ class Cursors:
 
 @dataclass(frozen=True, slots=True)
 class GetBounds:
-    """Ask where partitions begin and end. Answered by Bounds."""
+    """Ask where partitions begin and end. Answered by BoundsReply."""
 
     kind: ClassVar[int] = 72
     partitions: tuple[PartitionInfo, ...]
@@ -92,7 +92,7 @@ class PartitionBounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BoundsReply:
     """The bounds of the partitions that were asked for, in their order."""
 
     kind: ClassVar[int] = 73
@@ -126,7 +126,7 @@ class Fetch:
 
     Before `end`, if that is said, and then beyond the committed end it is Behind. With no end
     and no row there yet, the answer waits up to `wait_ms`, and may then be empty. Answered by
-    Fetched.
+    FetchReply.
     """
 
     kind: ClassVar[int] = 80
@@ -141,7 +141,7 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FetchedPiece:
     """Rows in the body, one after the other, each beginning at a multiple of 64.
 
     `is_entry`: one Arrow message as it was appended, in schema `schema_id`, with none of the
@@ -159,11 +159,11 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchReply:
     """Rows from the asked start to before `next`."""
 
     kind: ClassVar[int] = 81
     next: int
     first: int  # retained
     end: int  # committed
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FetchedPiece, ...]

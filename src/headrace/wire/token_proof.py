@@ -20,7 +20,7 @@ _U16: Final = struct.Struct("<H")
 
 
 def client_mac(token: bytes, client_nonce: bytes, node_nonce: bytes, *, version: int) -> bytes:
-    """Make what a client sends in Proof. `version` is the one that Welcome chose."""
+    """Make what a client sends in TokenProof. `version` is the one that Welcome chose."""
     return _mac(_CLIENT, token, version, client_nonce, node_nonce)
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 
 @dataclass(frozen=True, slots=True)
-class CreateStream:
+class CreateStreamRequest:
     """Make a stream. Answered by Changed."""
 
     kind: ClassVar[int] = 16
@@ -13,7 +13,7 @@ class CreateStream:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteStream:
+class DeleteStreamRequest:
     """Remove a stream. Answered by Changed."""
 
     kind: ClassVar[int] = 17
@@ -22,7 +22,7 @@ class DeleteStream:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopic:
+class CreateTopicRequest:
     """Make a topic, and its stream if there is none. Answered by TopicInfo."""
 
     kind: ClassVar[int] = 18
@@ -35,7 +35,7 @@ class CreateTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTopic:
+class AlterTopicRequest:
     """Change settings of a topic. Answered by TopicInfo."""
 
     kind: ClassVar[int] = 19
@@ -46,7 +46,7 @@ class AlterTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class AddPartitions:
+class AddPartitionsRequest:
     """Add partitions `first` to `first + count - 1`. Answered by TopicInfo."""
 
     kind: ClassVar[int] = 20
@@ -57,7 +57,7 @@ class AddPartitions:
 
 
 @dataclass(frozen=True, slots=True)
-class AddSchema:
+class AddSchemaRequest:
     """Give a topic its next schema. Answered by TopicInfo."""
 
     kind: ClassVar[int] = 21
@@ -68,7 +68,7 @@ class AddSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopic:
+class DeleteTopicRequest:
     """Remove a topic, in just this life. Answered by Changed."""
 
     kind: ClassVar[int] = 22

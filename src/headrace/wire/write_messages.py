@@ -24,8 +24,8 @@ def once(random: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
-    """Append the batch in the body. Answered by Appended once a quorum has it on disk.
+class AppendRequest:
+    """Append the batch in the body. Answered by AppendReply once a quorum has it on disk.
 
     `checksum` is the xxh3-128 of the body, or empty: then the frame's CRC-32 alone is checked.
     """
@@ -41,7 +41,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendReply:
     """The rows have these offsets: given now, or by an earlier try."""
 
     kind: ClassVar[int] = 49
@@ -51,8 +51,8 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Put the batch in the body into a stage, as its entry `number`. Answered by Staged."""
+class StageRequest:
+    """Put the batch in the body into a stage, as its entry `number`. Answered by StageReply."""
 
     kind: ClassVar[int] = 50
     namespace: int
@@ -67,7 +67,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class StageReceipt:
     """What a stage holds."""
 
     stage_id: bytes
@@ -77,24 +77,24 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StageReply:
     """The stage holds this, the batch included."""
 
     kind: ClassVar[int] = 51
-    receipt: Receipt
+    receipt: StageReceipt
     repeated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
-    """Give the rows of exactly these stages offsets. Answered by Published."""
+class PublishRequest:
+    """Give the rows of exactly these stages offsets. Answered by PublishReply."""
 
     kind: ClassVar[int] = 52
     namespace: int
     created: int
     writer: bytes
     version: int
-    stages: tuple[Receipt, ...]
+    stages: tuple[StageReceipt, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class PublishedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishReply:
     """The rows of all stages have offsets: given now, or by an earlier try."""
 
     kind: ClassVar[int] = 53
@@ -117,8 +117,8 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
-    """Forget stages. Answered by Discarded."""
+class DiscardRequest:
+    """Forget stages. Answered by DiscardReply."""
 
     kind: ClassVar[int] = 54
     namespace: int
@@ -128,7 +128,7 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
-class Discarded:
+class DiscardReply:
     """So many stages were there and are gone."""
 
     kind: ClassVar[int] = 55
@@ -136,8 +136,8 @@ class Discarded:
 
 
 @dataclass(frozen=True, slots=True)
-class Trim:
-    """Drop the rows below `first`. Answered by Trimmed."""
+class TrimRequest:
+    """Drop the rows below `first`. Answered by TrimReply."""
 
     kind: ClassVar[int] = 56
     namespace: int
@@ -147,8 +147,8 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True)
-class Purge:
-    """Drop all rows; offsets go on. Answered by Trimmed."""
+class PurgeRequest:
+    """Drop all rows; offsets go on. Answered by TrimReply."""
 
     kind: ClassVar[int] = 57
     namespace: int
@@ -156,7 +156,7 @@ class Purge:
 
 
 @dataclass(frozen=True, slots=True)
-class Trimmed:
+class TrimReply:
     """`first` is the first row retained; `holds` are groups, and what they hold on to."""
 
     kind: ClassVar[int] = 58

@@ -12,7 +12,7 @@ from headrace.errors import CheckpointPending, RingFull, SealFailed
 from headrace.journal.entry import SEAL
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
-from headrace.node.group.seal_pace import Pace
+from headrace.node.group.seal_pace import SealPace
 from headrace.partition.machine.operations import ClosePartition, Purge
 from headrace.partition.machine.results import Result
 from headrace.partition.machine.state import Placed
@@ -26,7 +26,7 @@ class Pump:
     """Drives one shard. Only its own thread calls it."""
 
     shard: SoloShard
-    pace: Pace = field(init=False)
+    pace: SealPace = field(init=False)
     waits: int = 0  # times that an append waited for a checkpoint
     running: Future[Checkpoint] | None = None
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
@@ -34,10 +34,10 @@ class Pump:
     def __post_init__(self) -> None:
         self.pace = self._pace()
 
-    def _pace(self) -> Pace:
+    def _pace(self) -> SealPace:
         """Count what a replay has found since the last Seal as if it had been appended now."""
         journal, state = self.shard.store.group.journal, self.shard.store.machine.state
-        pace = Pace(journal.ring.count)
+        pace = SealPace(journal.ring.count)
         for header in journal.headers(Op(state.sealed_op + 1), journal.durable):
             pace.count(header.body_size, header.timestamp)
         return pace

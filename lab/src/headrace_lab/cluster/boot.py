@@ -17,9 +17,9 @@ from headrace.journal.superblock import Superblock
 from headrace.model.ids import Identity, Op, View
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.clock import Clock
-from headrace.vsr.member import Member, Recovered
-from headrace.vsr.member_state import Seal, State, Timeouts
-from headrace.vsr.op_log import Log
+from headrace.vsr.member import Member, RecoveredMember
+from headrace.vsr.member_state import MemberState, Seal, Timeouts
+from headrace.vsr.op_log import OpLog
 from headrace.vsr.quorum import quorum_of
 
 # Shorter than in a node: what is simulated is not slower for waiting less.
@@ -35,7 +35,7 @@ TIMES = Timeouts(
     stagger=3,
 )
 
-Found = list[tuple[Op, vm.Header | None, bytes | None]]
+Found = list[tuple[Op, vm.PrepareHeader | None, bytes | None]]
 
 
 def member_of(group: Group, report: RecoveryReport, slots: int) -> Member[Entry]:
@@ -45,19 +45,19 @@ def member_of(group: Group, report: RecoveryReport, slots: int) -> Member[Entry]
     identity, found = journal.identity, _found(group, report)
     anchor = journal.ring.watermark if found else journal.durable
     tip = _anchor_checksum(group, anchor, found)
-    state = State[Entry](
+    state = MemberState[Entry](
         me=identity.replica,
         quorum=quorum_of(identity.replica_count),
         slots=slots,
         seal=sealer(identity),
         seal_operation=SEAL,
         boot=boot,
-        log=Log(anchor, tip),
+        log=OpLog(anchor, tip),
         times=TIMES,
         clock=Clock(identity.replica_count),
         accepts=lambda entry: _is_ours(entry, identity),
     )
-    recovered = Recovered(
+    recovered = RecoveredMember(
         view=block.view,
         log_view=block.log_view,
         commit=max(group.applied, journal.commit),
@@ -94,7 +94,9 @@ def _peers(block: Superblock) -> Iterator[vm.Peer]:
 def sealer(identity: Identity) -> Seal[Entry]:
     """Return what makes entries of requests."""
 
-    def make(op: Op, parent: bytes, view: View, timestamp: int, request: vm.Request) -> Entry:
+    def make(
+        op: Op, parent: bytes, view: View, timestamp: int, request: vm.EntryProposal
+    ) -> Entry:
         return seal(
             identity,
             op=op,
@@ -120,7 +122,7 @@ def _found(group: Group, report: RecoveryReport) -> Found:
         slot = journal.ring.get(Op(number))
         header = None if slot is None else decode_header(slot.sealed)
         if isinstance(header, Header):
-            short = vm.Header(
+            short = vm.PrepareHeader(
                 header.op, header.checksum, header.parent, header.view, header.timestamp
             )
             found.append((Op(number), short, header.checksum))

@@ -124,7 +124,7 @@ class World:
     def answer(self, host: Host, ticket: object, result: object) -> None:
         self.at(self.network.rng.randrange(1, 6), self.workload.answer, ticket, result)
 
-    def _ask(self, target: int, request: vm.Request, ticket: object) -> None:
+    def _ask(self, target: int, request: vm.EntryProposal, ticket: object) -> None:
         delay = self.network.rng.randrange(1, 6)
         self.at(delay, self.hosts[target].request, request, ticket)
 

@@ -13,7 +13,7 @@ from typing import Any
 from headrace.errors import HeadraceError
 from headrace.journal.recovery.recover import recover
 from headrace.journal.superblock import NAMES, Superblock, decode
-from headrace.vsr.member_state import Status
+from headrace.vsr.member_state import MemberStatus
 from headrace.vsr.quorum import quorum_of
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.machine import SessionMachine
@@ -442,7 +442,7 @@ def is_whole(host: Host) -> bool:
         return False
     if not (state.leads or state.follows) or not state.may_vote or process.faulty:
         return False
-    if state.status is not Status.NORMAL or state.log_view_durable != state.view:
+    if state.status is not MemberStatus.NORMAL or state.log_view_durable != state.view:
         return False
     journal, fault = process.group.journal, host.disk.read_fault
     host.disk.read_fault = None  # for the look only

@@ -25,14 +25,14 @@ from headrace.journal.group import Group
 from headrace.journal.journal import Journal
 from headrace.journal.recovery import mend
 from headrace.journal.recovery.install import install
-from headrace.journal.recovery.recover import Options, recover
+from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.recovery.scan_findings import Faulty
 from headrace.model.ids import Identity, Op, ReplicaId, View
 from headrace.vsr import effects as fx
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.member import Member
-from headrace.vsr.member_state import SEAL_SLOTS, State
+from headrace.vsr.member_state import SEAL_SLOTS, MemberState
 from headrace_lab.cluster.boot import member_of
 from headrace_lab.cluster.machine import SessionMachine
 from headrace_lab.cluster.swarm import Swarm
@@ -108,7 +108,7 @@ class Process:
     sealed: tuple[int, int] = (0, 0)  # view and op of the newest Seal proposed
 
     @property
-    def state(self) -> State[Entry]:
+    def state(self) -> MemberState[Entry]:
         return self.member.state
 
 
@@ -136,13 +136,13 @@ class Host:
         return self.identity.replica
 
     @property
-    def state(self) -> State[Entry] | None:
+    def state(self) -> MemberState[Entry] | None:
         return None if self.process is None else self.process.state
 
     # Lives.
 
-    def options(self) -> Options:
-        return Options(
+    def options(self) -> RecoveryOptions:
+        return RecoveryOptions(
             slots=self.swarm.slots,
             file_size=FILE_SIZE,
             spare_count_max=2,
@@ -214,7 +214,7 @@ class Host:
             return
         self.perform(process.member.on_message(envelope))
 
-    def request(self, request: vm.Request, ticket: object) -> None:
+    def request(self, request: vm.EntryProposal, ticket: object) -> None:
         process = self.process
         if process is None or self._is_paused(self.request, request, ticket):
             return
@@ -237,7 +237,7 @@ class Host:
         is_full = is_full or (used + SEAL_SLOTS >= self.swarm.slots and log.head == last)
         if state.leads and (is_full or log.head - last >= self.swarm.seal_every):
             process.sealed = (state.view, Op(log.head + 1))
-            self.perform(process.member.on_requests([(vm.Request(SEAL), None)]))
+            self.perform(process.member.on_requests([(vm.EntryProposal(SEAL), None)]))
 
     def _mark_if_idle(self, process: Process) -> None:
         journal = process.group.journal
@@ -338,7 +338,9 @@ class Host:
     def _chunk(self, process: Process, wanted: fx.ServeChunk) -> None:
         data = process.pins.get(wanted.checksum, b"")
         piece = data[wanted.position : wanted.position + CHUNK_SIZE]
-        self.world.send(self, wanted.to, vm.Chunk(wanted.checksum, wanted.position, piece))
+        self.world.send(
+            self, wanted.to, vm.SnapshotChunk(wanted.checksum, wanted.position, piece)
+        )
 
     # The disk: one thing after another.
 

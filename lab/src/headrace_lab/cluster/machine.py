@@ -7,7 +7,7 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import OPERATION_FIRST, REGISTER, SEAL, Entry
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace_lab.cluster.sessions import Refusal, Sessions
 
 ADD = OPERATION_FIRST  # body: amount:i64, name; `created` is the session, `version` the request
@@ -49,11 +49,11 @@ class SessionMachine:
         self.counters[name] = value
         return value
 
-    def snapshot(self) -> State:
+    def snapshot(self) -> MachineState:
         ordered = sorted(self.counters.items())
-        return State(msgspec.msgpack.encode((self.chain, ordered, self.sessions.fold())))
+        return MachineState(msgspec.msgpack.encode((self.chain, ordered, self.sessions.fold())))
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: MachineState | None) -> None:
         if state is None:
             self.chain, self.counters = bytes(16), {}
             self.sessions.unfold(())

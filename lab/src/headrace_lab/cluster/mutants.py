@@ -14,13 +14,13 @@ from headrace.journal import snapshot
 from headrace.journal.checkpoint import Checkpoints
 from headrace.journal.journal import Journal
 from headrace.journal.recovery import judge, mend
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
 from headrace.vsr import join, normal, peer_messages, snapshot_transfer, view_change
 from headrace.vsr.member import HANDLERS, Member
-from headrace.vsr.member_state import State, Status
-from headrace.vsr.op_log import Condition, Log
+from headrace.vsr.member_state import MemberState, MemberStatus
+from headrace.vsr.op_log import Condition, OpLog
 from headrace.vsr.quorum import quorum_of
 from headrace_lab.cluster import boot
 from headrace_lab.cluster.host import Host
@@ -147,7 +147,7 @@ def _write_without(*names: str) -> Any:
 def _resume_as_primary(self: Any) -> Any:
     state = self.state
     if state.primary == state.me and state.log_view == state.view and state.may_vote:
-        state.status = Status.NORMAL
+        state.status = MemberStatus.NORMAL
         normal.count_own(state)
         return self._effects()
     return _member_start(self)
@@ -212,7 +212,7 @@ def _deaf(state: Any, sender: Any, message: Any) -> None:
     return
 
 
-def _options_of_a_voter(self: Any) -> Options:
+def _options_of_a_voter(self: Any) -> RecoveryOptions:
     return replace(_options(self), forgotten=False)
 
 
@@ -303,7 +303,7 @@ def _erase_nothing(journal: Any, first: Op) -> None:
 
 
 _on_prepares = normal.on_prepares
-_persist = State.persist
+_persist = MemberState.persist
 _superblock_write = SuperblockFile.write
 _member_start = Member.start
 _own_vote = view_change.own_vote
@@ -344,8 +344,8 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant("heartbeat tells the head", ((normal, "beat", _beat_with_head),)),
     Mutant("time from the wall clock", ((normal, "_prepare", _prepare_by_wall_clock),)),
-    Mutant("written counts as durable", ((Log, "durable", _durable_by_op),)),
-    Mutant("messages before the superblock", ((State, "persist", _persist_later),)),
+    Mutant("written counts as durable", ((OpLog, "durable", _durable_by_op),)),
+    Mutant("messages before the superblock", ((MemberState, "persist", _persist_later),)),
     Mutant("view is not persisted", ((SuperblockFile, "write", _write_without("view")),)),
     Mutant(
         "log view is not persisted", ((SuperblockFile, "write", _write_without("log_view")),)

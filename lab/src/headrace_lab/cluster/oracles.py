@@ -7,7 +7,7 @@ from headrace.journal.entry import REGISTER, SEAL, Entry
 from headrace.journal.superblock import Superblock
 from headrace.model.ids import Op, ReplicaId
 from headrace.vsr import peer_messages as vm
-from headrace.vsr.member_state import Status
+from headrace.vsr.member_state import MemberStatus
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.machine import ADD, SESSIONS_SIZE
 from headrace_lab.cluster.sessions import WINDOW
@@ -170,7 +170,7 @@ class Oracles:
         state = process.state
         if state.leads:
             self._led(host)
-        elif self.restored and state.status is Status.VIEW_CHANGE:
+        elif self.restored and state.status is MemberStatus.VIEW_CHANGE:
             self.decided(host)
         if state.commit > self.settled:
             what = f"replica {host.me} takes op {state.commit} for committed"

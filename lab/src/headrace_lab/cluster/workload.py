@@ -10,7 +10,7 @@ from random import Random
 
 from headrace.errors import HeadraceError
 from headrace.journal.entry import REGISTER
-from headrace.vsr.peer_messages import Request
+from headrace.vsr.peer_messages import EntryProposal
 from headrace_lab.cluster.machine import ADD, add
 from headrace_lab.cluster.oracles import Oracles
 from headrace_lab.cluster.swarm import Tally
@@ -27,13 +27,13 @@ class Client:
     session: int = 0  # 0: none is open
     fenced: int = 0  # the session before it: its twin may still use it
     number: int = 0
-    request: Request | None = None
+    request: EntryProposal | None = None
     since: int = 0  # newest op that anybody had been answered when it was first sent
     attempt: int = 0
     target: int = 0
 
 
-Ask = Callable[[int, Request, object], None]
+Ask = Callable[[int, EntryProposal, object], None]
 At = Callable[..., None]
 
 
@@ -72,16 +72,18 @@ class Workload:
         client.request = self._request(client)
         self.send(client)
 
-    def _request(self, client: Client) -> Request:
+    def _request(self, client: Client) -> EntryProposal:
         if client.session == 0 or self.rng.random() < 0.01:
-            return Request(REGISTER, writer=client.name)
+            return EntryProposal(REGISTER, writer=client.name)
         body = add(f"c{self.rng.randrange(4)}", self.rng.randrange(1, 100))
         session = client.session
         if client.fenced and self.rng.random() < 0.05:
             session = client.fenced
         else:
             client.number += 1
-        return Request(ADD, body, writer=client.name, version=client.number, created=session)
+        return EntryProposal(
+            ADD, body, writer=client.name, version=client.number, created=session
+        )
 
     def send(self, client: Client) -> None:
         assert client.request is not None

@@ -10,7 +10,7 @@ import typer
 
 from headrace.cli.terminal.exits import Exit
 from headrace.cli.terminal.location import empty_place
-from headrace.cli.terminal.output import Json, Shape, print_json, print_table, say, words
+from headrace.cli.terminal.output import Json, JsonShape, print_json, print_table, say, words
 from headrace.errors import BadRequest, Unavailable
 from headrace_lab.spark.names import OF_EXECUTORS, Point, plan, point_named
 
@@ -25,7 +25,7 @@ _HELD, _BROKEN, _NOT_SHOWN = "held", "broken", "not shown"
 _EXITS = {_HELD: Exit.OK, _BROKEN: Exit.FAILURE, _NOT_SHOWN: Exit.NOT_SHOWN}
 
 
-class ChaosStrike(Shape, frozen=True, kw_only=True):
+class ChaosStrike(JsonShape, frozen=True, kw_only=True):
     """One kill with SIGKILL, and what was seen of the recovery."""
 
     run: int
@@ -35,7 +35,7 @@ class ChaosStrike(Shape, frozen=True, kw_only=True):
     evidence: str  # empty: none was seen
 
 
-class ChaosRun(Shape, frozen=True, kw_only=True):
+class ChaosRun(JsonShape, frozen=True, kw_only=True):
     """One run: a node, a pipeline into a table, and a streaming query into a second topic."""
 
     run: int
@@ -52,7 +52,7 @@ class ChaosRun(Shape, frozen=True, kw_only=True):
     seconds: float
 
 
-class ChaosShape(Shape, frozen=True, kw_only=True):
+class ChaosShape(JsonShape, frozen=True, kw_only=True):
     """What `headrace chaos spark --json` prints."""
 
     verdict: str  # held, broken or not shown
@@ -67,7 +67,7 @@ class ChaosShape(Shape, frozen=True, kw_only=True):
     seconds: float
 
 
-class ChaosMutants(Shape, frozen=True, kw_only=True):
+class ChaosMutants(JsonShape, frozen=True, kw_only=True):
     """What `headrace chaos spark --mutants --json` prints."""
 
     mutants: int

@@ -15,7 +15,7 @@ from headrace.cli.commands.config import ShownConfig, Validated
 from headrace.cli.commands.doctor import DoctorShape, SalvageShape
 from headrace.cli.commands.group import GroupDeleted, GroupList, GroupReset
 from headrace.cli.commands.inspect import FileShape
-from headrace.cli.commands.metadata import Adopted, Forgotten
+from headrace.cli.commands.metadata import AdoptedShape, ForgottenShape
 from headrace.cli.commands.pipeline import (
     PipelineChecked,
     PipelineCleaned,
@@ -30,13 +30,13 @@ from headrace.cli.pipelines.pipeline_reset import PipelineReset
 from headrace.cli.pipelines.pipeline_status import PipelineList, PipelineStatus
 from headrace.cli.pipelines.pipeline_stop import PipelineStopped
 from headrace.cli.status.status_figures import Picture
-from headrace.cli.terminal.output import Shape
+from headrace.cli.terminal.output import JsonShape
 from headrace.cli.topics.topic_lines import TopicDescribed, TopicList
 from headrace_lab.commands.chaos import ChaosMutants, ChaosShape
 from headrace_lab.commands.sim import MutantShape, SimShape
 
 # What each command prints. A second shape is that of the option which is named.
-SHAPES: Final[dict[str, type[Shape]]] = {
+SHAPES: Final[dict[str, type[JsonShape]]] = {
     "chaos spark": ChaosShape,
     "chaos spark --mutants": ChaosMutants,
     "config show": ShownConfig,
@@ -53,8 +53,8 @@ SHAPES: Final[dict[str, type[Shape]]] = {
     "inspect segment": FileShape,
     "inspect snapshot": FileShape,
     "inspect superblock": FileShape,
-    "metadata adopt": Adopted,
-    "metadata forget": Forgotten,
+    "metadata adopt": AdoptedShape,
+    "metadata forget": ForgottenShape,
     "pipeline check": PipelineChecked,
     "pipeline clean": PipelineCleaned,
     "pipeline reset": PipelineReset,

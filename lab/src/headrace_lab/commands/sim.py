@@ -14,7 +14,7 @@ from rich.progress import (
 from headrace.cli.terminal.exits import Exit
 from headrace.cli.terminal.output import (
     Json,
-    Shape,
+    JsonShape,
     console,
     print_json,
     print_table,
@@ -29,7 +29,7 @@ from headrace_lab.cluster.report import Plan, Report, run
 LAST_EVENTS = 40  # of a violation, on the screen
 
 
-class SimShape(Shape, frozen=True):
+class SimShape(JsonShape, frozen=True):
     """What `headrace sim --json` prints."""
 
     seeds: int
@@ -50,7 +50,7 @@ class SimShape(Shape, frozen=True):
     violations: list[dict[str, str | int | list[str]]]
 
 
-class MutantShape(Shape, frozen=True):
+class MutantShape(JsonShape, frozen=True):
     """What `headrace sim --mutants --json` prints."""
 
     mutants: int

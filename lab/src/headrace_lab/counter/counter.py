@@ -7,7 +7,7 @@ import msgspec
 from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import OPERATION_FIRST, SEAL, Entry
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 
 ADD = OPERATION_FIRST  # body: amount:i64, name
 _AMOUNT = struct.Struct("<q")
@@ -36,11 +36,13 @@ class CounterMachine:
         self.counters[name] = value
         return value
 
-    def snapshot(self) -> State:
+    def snapshot(self) -> MachineState:
         ordered = sorted(self.counters.items())
-        return State(msgspec.msgpack.encode((self.applied, self.chain, ordered)), b"counters")
+        return MachineState(
+            msgspec.msgpack.encode((self.applied, self.chain, ordered)), b"counters"
+        )
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: MachineState | None) -> None:
         if state is None:
             self.applied, self.chain, self.counters = 0, bytes(16), {}
             return

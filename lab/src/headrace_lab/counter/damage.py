@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from headrace.journal.entry import Entry, Flaw, decode, seal
-from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, decode_prefix, encode_prefix
+from headrace.journal.frame import PREFIX_SIZE, FrameKind, Prefix, decode_prefix, encode_prefix
 from headrace.journal.frame import padding as frame_padding
 from headrace.journal.heads import NAME as HEADS
 from headrace.journal.heads import SLOT_SIZE
@@ -143,7 +143,13 @@ def _forged(data: bytes, layout: Layout, op: Op) -> bytes:
         body=entry.body,
     )
     new = Prefix(
-        Kind.ENTRY, prefix.size, file_id, prefix.durable, prefix.commit, op, forged.checksum
+        FrameKind.ENTRY,
+        prefix.size,
+        file_id,
+        prefix.durable,
+        prefix.commit,
+        op,
+        forged.checksum,
     )
     frame = b"".join((encode_prefix(new, region.start), forged.sealed, forged.body))
     frame += frame_padding(prefix.size)

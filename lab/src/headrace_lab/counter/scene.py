@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from headrace.journal.entry import Flaw
-from headrace.journal.frame import Kind, Prefix, aligned
+from headrace.journal.frame import FrameKind, Prefix, aligned
 from headrace.journal.heads import NAME as HEADS
 from headrace.journal.heads import Head, HeadsFile, read_heads
 from headrace.journal.journal_file import BLOCK_COUNT, BLOCK_SIZE, FIRST_POSITION, decode_block
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.journal.recovery.walk import FileReader
 from headrace.journal.superblock import Superblock
 from headrace.journal.superblock import decode as decode_superblock
@@ -58,7 +58,7 @@ class Scene:
     versions: dict[str, list[bytes]] = field(
         default_factory=dict
     )  # all contents of a path, in order
-    options: Callable[[], Options] = options
+    options: Callable[[], RecoveryOptions] = options
     foreign: dict[str, bytes] = field(default_factory=dict)  # the same paths in another cluster
 
     @property
@@ -189,7 +189,7 @@ RESTED = {
 }
 
 
-def large_options() -> Options:
+def large_options() -> RecoveryOptions:
     return replace(options(), slots=512, file_size=160 * 1024)
 
 
@@ -287,7 +287,9 @@ def _layout(disk: MemoryDisk, path: str) -> Layout:
     reader = FileReader(storage, header.file_id, header.size)
     position = FIRST_POSITION
     while isinstance(prefix := reader.frame(position).prefix, Prefix):
-        kind = {Kind.ENTRY: "entry", Kind.MARK: "mark", Kind.END: "end"}[prefix.kind]
+        kind = {FrameKind.ENTRY: "entry", FrameKind.MARK: "mark", FrameKind.END: "end"}[
+            prefix.kind
+        ]
         evidence = max(prefix.durable, prefix.commit)
         regions.append(Region(kind, position, position + prefix.size, prefix.op, evidence))
         position += aligned(prefix.size)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headrace.errors import Unavailable
 from headrace.journal.entry import SEAL, Entry
 from headrace.journal.recovery import mend
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Op
 from headrace_lab.counter.counter import ADD, add
 from headrace_lab.counter.history import History
@@ -20,10 +20,10 @@ FILE_SIZE = 12 * 1024
 SLOTS = 64
 
 
-def options() -> Options:
+def options() -> RecoveryOptions:
     """Return small options with file ids that count up, so that every run is the same."""
     ids = itertools.count(0x1001)
-    return Options(
+    return RecoveryOptions(
         slots=SLOTS,
         file_size=FILE_SIZE,
         spare_count_max=2,
@@ -38,7 +38,7 @@ class Actor:
 
     disk: MemoryDisk
     history: History
-    options: Options
+    options: RecoveryOptions
     solo: Solo | None = None
     cluster: bytes = SOLO.cluster
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headrace.journal.entry import SEAL, Entry, seal
 from headrace.journal.group import Group
-from headrace.journal.recovery.recover import Options, recover
+from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
 from headrace.storage.seam import Directory
@@ -24,7 +24,9 @@ class Solo:
     timestamp: int = 0
 
     @classmethod
-    def open(cls, directory: Directory, options: Options, identity: Identity = SOLO) -> "Solo":
+    def open(
+        cls, directory: Directory, options: RecoveryOptions, identity: Identity = SOLO
+    ) -> "Solo":
         machine = CounterMachine()
         group, report = recover(directory, identity, machine, options)
         return cls(group, machine, report, timestamp=group.journal.durable)

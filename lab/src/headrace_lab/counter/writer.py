@@ -24,7 +24,7 @@ import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.journal.entry import SEAL
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import Op
 from headrace.storage.file import FileDirectory
@@ -94,7 +94,7 @@ def _run(job: Job) -> None:
         directory = groups.child(GROUP, make=True)
         groups.sync()
         say("recovering")
-        options = Options(slots=job.slots, file_size=job.file_size)
+        options = RecoveryOptions(slots=job.slots, file_size=job.file_size)
         solo = Solo.open(_tapped(directory, job), options)
         say("recovered", msgspec.json.encode(_findings(solo)).decode())
         if job.task == "recover":

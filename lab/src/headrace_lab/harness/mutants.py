@@ -13,17 +13,17 @@ from headrace.errors import DiskFull, WriteFailed
 from headrace.journal import heads, snapshot, spare, superblock
 from headrace.journal.checkpoint import Captured, Checkpoints
 from headrace.journal.entry import SEAL, Flaw, decode_header
-from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix
+from headrace.journal.frame import PREFIX_SIZE, FrameKind, Prefix
 from headrace.journal.group import Group
 from headrace.journal.heads import Head, HeadsFile
 from headrace.journal.journal import Journal
 from headrace.journal.journal_file import size_for
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.journal.recovery import judge, mend, survey
 from headrace.journal.recovery.recover import _Recovery, recover
 from headrace.journal.recovery.scan import _Bad, _Scanner
 from headrace.journal.recovery.scan_findings import Evidence
-from headrace.journal.recovery.walk import FileReader, Frame
+from headrace.journal.recovery.walk import FileReader, JournalFrame
 from headrace.journal.ring import Slot
 from headrace.journal.spare import Spares
 from headrace.journal.superblock import Checkpoint, SuperblockFile
@@ -96,7 +96,7 @@ def _not_undone(self: Journal, file: Any, pieces: Sequence[bytes], stage: str) -
 
 
 def _end_first(self: Journal, frame_size: int) -> None:
-    self._write_synced(self.newest, [self._bare(self.newest, Kind.END)], "end")
+    self._write_synced(self.newest, [self._bare(self.newest, FrameKind.END)], "end")
     size = size_for(frame_size, self.spares.file_size)
     try:
         new = self.spares.enlist(
@@ -140,7 +140,7 @@ def _paired_first(self: Checkpoints) -> Op | None:
 def _captured_early(self: Group, entry: Any) -> object:
     if entry.header.operation != SEAL:
         return _apply(self, entry)
-    state: State = self.machine.snapshot()
+    state: MachineState = self.machine.snapshot()
     self.machine.apply(entry)
     self.applied = entry.op
     self.checkpoints.capture(Captured(entry.op, entry.checksum, state))
@@ -182,7 +182,7 @@ def _replace_without_dir_sync(directory: Any, name: str, pieces: Sequence[bytes]
 def parts_unchecked(file: Any, header: Any) -> Any:
     """Take both parts of a snapshot as they are."""
     data = file.read(snapshot._FIELDS.size, header.replicated_size + header.local_size)
-    state = State(data[: header.replicated_size], data[header.replicated_size :])
+    state = MachineState(data[: header.replicated_size], data[header.replicated_size :])
     return snapshot.Snapshot(Op(header.op), header.tip, state, header.checksum)
 
 
@@ -217,7 +217,9 @@ def _unchecked_slot(data: bytes, path: str) -> Any:
         return None
     packed = data[heads._FIELDS.size :][: count * heads._HEAD.size]
     read = heads._HEAD.iter_unpack(packed)
-    return heads.Slot(cluster, sequence, at, {each[0]: Head(each[1], each[2]) for each in read})
+    return heads.HeadSlot(
+        cluster, sequence, at, {each[0]: Head(each[1], each[2]) for each in read}
+    )
 
 
 def _newest_prepared(self: Pump) -> Head | None:
@@ -253,10 +255,14 @@ def _unchained(entries: Any, base: Op, tip: bytes) -> Iterator[Any]:
     yield from (found for found in entries if found.op > base)
 
 
-def _body_unchecked(self: FileReader, position: int, prefix: Prefix) -> Frame:
+def _body_unchecked(self: FileReader, position: int, prefix: Prefix) -> JournalFrame:
     data = self._view(position, prefix.size)
     header = decode_header(data[PREFIX_SIZE:])
-    return Frame(prefix, flaw=header) if isinstance(header, Flaw) else Frame(prefix, header)
+    return (
+        JournalFrame(prefix, flaw=header)
+        if isinstance(header, Flaw)
+        else JournalFrame(prefix, header)
+    )
 
 
 def _spare_sync(skipped: str) -> Callable[[Any, str], None]:

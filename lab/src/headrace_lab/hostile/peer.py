@@ -12,7 +12,7 @@ from typing import Final
 from headrace.errors import BadFrame, HeadraceError
 from headrace.wire.error_codes import to_error
 from headrace.wire.frames import Frame, FrameReader, check_body, decode_message, encode_frame
-from headrace.wire.greeting import VERSION, Failed, Hello, Welcome
+from headrace.wire.greeting import VERSION, ErrorReply, Hello, Welcome
 from headrace.wire.messages import Message, Reply, Request
 from headrace.wire.msgpack import Buffer
 from headrace.wire.token_proof import NONCE_SIZE
@@ -41,12 +41,12 @@ class Heard:
     problem: str = ""  # an answer that is not the protocol, or none where one is owed
 
     @property
-    def failures(self) -> list[Failed]:
-        return [one.message for one in self.answers if isinstance(one.message, Failed)]
+    def failures(self) -> list[ErrorReply]:
+        return [one.message for one in self.answers if isinstance(one.message, ErrorReply)]
 
     @property
     def successes(self) -> list[Said]:
-        return [one for one in self.answers if not isinstance(one.message, Failed)]
+        return [one for one in self.answers if not isinstance(one.message, ErrorReply)]
 
 
 class Peer:
@@ -122,7 +122,7 @@ class Peer:
     def ask(self, request: Request, body: Sequence[Buffer] = ()) -> tuple[Reply, Buffer]:
         """Ask as a client does, or raise the error that is the answer."""
         said = self.try_ask(request, body)
-        if isinstance(said.message, Failed):
+        if isinstance(said.message, ErrorReply):
             raise to_error(said.message)
         return said.message, said.body  # type: ignore[return-value]  # the caller compares
 

@@ -14,14 +14,14 @@ from headrace.errors import BadFrame, HeadraceError
 from headrace.model import arrow_message, batch
 from headrace.node import node
 from headrace.node.requests import admission
-from headrace.node.requests.admission import Kind
+from headrace.node.requests.admission import BatchSchema
 from headrace.partition import fetch
 from headrace.partition.reader import Reader
 from headrace.wire import codec, frames, msgpack
 from headrace.wire.frames import FrameReader
 from headrace.wire.messages import Message
 from headrace.wire.msgpack import Buffer
-from headrace.wire.write_messages import Append, Stage
+from headrace.wire.write_messages import AppendRequest, StageRequest
 from headrace_lab.harness.mutants import Mutant, planted
 
 _LEAK_SIZE: Final = 2 * 1024 * 1024
@@ -40,7 +40,11 @@ def _nothing(*_: object, **__: object) -> None:
 
 
 def _judge_without_checksum(
-    request: Append | Stage, body: Buffer, kind: Kind, inflated_max: int, reserve: int = 0
+    request: AppendRequest | StageRequest,
+    body: Buffer,
+    kind: BatchSchema,
+    inflated_max: int,
+    reserve: int = 0,
 ) -> bytes:
     return _judge(replace(request, checksum=b""), body, kind, inflated_max, reserve)
 
@@ -63,7 +67,7 @@ def _leaking(opening: bytes) -> BadFrame:
     return _not_ours(opening)
 
 
-def _fetch_by_library(reader: Reader, wanted: fetch.Wanted) -> fetch.Fetched:
+def _fetch_by_library(reader: Reader, wanted: fetch.Wanted) -> fetch.FetchedRows:
     try:
         return _fetch(reader, wanted)
     except HeadraceError as error:

@@ -39,30 +39,30 @@ KEPT_STREAMS: Final = ("default", *(name.partition("/")[0] for name in KEPT_TOPI
 # What a request may be answered by, besides Failed.
 ANSWERS: Final[Mapping[type[Message], type[Message]]] = {
     greeting.Ping: greeting.Pong,
-    greeting.GetStatus: greeting.Status,
-    topic_messages.CreateStream: topic_messages.Changed,
-    topic_messages.DeleteStream: topic_messages.Changed,
-    topic_messages.CreateTopic: topic_messages.TopicInfo,
-    topic_messages.AlterTopic: topic_messages.TopicInfo,
-    topic_messages.AddPartitions: topic_messages.TopicInfo,
-    topic_messages.AddSchema: topic_messages.TopicInfo,
-    topic_messages.DeleteTopic: topic_messages.Changed,
+    greeting.GetStatus: greeting.StatusReply,
+    topic_messages.CreateStreamRequest: topic_messages.Changed,
+    topic_messages.DeleteStreamRequest: topic_messages.Changed,
+    topic_messages.CreateTopicRequest: topic_messages.TopicInfo,
+    topic_messages.AlterTopicRequest: topic_messages.TopicInfo,
+    topic_messages.AddPartitionsRequest: topic_messages.TopicInfo,
+    topic_messages.AddSchemaRequest: topic_messages.TopicInfo,
+    topic_messages.DeleteTopicRequest: topic_messages.Changed,
     topic_messages.DescribeTopic: topic_messages.TopicInfo,
     topic_messages.ListTopics: topic_messages.Topics,
     topic_messages.AdoptOrphans: topic_messages.Adoption,
     topic_messages.ForgetOrphan: topic_messages.Changed,
-    write_messages.Append: write_messages.Appended,
-    write_messages.Stage: write_messages.Staged,
-    write_messages.Publish: write_messages.Published,
-    write_messages.Discard: write_messages.Discarded,
-    write_messages.Trim: write_messages.Trimmed,
-    write_messages.Purge: write_messages.Trimmed,
-    read_messages.StoreCursor: read_messages.CursorStored,
-    read_messages.DeleteCursor: read_messages.CursorDeleted,
+    write_messages.AppendRequest: write_messages.AppendReply,
+    write_messages.StageRequest: write_messages.StageReply,
+    write_messages.PublishRequest: write_messages.PublishReply,
+    write_messages.DiscardRequest: write_messages.DiscardReply,
+    write_messages.TrimRequest: write_messages.TrimReply,
+    write_messages.PurgeRequest: write_messages.TrimReply,
+    read_messages.StoreCursorRequest: read_messages.StoreCursorReply,
+    read_messages.DeleteCursorRequest: read_messages.DeleteCursorReply,
     read_messages.GetCursors: read_messages.Cursors,
-    read_messages.GetBounds: read_messages.Bounds,
+    read_messages.GetBounds: read_messages.BoundsReply,
     read_messages.GetOffset: read_messages.FoundOffset,
-    read_messages.Fetch: read_messages.Fetched,
+    read_messages.Fetch: read_messages.FetchReply,
     lease_messages.LeaseFiles: lease_messages.Leased,
     lease_messages.RenewLease: lease_messages.LeaseRenewed,
     lease_messages.ReleaseLease: lease_messages.LeaseReleased,
@@ -70,13 +70,13 @@ ANSWERS: Final[Mapping[type[Message], type[Message]]] = {
 }
 # These change what the next frames meet.
 _LASTING: Final = (
-    topic_messages.CreateStream,
-    topic_messages.DeleteStream,
-    topic_messages.CreateTopic,
-    topic_messages.AlterTopic,
-    topic_messages.AddPartitions,
-    topic_messages.AddSchema,
-    topic_messages.DeleteTopic,
+    topic_messages.CreateStreamRequest,
+    topic_messages.DeleteStreamRequest,
+    topic_messages.CreateTopicRequest,
+    topic_messages.AlterTopicRequest,
+    topic_messages.AddPartitionsRequest,
+    topic_messages.AddSchemaRequest,
+    topic_messages.DeleteTopicRequest,
 )
 
 
@@ -86,7 +86,7 @@ class Prey:
 
     info: topic_messages.TopicInfo
     body: bytes
-    receipt: write_messages.Receipt
+    receipt: write_messages.StageReceipt
     stager: bytes
     is_worn: bool = False  # something was accepted that changed more than rows
 
@@ -101,7 +101,7 @@ class Prey:
             peer.ask(append_to(where, 6), [body])
         stager = secrets.token_bytes(16)
         staged, _ = peer.ask(_stage(where, stager, body), [body])
-        assert isinstance(staged, write_messages.Staged)
+        assert isinstance(staged, write_messages.StageReply)
         return cls(info, body, staged.receipt, stager)
 
     def heed(self, request: Message) -> None:
@@ -112,7 +112,9 @@ class Prey:
         """Return a valid frame: of any message, those of a node too."""
         make = chance.choice(_MAKERS)
         message = make(self, chance)
-        has_body = isinstance(message, write_messages.Append | write_messages.Stage)
+        has_body = isinstance(
+            message, write_messages.AppendRequest | write_messages.StageRequest
+        )
         return letter(message, self.body if has_body else b"")
 
     @property
@@ -136,10 +138,10 @@ def _clear(peer: Peer) -> None:
         if topic not in KEPT_TOPICS:
             info, _ = peer.ask(topic_messages.DescribeTopic(topic))
             assert isinstance(info, topic_messages.TopicInfo)
-            peer.ask(topic_messages.DeleteTopic(topic, info.created))
+            peer.ask(topic_messages.DeleteTopicRequest(topic, info.created))
     for stream in topics.streams:
         if stream not in KEPT_STREAMS:
-            peer.ask(topic_messages.DeleteStream(stream, with_topics=False))
+            peer.ask(topic_messages.DeleteStreamRequest(stream, with_topics=False))
 
 
 def _some_rows(count: int) -> pa.RecordBatch:
@@ -154,8 +156,8 @@ def _some_rows(count: int) -> pa.RecordBatch:
 
 def _stage(
     where: topic_messages.PartitionInfo, writer: bytes, body: bytes
-) -> write_messages.Stage:
-    return write_messages.Stage(
+) -> write_messages.StageRequest:
+    return write_messages.StageRequest(
         where.namespace,
         where.created,
         writer,
@@ -170,7 +172,7 @@ def _stage(
 
 def _append(prey: Prey, chance: Random) -> Message:
     checksum = chance.choice((b"", xxh3_128_digest(prey.body)))
-    return write_messages.Append(*prey.place, chance.randbytes(16), 1, 1, 6, checksum)
+    return write_messages.AppendRequest(*prey.place, chance.randbytes(16), 1, 1, 6, checksum)
 
 
 def _fetch_all(prey: Prey, chance: Random) -> Message:
@@ -201,23 +203,23 @@ def _lease(chance: Random) -> bytes:
 _REQUESTS: Final[tuple[_Make, ...]] = (
     lambda prey, chance: greeting.Ping(),
     lambda prey, chance: greeting.GetStatus(),
-    lambda prey, chance: topic_messages.CreateStream(f"prey{chance.randrange(4)}"),
-    lambda prey, chance: topic_messages.DeleteStream(
+    lambda prey, chance: topic_messages.CreateStreamRequest(f"prey{chance.randrange(4)}"),
+    lambda prey, chance: topic_messages.DeleteStreamRequest(
         f"prey{chance.randrange(4)}", chance.random() < 0.5
     ),
-    lambda prey, chance: topic_messages.CreateTopic(
+    lambda prey, chance: topic_messages.CreateTopicRequest(
         _name(chance), encode_schema(PREY_SCHEMA), 1, 60_000, 1 << 30, (("key", "id"),)
     ),
-    lambda prey, chance: topic_messages.AlterTopic(
+    lambda prey, chance: topic_messages.AlterTopicRequest(
         PREY_TOPIC, prey.info.created, (60_000, None), (("colour", "blue"), ("key", None))
     ),
-    lambda prey, chance: topic_messages.AddPartitions(
+    lambda prey, chance: topic_messages.AddPartitionsRequest(
         PREY_TOPIC, prey.info.created, len(prey.info.partitions), 1
     ),
-    lambda prey, chance: topic_messages.AddSchema(
+    lambda prey, chance: topic_messages.AddSchemaRequest(
         PREY_TOPIC, prey.info.created, 2, encode_schema(_NEWER)
     ),
-    lambda prey, chance: topic_messages.DeleteTopic(_name(chance), prey.info.created),
+    lambda prey, chance: topic_messages.DeleteTopicRequest(_name(chance), prey.info.created),
     lambda prey, chance: topic_messages.DescribeTopic(PREY_TOPIC),
     lambda prey, chance: topic_messages.ListTopics(),
     lambda prey, chance: topic_messages.AdoptOrphans(chance.random() < 0.5, ()),
@@ -225,18 +227,22 @@ _REQUESTS: Final[tuple[_Make, ...]] = (
     *(_append, _append, _append),
     lambda prey, chance: _stage(prey.where, chance.randbytes(16), prey.body),
     lambda prey, chance: _stage(prey.where, prey.stager, prey.body),
-    lambda prey, chance: write_messages.Publish(*prey.topic, prey.stager, 1, (prey.receipt,)),
-    lambda prey, chance: write_messages.Discard(
+    lambda prey, chance: write_messages.PublishRequest(
+        *prey.topic, prey.stager, 1, (prey.receipt,)
+    ),
+    lambda prey, chance: write_messages.DiscardRequest(
         *prey.topic, prey.stager, (prey.receipt.stage_id, chance.randbytes(16))
     ),
-    lambda prey, chance: write_messages.Trim(
+    lambda prey, chance: write_messages.TrimRequest(
         *prey.place, chance.randrange(30), chance.random() < 0.5
     ),
-    lambda prey, chance: write_messages.Purge(*prey.place),
-    lambda prey, chance: read_messages.StoreCursor(
+    lambda prey, chance: write_messages.PurgeRequest(*prey.place),
+    lambda prey, chance: read_messages.StoreCursorRequest(
         *prey.place, _GROUP, chance.randrange(9), chance.randrange(3), chance.random() < 0.5
     ),
-    lambda prey, chance: read_messages.DeleteCursor(*prey.place, _GROUP, chance.randrange(3)),
+    lambda prey, chance: read_messages.DeleteCursorRequest(
+        *prey.place, _GROUP, chance.randrange(3)
+    ),
     lambda prey, chance: read_messages.GetCursors(*prey.place),
     lambda prey, chance: read_messages.GetBounds(prey.info.partitions),
     _get_offset,
@@ -255,48 +261,48 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: greeting.Welcome(
         1, "", chance.randbytes(16), chance.randbytes(16), False, 1 << 20, 64
     ),
-    lambda prey, chance: greeting.Proof(chance.randbytes(32)),
+    lambda prey, chance: greeting.TokenProof(chance.randbytes(32)),
     lambda prey, chance: greeting.Accepted(chance.randbytes(32)),
-    lambda prey, chance: greeting.Failed("Busy", "no", "", (("path", "x"), ("n", 1)), 5),
+    lambda prey, chance: greeting.ErrorReply("Busy", "no", "", (("path", "x"), ("n", 1)), 5),
     lambda prey, chance: greeting.Pong(),
-    lambda prey, chance: greeting.Status("{}"),
+    lambda prey, chance: greeting.StatusReply("{}"),
     lambda prey, chance: topic_messages.Changed(7),
     lambda prey, chance: prey.info,
     lambda prey, chance: topic_messages.Topics(("a/b",), ("a",)),
     lambda prey, chance: topic_messages.Adoption(7, ("a/b",), ("one",)),
-    lambda prey, chance: write_messages.Appended(0, 6, False),
-    lambda prey, chance: write_messages.Staged(prey.receipt, True),
-    lambda prey, chance: write_messages.Published(
+    lambda prey, chance: write_messages.AppendReply(0, 6, False),
+    lambda prey, chance: write_messages.StageReply(prey.receipt, True),
+    lambda prey, chance: write_messages.PublishReply(
         (write_messages.PublishedRange(1, 2, 3),), False, True
     ),
-    lambda prey, chance: write_messages.Discarded(1),
-    lambda prey, chance: write_messages.Trimmed(3, ((_GROUP, 3),)),
-    lambda prey, chance: read_messages.CursorStored(4),
-    lambda prey, chance: read_messages.CursorDeleted(),
+    lambda prey, chance: write_messages.DiscardReply(1),
+    lambda prey, chance: write_messages.TrimReply(3, ((_GROUP, 3),)),
+    lambda prey, chance: read_messages.StoreCursorReply(4),
+    lambda prey, chance: read_messages.DeleteCursorReply(),
     lambda prey, chance: read_messages.Cursors((read_messages.CursorInfo(_GROUP, 1, 2, True),)),
-    lambda prey, chance: read_messages.Bounds(
+    lambda prey, chance: read_messages.BoundsReply(
         (read_messages.PartitionBounds(1, 2, 3, 4, ((1, 0),)),)
     ),
     lambda prey, chance: read_messages.FoundOffset(9),
     lambda prey, chance: lease_messages.Leased(
         1_000,
         (
-            lease_messages.LeasedPartition(
+            lease_messages.PartitionFiles(
                 0,
                 3,
                 4,
                 "x",
-                (lease_messages.LeasedFile("y", 0, 3, 1, 64, chance.randbytes(16)),),
+                (lease_messages.FileInfo("y", 0, 3, 1, 64, chance.randbytes(16)),),
             ),
         ),
     ),
     lambda prey, chance: lease_messages.LeaseRenewed(1_000),
     lambda prey, chance: lease_messages.LeaseReleased(),
     lambda prey, chance: erase_messages.Erasing(
-        3, 1, (erase_messages.Unerased("x.wal", "soon"),)
+        3, 1, (erase_messages.UnerasedInfo("x.wal", "soon"),)
     ),
-    lambda prey, chance: read_messages.Fetched(
-        3, 0, 3, (read_messages.Piece(True, 0, 3, 1, 1, 64),)
+    lambda prey, chance: read_messages.FetchReply(
+        3, 0, 3, (read_messages.FetchedPiece(True, 0, 3, 1, 1, 64),)
     ),
 )
 # Requests three times as often: they go deeper.

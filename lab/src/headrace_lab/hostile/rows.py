@@ -58,7 +58,7 @@ def make_topic(
     peer: Peer, name: str, schema: pa.Schema, partitions: int = 1
 ) -> topic_messages.TopicInfo:
     """Make a topic, and wait until its partitions are there."""
-    request = topic_messages.CreateTopic(
+    request = topic_messages.CreateTopicRequest(
         name, encode_schema(schema), partitions, None, None, ()
     )
     info, _ = peer.ask(request)
@@ -81,9 +81,9 @@ def append_to(
     *,
     writer: bytes = b"",
     version: int = 1,
-) -> write_messages.Append:
+) -> write_messages.AppendRequest:
     """Return an Append without a checksum, of a new writer unless one is given."""
-    return write_messages.Append(
+    return write_messages.AppendRequest(
         where.namespace,
         where.created,
         writer or secrets.token_bytes(16),
@@ -111,7 +111,7 @@ def read_rows(
             where.namespace, where.created, offset, end, FETCH_SIZE, 0, columns, version
         )
         reply, body = peer.ask(request)
-        assert isinstance(reply, read_messages.Fetched)
+        assert isinstance(reply, read_messages.FetchReply)
         if reply.next <= offset:
             raise Wrong(f"a fetch from {offset} goes on at {reply.next}")
         found += _pieces(reply, memoryview(body), schema, offset, end)
@@ -120,7 +120,7 @@ def read_rows(
 
 
 def _pieces(
-    reply: read_messages.Fetched, body: memoryview, schema: pa.Schema, start: int, end: int
+    reply: read_messages.FetchReply, body: memoryview, schema: pa.Schema, start: int, end: int
 ) -> Sequence[pa.RecordBatch]:
     found = []
     position = 0
@@ -229,7 +229,7 @@ class GoodClient:
             start = waiting.pop(said.id, None)
             if start is None:
                 raise Gone(f"an answer to nothing that was asked: {said.message}")
-            if not isinstance(said.message, write_messages.Appended):
+            if not isinstance(said.message, write_messages.AppendReply):
                 raise Wrong(f"a good append was answered by {said.message}")
             if (said.message.start, said.message.end) != (start, start + row_count):
                 raise Wrong(f"a good append of {start} got the offsets of {said.message}")

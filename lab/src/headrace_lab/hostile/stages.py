@@ -13,7 +13,7 @@ from xxhash import xxh3_128_digest
 from headrace.errors import BadFrame, HeadraceError
 from headrace.wire import topic_messages, write_messages
 from headrace.wire.codec import decode
-from headrace.wire.greeting import Failed
+from headrace.wire.greeting import ErrorReply
 from headrace.wire.messages import Message
 from headrace_lab.hostile.bodies import (
     BOMBS,
@@ -227,17 +227,19 @@ class Frames:
             self._wrong(case, f"no request at all, answered by {said.message}: {error}")
             return
         self.prey.heed(request)
-        if not isinstance(said.message, ANSWERS.get(type(request), Failed)):
+        if not isinstance(said.message, ANSWERS.get(type(request), ErrorReply)):
             self._wrong(case, f"{request} answered by {said.message}")
-        if isinstance(request, write_messages.Append) and isinstance(
-            said.message, write_messages.Appended
+        if isinstance(request, write_messages.AppendRequest) and isinstance(
+            said.message, write_messages.AppendReply
         ):
             try:
                 self._read_back(request, said.message.start, body)
             except Wrong as error:
                 self._wrong(case, str(error))
 
-    def _read_back(self, request: write_messages.Append, start: int, body: bytes) -> None:
+    def _read_back(
+        self, request: write_messages.AppendRequest, start: int, body: bytes
+    ) -> None:
         """Read what was appended, in the newest schema: another frame may have added one."""
         where = topic_messages.PartitionInfo(request.namespace, request.created)
         with self.attack.peer().greet() as peer:
@@ -293,7 +295,7 @@ class Bodies:
             for _ in range(count):
                 said = peer.next_answer()
                 attack.tally.hear(self.name, Heard([said]))
-                if not isinstance(said.message, Failed):
+                if not isinstance(said.message, ErrorReply):
                     self._wrong(body, f"answered by {said.message}")
 
     def send(self, body: Body) -> None:
@@ -311,7 +313,7 @@ class Bodies:
             self._peer = None
             raise
         attack.tally.hear(self.name, Heard([said]))
-        if isinstance(said.message, Failed):
+        if isinstance(said.message, ErrorReply):
             return
         attack.tally.accepted[f"bodies: {body.kind}"] += 1
         if body.must_fail:
@@ -329,29 +331,29 @@ class Bodies:
 
     def _request(
         self, info: topic_messages.TopicInfo, body: Body
-    ) -> write_messages.Append | write_messages.Stage:
+    ) -> write_messages.AppendRequest | write_messages.StageRequest:
         where = info.partitions[0]
         checksum = xxh3_128_digest(body.data)
         if body.wrong_checksum:
             checksum = xxh3_128_digest(checksum)
         head = (where.namespace, where.created, secrets.token_bytes(16), 1, 1, body.row_count)
         if self.attack.chance.random() < 0.3:
-            return write_messages.Stage(*head, secrets.token_bytes(16), 0, checksum)
-        return write_messages.Append(*head, checksum)
+            return write_messages.StageRequest(*head, secrets.token_bytes(16), 0, checksum)
+        return write_messages.AppendRequest(*head, checksum)
 
     def _judge(
         self,
         peer: Peer,
         info: topic_messages.TopicInfo,
-        request: write_messages.Append | write_messages.Stage,
+        request: write_messages.AppendRequest | write_messages.StageRequest,
         body: Body,
         answer: Message,
     ) -> None:
         """Have accepted rows published if they were staged, and read back."""
         where = info.partitions[0]
-        if isinstance(answer, write_messages.Staged):
+        if isinstance(answer, write_messages.StageReply):
             answer = self._published(peer, info, request.writer, answer)
-        if not isinstance(answer, write_messages.Appended):
+        if not isinstance(answer, write_messages.AppendReply):
             raise Wrong(f"{type(request).__name__} was answered by {answer}")
         if answer.end - answer.start != body.row_count:
             raise Wrong(f"{body.row_count} rows were answered by {answer}")
@@ -364,18 +366,20 @@ class Bodies:
         peer: Peer,
         info: topic_messages.TopicInfo,
         writer: bytes,
-        staged: write_messages.Staged,
+        staged: write_messages.StageReply,
     ) -> Message:
         namespace = info.partitions[0].namespace
-        request = write_messages.Publish(namespace, info.created, writer, 1, (staged.receipt,))
+        request = write_messages.PublishRequest(
+            namespace, info.created, writer, 1, (staged.receipt,)
+        )
         try:
             published, _ = peer.ask(request)
         except HeadraceError as error:
             raise Wrong(f"what was staged cannot be published: {error!r}") from error
-        if not isinstance(published, write_messages.Published) or len(published.ranges) != 1:
+        if not isinstance(published, write_messages.PublishReply) or len(published.ranges) != 1:
             raise Wrong(f"Publish was answered by {published}")
         (one,) = published.ranges
-        return write_messages.Appended(one.start, one.end, repeated=False)
+        return write_messages.AppendReply(one.start, one.end, repeated=False)
 
     def _wrong(self, body: Body, what: str) -> None:
         self.attack.problem(self.name, body.kind, what, body.data)

@@ -11,7 +11,7 @@ from random import Random
 from headrace.journal.entry import SEAL, Entry, seal
 from headrace.journal.group import Group
 from headrace.journal.heads import Head
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.metadata import commands
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import FOREVER, LEVEL
@@ -20,7 +20,7 @@ from headrace.model.namespace import NamespaceLayout
 from headrace.node.doubt.metadata_copy import NAME, read_copy
 from headrace.node.doubt.metadata_start import MetadataStart, replayed
 from headrace.node.requests.catalog import MetadataGroup
-from headrace.vsr.peer_messages import Request
+from headrace.vsr.peer_messages import EntryProposal
 from headrace_lab.counter.history import Broken
 from headrace_lab.counter.script import options
 from headrace_lab.counter.solo import SOLO
@@ -103,7 +103,7 @@ class World:
 
     def checkpoint(self, behind: int, rng: Random) -> None:
         """Seal; let some changes come between the snapshot and its pairing."""
-        self._append([Request(SEAL)])
+        self._append([EntryProposal(SEAL)])
         checkpoints = self.group.checkpoints
         checkpoint = checkpoints.persist()
         for _ in range(behind):
@@ -127,7 +127,7 @@ class World:
             _CHECKPOINT_AFTER
         )
 
-    def _append(self, requests: list[Request]) -> None:
+    def _append(self, requests: list[EntryProposal]) -> None:
         """Append one commit group, and apply it."""
         op, parent = self.group.journal.durable, self.group.journal.tip
         entries: list[Entry] = []
@@ -149,7 +149,7 @@ class World:
         for entry in entries:
             self.group.apply(entry)
 
-    def _request(self, rng: Random) -> Request:
+    def _request(self, rng: Random) -> EntryProposal:
         self.serial += 1
         state = self.machine.state
         topics = list(state.topics.values())
@@ -166,10 +166,10 @@ class World:
             schema = rng.randbytes(rng.randrange(1, 600))
             name = f"t{self.known.starts}-{self.serial}"
             command = commands.CreateTopic("default", name, schema, 2, SHARD, FOREVER, ())
-        return Request(command.operation, commands.encode(command))
+        return EntryProposal(command.operation, commands.encode(command))
 
 
-def fresh(known: Known) -> Options:
+def fresh(known: Known) -> RecoveryOptions:
     """Return options whose file ids no earlier start has used."""
     made = replace(options(), head=known.head, reader_min=LEVEL)
     for _ in range(100 * known.starts):

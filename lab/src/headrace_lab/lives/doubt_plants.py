@@ -8,7 +8,7 @@ from headrace.journal.group import Group
 from headrace.metadata import adoption, machine, state
 from headrace.metadata.adoption import _Adoption
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.results import Forgotten, Refused
+from headrace.metadata.results import Forgotten, MetadataRefusal
 from headrace.metadata.state import MetadataState, Stream
 from headrace.model import revisions
 from headrace.model.ids import Revision
@@ -48,7 +48,7 @@ def _without_head(self: Boot, *arguments: Any) -> Any:
 
 def _lower(
     state: Any, command: Any, timestamp: int, checksum: bytes, limits: Any
-) -> MetadataState | Refused:
+) -> MetadataState | MetadataRefusal:
     adopted = _adopt(state, command, timestamp, checksum, limits)
     if isinstance(adopted, MetadataState):
         adopted.revision = stamp(max(1, counter_of(state.revision)), checksum)

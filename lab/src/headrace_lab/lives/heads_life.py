@@ -20,8 +20,8 @@ from headrace.journal.entry import Entry
 from headrace.journal.heads import NAME, Head, HeadsFile, read_heads
 from headrace.model.ids import GroupId, Op
 from headrace.node.group.pump import Effect, Pump
-from headrace.node.group.seal_pace import Pace
-from headrace.vsr.peer_messages import Append, Reply, Request
+from headrace.node.group.seal_pace import SealPace
+from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloReply
 from headrace_lab.counter.counter import ADD, add
 from headrace_lab.counter.history import Broken
 from headrace_lab.counter.script import options
@@ -91,7 +91,7 @@ class _Life:
             fresh.new_id()
         solo = Solo.open(self.disk.root, replace(fresh, head=found.heads.get(SOLO.group)))
         self.file = HeadsFile.of(self.disk.root, SOLO.cluster, found)
-        self.pump = Pump(solo.group, Pace(2**20, seal_age_us=2**62))
+        self.pump = Pump(solo.group, SealPace(2**20, seal_age_us=2**62))
         self.waiting, self.reports = [], []
         if solo.head < len(self.acknowledged):
             raise Broken(f"op {solo.head + 1} was acknowledged and is gone")
@@ -104,14 +104,18 @@ class _Life:
     def _submit(self) -> None:
         self.serial += 1
         body = add(f"{self.serial}".ljust(self.rng.randrange(8, 900)), 1)
-        self._perform(self.pump.submit(Request(ADD, body), self.serial, ticket=self.serial))
+        self._perform(
+            self.pump.submit(EntryProposal(ADD, body), self.serial, ticket=self.serial)
+        )
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Append):
+            if isinstance(effect, SoloAppend):
                 self.waiting += effect.prepares
             else:
-                assert not isinstance(effect, Reply) or not isinstance(effect.result, Exception)
+                assert not isinstance(effect, SoloReply) or not isinstance(
+                    effect.result, Exception
+                )
 
     def _journal(self) -> None:
         """In the journal's thread: write and sync what waits, and report it."""

@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final
 
-from headrace.client.write.in_flight import Draft, Window
+from headrace.client.write.in_flight import Draft, InFlight
 from headrace.errors import HeadraceError
 from headrace.journal.entry import SEAL, Entry
-from headrace.journal.recovery.judge import Plan, judge
+from headrace.journal.recovery.judge import RecoveryPlan, judge
 from headrace.journal.recovery.recover import recover
 from headrace.journal.recovery.survey import Survey
 from headrace.model.ids import Identity, Op
@@ -39,7 +39,7 @@ LATE_SECONDS: Final = 0.03  # between the journal and an answer
 EARLY_SECONDS: Final = 0.3  # between an answer and the journal: long beside any write and sync
 
 _append = JournalWriter._append
-_settle = Window.settle
+_settle = InFlight.settle
 
 
 def _append_late(self: JournalWriter, entries: list[Entry]) -> None:
@@ -61,7 +61,7 @@ def _answer_late(self: JournalWriter, entries: list[Entry]) -> None:
     self.report(Durable(durable))
 
 
-def _judge_too_short(found: Survey, identity: Identity, slots: int, path: str) -> Plan:
+def _judge_too_short(found: Survey, identity: Identity, slots: int, path: str) -> RecoveryPlan:
     plan = judge(found, identity, slots, path)
     head = Op(plan.head - 1)
     before = [one for one in found.scan.entries if one.op == head]
@@ -100,7 +100,7 @@ def _any_version(*_: object) -> None:
     return None
 
 
-def _settle_anew(self: Window, now: float) -> list[tuple[Draft, HeadraceError]]:
+def _settle_anew(self: InFlight, now: float) -> list[tuple[Draft, HeadraceError]]:
     given_up = _settle(self, now)
     if any(draft.is_doubtful for draft in self.drafts):
         self._begin_anew(keep_doubtful=True)
@@ -127,7 +127,7 @@ _MUTANTS: Final = {
             ((bootstrap, "open_store", _open_without_publishers), _LATE),
         ),
         Mutant(CUT_TOO_MUCH, "node", ((recover, "judge", _judge_too_short),)),
-        Mutant(NEW_WRITER, "client", ((Window, "settle", _settle_anew),)),
+        Mutant(NEW_WRITER, "client", ((InFlight, "settle", _settle_anew),)),
         Mutant(ANSWERS_LATE, "node", (_LATE,)),
     )
 }

@@ -12,7 +12,7 @@ from headrace.node.shard import reconciler
 from headrace.node.shard.actions import Close, Collect, ConfirmRemove
 from headrace.node.shard.parking import Parking
 from headrace.node.shard.reconciler import Reconciler, _Pass
-from headrace.node.shard.retry_table import Backoff, Work
+from headrace.node.shard.retry_table import ReconcileWork, RetryTable
 from headrace.node.shard.router import Route, Router
 from headrace.node.shard.views import Comparison
 from headrace.partition.reader import Key
@@ -185,7 +185,7 @@ def _taken_and_kept(self: Parking[Any], key: Key) -> list[Any]:
     return [each.item for each in self._lots.get(key, [])]
 
 
-def _held_for_any(self: Backoff, _: Work, __: Key, now_ms: int) -> bool:
+def _held_for_any(self: RetryTable, _: ReconcileWork, __: Key, now_ms: int) -> bool:
     return any(now_ms < each.until_ms for each in self.failures())
 
 
@@ -199,7 +199,7 @@ def _histories(name: str, owner: Any, attribute: str, value: Any) -> Mutant:
 
 # What these break heals in time, or needs metadata that runs backwards: each has a test.
 TESTED = (
-    Mutant("one backoff for all work", "tests", ((Backoff, "is_held", _held_for_any),)),
+    Mutant("one backoff for all work", "tests", ((RetryTable, "is_held", _held_for_any),)),
     Mutant("build in a taken namespace", "tests", ((Comparison, "is_blocked", _never),)),
     Mutant("the last row wins", "tests", ((Router, "insert", _last_row_wins),)),
 )
@@ -213,8 +213,8 @@ MUTANTS = (
     _histories("collected once only", Reconciler, "done", _collected_once),
     _histories("failed, and still in flight", Reconciler, "failed", _still_in_flight),
     _histories("in flight, and planned again", _Pass, "_start", _started_again),
-    _histories("no delay after a failure", Backoff, "is_held", _never),
-    _histories("failures never forgotten", Backoff, "prune", _nothing),
+    _histories("no delay after a failure", RetryTable, "is_held", _never),
+    _histories("failures never forgotten", RetryTable, "prune", _nothing),
     _histories("removal by metadata that lags", _Pass, "__post_init__", _never_behind),
     _histories("removal while not normal", _Pass, "__post_init__", _always_normal),
     Mutant(

@@ -8,7 +8,7 @@ from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
 from headrace.node.shard.actions import AdvanceSchema, Close, Collect, Deed, InsertOwned
 from headrace.node.shard.parking import Parking
 from headrace.node.shard.reconciler import Reconciler
-from headrace.node.shard.retry_table import Work
+from headrace.node.shard.retry_table import ReconcileWork
 from headrace.node.shard.router import Router
 from headrace.node.shard.views import ActualView
 from headrace.partition.machine import operations
@@ -19,7 +19,7 @@ from headrace.partition.machine.operations import (
     SetSchema,
 )
 from headrace.partition.machine.partitions_machine import PartitionsMachine
-from headrace.partition.machine.results import Refused, Result
+from headrace.partition.machine.results import Refusal, Result
 from headrace.partition.reader import Key
 
 BITS = (1, 2, 2)  # few ids, so that they are used again and again
@@ -43,7 +43,9 @@ class SimShard:
     reconciler: Reconciler = field(init=False)
     parking: Parking[Request] = field(init=False)
     pending: deque[Deed] = field(init=False)  # proposed, and not yet committed
-    failed_ms: dict[tuple[Work, Key, int], int] = field(init=False)  # when a deed failed last
+    failed_ms: dict[tuple[ReconcileWork, Key, int], int] = field(
+        init=False
+    )  # when a deed failed last
     files: set[Key] = field(default_factory=set)
     stubborn: dict[Key, int] = field(default_factory=dict)  # deletes that will fail
     named: dict[Key, int] = field(default_factory=dict)  # Seals that a kept snapshot outlives
@@ -114,7 +116,7 @@ class SimShard:
 
     def _send(self, key: Key, command: Command) -> str:
         result = self._apply(key, command)
-        return result.code if isinstance(result, Refused) else ""
+        return result.code if isinstance(result, Refusal) else ""
 
     def _apply(self, key: Key, command: Command) -> Result:
         entry: Entry = seal(

@@ -21,8 +21,8 @@ from headrace.metadata.commands import (
     Level,
 )
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.results import Refused, Result
-from headrace.metadata.state import FOREVER, LEVEL, MetadataState, Topic
+from headrace.metadata.results import MetadataRefusal, Result
+from headrace.metadata.state import FOREVER, LEVEL, MetadataState, TopicMetadata
 from headrace.model.ids import GroupId, Op
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import NamespaceLayout
@@ -43,7 +43,7 @@ from headrace.node.shard.actions import (
     ServeParked,
 )
 from headrace.node.shard.reconciler import Reconciler
-from headrace.node.shard.retry_table import DELAY_MS, Work
+from headrace.node.shard.retry_table import DELAY_MS, ReconcileWork
 from headrace.node.shard.router import Route, Router
 from headrace.node.shard.views import ActualView, TargetView
 from headrace.partition.machine.state import PartitionsState
@@ -91,7 +91,7 @@ class World:
         """How many changes there were."""
         return counter_of(self.truth.revision)
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> TopicMetadata | None:
         return self.truth.topic(DEFAULT_STREAM, name)
 
     def create(self, name: str, shard: GroupId, count: int, *, wake: bool = True) -> None:
@@ -99,14 +99,14 @@ class World:
             CreateTopic(DEFAULT_STREAM, name, b"schema 1", count, shard, FOREVER, ()), wake
         )
 
-    def delete(self, topic: Topic, *, wake: bool = True) -> None:
+    def delete(self, topic: TopicMetadata, *, wake: bool = True) -> None:
         self._command(DeleteTopic(DEFAULT_STREAM, topic.name, topic.created), wake)
 
-    def grow(self, topic: Topic, *, wake: bool = True) -> None:
+    def grow(self, topic: TopicMetadata, *, wake: bool = True) -> None:
         first = len(topic.partitions)
         self._command(AddPartitions(DEFAULT_STREAM, topic.name, topic.created, first, 1), wake)
 
-    def evolve(self, topic: Topic, *, wake: bool = True) -> None:
+    def evolve(self, topic: TopicMetadata, *, wake: bool = True) -> None:
         version = len(topic.schemas) + 1
         schema = b"schema %d" % version
         self._command(
@@ -226,7 +226,7 @@ class World:
 
     def _must(self, command: Command) -> None:
         result = self._apply(command)
-        if isinstance(result, Refused):
+        if isinstance(result, MetadataRefusal):
             raise Broken(f"{command} is refused: {result.message}")
 
     def _states(self) -> dict[GroupId, PartitionsState]:
@@ -467,7 +467,7 @@ class World:
         self.landed["answered"] += 1
 
 
-def _trace(deed: Deed) -> tuple[Work, Key, int]:
+def _trace(deed: Deed) -> tuple[ReconcileWork, Key, int]:
     """Return what a deed has in common with its next try."""
     version = deed.version if isinstance(deed, AdvanceSchema) else 0
     return deed.work, deed.key, version

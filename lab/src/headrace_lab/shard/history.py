@@ -13,7 +13,13 @@ from headrace.model.ids import Offset
 from headrace.partition.files import placement
 from headrace.partition.files.carry import CarryFile, op_of, open_carry
 from headrace.partition.machine.partitions_machine import PartitionsMachine
-from headrace.partition.machine.results import Appended, Published, Refused, Result, Trimmed
+from headrace.partition.machine.results import (
+    AppendResult,
+    PublishResult,
+    Refusal,
+    Result,
+    TrimResult,
+)
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.reader import Key
 from headrace.partition.shard_store import Store
@@ -58,7 +64,7 @@ class ShardHistory(History):
         """Compare what an acknowledged entry was answered."""
         wanted = self.oracle.note(self.deeds[entry.checksum], entry.header.timestamp)
         found = _answer(result)
-        is_refused = isinstance(result, Refused)
+        is_refused = isinstance(result, Refusal)
         if is_refused != (wanted is None) or (found is not None and found != wanted):
             raise Broken(f"op {entry.op} was answered {result}, expected {wanted}")
 
@@ -182,12 +188,12 @@ def check_tidy(store: Store) -> None:
 def _answer(result: Result) -> Answer:
     """Put a result as the oracle does; None if only its kind counts."""
     match result:
-        case Appended():
+        case AppendResult():
             return ("appended", int(result.start), int(result.end), result.repeated)
-        case Published():
+        case PublishResult():
             ranges = ((one.namespace, one.start, one.end) for one in result.ranges)
             return ("published", *ranges)
-        case Trimmed():
+        case TrimResult():
             return ("trimmed", int(result.first))
         case _:
             return None

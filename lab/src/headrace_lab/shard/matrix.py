@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from headrace.errors import CorruptEntry, CorruptSegment, HeadraceError
-from headrace.partition.files.file_set import Finding
+from headrace.partition.files.file_set import FileFinding
 from headrace.partition.reader import Key
 from headrace.partition.scrub import scrub
 from headrace.partition.shard_store import Store, StoreOptions
@@ -127,7 +127,7 @@ class _Case:
         lost = (*wanted.lost, *wanted.guarded)
         self._read(store, actor.history.oracle, lost, ())
 
-    def _is_due(self, finding: Finding) -> bool:
+    def _is_due(self, finding: FileFinding) -> bool:
         """Tell whether an opening that makes a checkpoint has to say this of another file."""
         if finding.what.startswith("unsealed"):
             return bool(self.wanted.lost)  # rows that are lost make no segment

@@ -15,26 +15,26 @@ from headrace.journal.journal import Journal
 from headrace.journal.recovery.recover import _Recovery
 from headrace.journal.spare import Spares
 from headrace.model.ids import Offset, Op
-from headrace.partition.checkpoint_files import ShardKeeper
+from headrace.partition.checkpoint_files import CheckpointFiles
 from headrace.partition.files import carry, carry_table, file_set, linked_journals
 from headrace.partition.files.carry_table import kept_name
 from headrace.partition.files.file_set import ShardFiles
 from headrace.partition.files.placement import Local
 from headrace.partition.machine import image, partitions_machine, transactions
 from headrace.partition.machine.operations import Publish, Purge
-from headrace.partition.machine.results import Staged, Trimmed
+from headrace.partition.machine.results import StageResult, TrimResult
 from headrace.partition.machine.state import Partition, PartitionsState, Placed, Unplaced
 from headrace.partition.segments import seal_job, segment_reader
 from headrace.partition.segments.entry_rows import Schemas
-from headrace.partition.segments.seal_job import DAMAGED, UNSEALABLE, Done, Failed
+from headrace.partition.segments.seal_job import DAMAGED, UNSEALABLE, Done, SealRefused
 from headrace.partition.segments.segment_writer import write_segment
 from headrace.storage.seam import Directory, Storage
 from headrace.storage.stream import ReadStream, sums_of
 from headrace_lab.harness.mutants import Mutant
 
-_seal = ShardKeeper.seal
-_local = ShardKeeper._local
-_answer = ShardKeeper._answer
+_seal = CheckpointFiles.seal
+_local = CheckpointFiles._local
+_answer = CheckpointFiles._answer
 _publish_op = transactions.publish
 _stage_op = transactions.stage
 _image_partition = image._partition
@@ -66,7 +66,7 @@ def _seals_twice(self: _Recovery, group: Any, slots: Sequence[Any]) -> int:
     return len(wanted)
 
 
-def _stale_manifest(self: ShardKeeper, capture: Any) -> Local:
+def _stale_manifest(self: CheckpointFiles, capture: Any) -> Local:
     new = {
         (one.namespace, one.created, one.first)
         for segments in capture.segments
@@ -78,17 +78,21 @@ def _stale_manifest(self: ShardKeeper, capture: Any) -> Local:
     return msgspec.structs.replace(known, placed=tuple(old))
 
 
-def _unsealed_forgotten(self: ShardKeeper, capture: Any) -> Local:
+def _unsealed_forgotten(self: CheckpointFiles, capture: Any) -> Local:
     return msgspec.structs.replace(_local(self, capture), unplaced=())
 
 
-def _skip_after_failure(self: ShardKeeper, segment: Any, outcome: Failed, journal: Any) -> None:
+def _skip_after_failure(
+    self: CheckpointFiles, segment: Any, outcome: SealRefused, journal: Any
+) -> None:
     if outcome.kind not in (DAMAGED, UNSEALABLE):
         segment.place = Unplaced((), outcome.flaw)
     _answer(self, segment, outcome, journal)
 
 
-def _pieces_dropped(self: ShardKeeper, segment: Any, outcome: Failed, journal: Any) -> None:
+def _pieces_dropped(
+    self: CheckpointFiles, segment: Any, outcome: SealRefused, journal: Any
+) -> None:
     _answer(self, segment, outcome, journal)
     segment.place = Unplaced((), outcome.flaw)
 
@@ -96,10 +100,10 @@ def _pieces_dropped(self: ShardKeeper, segment: Any, outcome: Failed, journal: A
 def _offsets_reset(partition: Partition, _: Any) -> Any:
     partition.trim(partition.end)
     partition.first = partition.end = Offset(0)
-    return Trimmed(partition.first, ())
+    return TrimResult(partition.first, ())
 
 
-def _collect_at_seal(self: ShardKeeper, captured: Any, *rest: Any) -> Any:
+def _collect_at_seal(self: CheckpointFiles, captured: Any, *rest: Any) -> Any:
     state = _seal(self, captured, *rest)
     named = self.files.named[captured.op]
     for name in sorted(self.files.there - named):
@@ -109,7 +113,7 @@ def _collect_at_seal(self: ShardKeeper, captured: Any, *rest: Any) -> Any:
     return state
 
 
-def _capture_popped(self: ShardKeeper, captured: Any, *rest: Any) -> Any:
+def _capture_popped(self: CheckpointFiles, captured: Any, *rest: Any) -> Any:
     try:
         return _seal(self, captured, *rest)
     finally:
@@ -134,7 +138,7 @@ def _all_published(state: Any, topic: Any, header: Any, command: Publish) -> Any
 
 def _staged_readable(topic: Any, partition: Partition, entry: Entry) -> Any:
     result = _stage_op(topic, partition, entry)
-    if isinstance(result, Staged) and not result.repeated:
+    if isinstance(result, StageResult) and not result.repeated:
         header = entry.header
         partition.add(header.row_count, header.op, header.timestamp, header.body_size)
         partition.image = None
@@ -155,7 +159,7 @@ def _last_rows_forgotten(data: bytes, partition_bits: int) -> PartitionsState:
 
 
 def _previous_swept(
-    self: ShardKeeper, snapshots: Any, kept: Sequence[Op], journal: Journal
+    self: CheckpointFiles, snapshots: Any, kept: Sequence[Op], journal: Journal
 ) -> None:
     self.files.collect(snapshots, kept[:1], self.machine.state, journal)
 
@@ -233,7 +237,7 @@ def _segment_unsynced(job: Any, directory: Directory, read: Any, _: Any) -> Any:
 
 
 def _publisher(*, early: bool, sync: bool) -> Callable[..., None]:
-    def publish(self: ShardKeeper, jobs: Any, segments: Any, outcomes: Any) -> None:
+    def publish(self: CheckpointFiles, jobs: Any, segments: Any, outcomes: Any) -> None:
         for job, segment, outcome in zip(jobs, segments, outcomes, strict=True):
             if not isinstance(outcome, Done):
                 continue
@@ -288,8 +292,8 @@ def _matrix(name: str, *patches: tuple[Any, str, Any]) -> Mutant:
 MUTANTS: tuple[Mutant, ...] = (
     _sweeps("a rotated journal file is skipped", (_Recovery, "_replay", _file_skipped)),
     _sweeps("replay applies a Seal twice", (_Recovery, "_replay", _seals_twice)),
-    _sweeps("stale manifest trusted", (ShardKeeper, "_local", _stale_manifest)),
-    _sweeps("seal fails, then skips rows", (ShardKeeper, "_answer", _skip_after_failure)),
+    _sweeps("stale manifest trusted", (CheckpointFiles, "_local", _stale_manifest)),
+    _sweeps("seal fails, then skips rows", (CheckpointFiles, "_answer", _skip_after_failure)),
     _sweeps(
         "purge resets offsets",
         (
@@ -298,13 +302,15 @@ MUTANTS: tuple[Mutant, ...] = (
             {**partitions_machine._ON_PARTITION, Purge: _offsets_reset},
         ),
     ),
-    _sweeps("unlinked before the snapshot forgets", (ShardKeeper, "seal", _collect_at_seal)),
-    _sweeps("captures of a failed checkpoint drop", (ShardKeeper, "seal", _capture_popped)),
+    _sweeps(
+        "unlinked before the snapshot forgets", (CheckpointFiles, "seal", _collect_at_seal)
+    ),
+    _sweeps("captures of a failed checkpoint drop", (CheckpointFiles, "seal", _capture_popped)),
     _sweeps("publish takes all stages", (transactions, "publish", _all_published)),
     _sweeps("staged rows readable", (transactions, "stage", _staged_readable)),
     _sweeps("writer windows lost at a checkpoint", (image, "_partition", _windows_lost)),
     _sweeps("offsets given twice after recovery", (image, "decode", _last_rows_forgotten)),
-    _sweeps("previous snapshot's files swept", (ShardKeeper, "collect", _previous_swept)),
+    _sweeps("previous snapshot's files swept", (CheckpointFiles, "collect", _previous_swept)),
     _sweeps(
         "previous snapshot's carry files swept",
         (ShardFiles, "_collect_carries", _carries_swept),
@@ -328,11 +334,11 @@ MUTANTS: tuple[Mutant, ...] = (
     _sweeps("segment renamed without sync", (seal_job, "_write", _segment_unsynced)),
     _sweeps(
         "segments' directory not synced",
-        (ShardKeeper, "_publish", _publisher(early=False, sync=False)),
+        (CheckpointFiles, "_publish", _publisher(early=False, sync=False)),
     ),
     _sweeps(
         "place set before the rename",
-        (ShardKeeper, "_publish", _publisher(early=True, sync=True)),
+        (CheckpointFiles, "_publish", _publisher(early=True, sync=True)),
     ),
     _sweeps("trim drops a partly needed segment", (Partition, "trim", _trim_whole_segments)),
     _sweeps("leftovers stay", (file_set, "is_leftover", lambda _: False)),
@@ -343,8 +349,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (segment_reader, "_check_bytes", _bytes_unchecked),
         (segment_reader, "_check_identity", _nothing),
     ),
-    _matrix("pieces of an unsealed run dropped", (ShardKeeper, "_answer", _pieces_dropped)),
-    _matrix("unsealed run forgotten", (ShardKeeper, "_local", _unsealed_forgotten)),
+    _matrix("pieces of an unsealed run dropped", (CheckpointFiles, "_answer", _pieces_dropped)),
+    _matrix("unsealed run forgotten", (CheckpointFiles, "_local", _unsealed_forgotten)),
     _matrix(
         "carry index not verified",
         (carry_table, "flaw_of", _nothing),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.errors import StorageFailed, Unavailable
 from headrace.journal.entry import Entry
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.partition.reader import Key
@@ -36,7 +36,7 @@ def options() -> StoreOptions:
     def new_id() -> int:
         return next(ids) * 0x9E3779B97F4A7C15 % 2**64
 
-    group = Options(
+    group = RecoveryOptions(
         slots=96, file_size=12 * 1024, spare_count_max=2, new_id=new_id, clock=lambda: 0.0
     )
     return StoreOptions(group, SIZES, InProcess, new_id)

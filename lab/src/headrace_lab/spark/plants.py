@@ -22,11 +22,11 @@ from pyspark.sql.types import StructType
 from headrace.journal.entry import Header
 from headrace.partition.machine import transactions
 from headrace.partition.machine.operations import Publish
-from headrace.partition.machine.results import Published, Refused
-from headrace.partition.machine.state import PartitionsState, Topic
+from headrace.partition.machine.results import PublishResult, Refusal
+from headrace.partition.machine.state import PartitionsState, TopicState
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.pipeline import Pipeline
-from headrace.spark.sink.data_sink import Message, StreamWriter
+from headrace.spark.sink.data_sink import CommitMessage, StreamWriter
 from headrace.spark.source.data_source import HeadraceSource
 from headrace.spark.tables import table_record
 from headrace.spark.tables.table_record import DataFile, Record, Removed, local_path
@@ -100,7 +100,7 @@ def _tell_and_write(
     return _write(self, starts, ends)
 
 
-def _look_at_metadata(path: str, source: table_record.Source) -> Record:
+def _look_at_metadata(path: str, source: table_record.LogSource) -> Record:
     found = _look(path, source)
     if "headrace" in found.table.history(1)[0]:
         return found
@@ -108,15 +108,15 @@ def _look_at_metadata(path: str, source: table_record.Source) -> Record:
 
 
 def _publish_all(
-    state: PartitionsState, topic: Topic, header: Header, command: Publish
-) -> Published | Refused:
+    state: PartitionsState, topic: TopicState, header: Header, command: Publish
+) -> PublishResult | Refusal:
     own = (header.writer, header.version)
     every = [one.receipt for one in topic.stages.values() if (one.writer, one.version) == own]
     return _publish(state, topic, header, Publish(tuple(every)) if every else command)
 
 
 class _NewWriter(StreamWriter):
-    def write(self, iterator: Any) -> Message:  # noqa: ANN401 - batches, as Spark gives them
+    def write(self, iterator: Any) -> CommitMessage:  # noqa: ANN401 - batches, as Spark gives them
         context = TaskContext.get()
         assert context is not None
         batch = context.getLocalProperty("streaming.sql.batchId")

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from headrace.cli.demo import steps
 from headrace.cli.demo.child_process import Silent
-from headrace.cli.demo.transcript import Tale
+from headrace.cli.demo.transcript import Transcript
 from headrace.errors import HeadraceError
 from headrace_lab.harness.mutants import Mutant
 from headrace_lab.spark.check import Checked, check, failed_check
@@ -173,7 +173,7 @@ class Chaos:
         began = time.monotonic()
         place = self._place(run)
         place.mkdir()
-        tale = Tale(self._report.seed, Console(quiet=True))
+        tale = Transcript(self._report.seed, Console(quiet=True))
         watching = self._report.is_cluster
         with Scene(tale, place, garage, is_watching=watching) as scene:
             try:

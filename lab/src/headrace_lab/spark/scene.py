@@ -11,13 +11,13 @@ import headrace
 from headrace.cli.demo.child_process import Silent
 from headrace.cli.demo.demo_rows import SCHEMA, TOPIC
 from headrace.cli.demo.pipeline_process import NAME, TABLE, write_definition
-from headrace.cli.demo.steps import Stage as NodeStage
-from headrace.cli.demo.transcript import Tale
+from headrace.cli.demo.steps import DemoStage as NodeStage
+from headrace.cli.demo.transcript import Transcript
 from headrace.spark.pipeline.driver_reports import group_of
-from headrace.spark.tables.table_record import Record, Source, look
+from headrace.spark.tables.table_record import LogSource, Record, look
 from headrace.wire.messages import Message
 from headrace.wire.read_messages import Fetch
-from headrace.wire.write_messages import Publish, Published, Stage
+from headrace.wire.write_messages import PublishReply, PublishRequest, StageRequest
 from headrace_lab.spark.check import COPY
 from headrace_lab.spark.driver import Job
 from headrace_lab.spark.process import ChaosDriver, Garage, executor_of, holder_of
@@ -25,7 +25,7 @@ from headrace_lab.spark.proxy import Asked, Hold, Proxy
 
 PAUSE_S: Final = 0.5  # between a producer's batches: Spark needs the machine
 COPY_PARTITIONS: Final = 3  # with a key: a task makes a stage for each
-KEPT: Final = (Fetch, Stage, Publish)  # what evidence is made of
+KEPT: Final = (Fetch, StageRequest, PublishRequest)  # what evidence is made of
 PATIENCE_SECONDS: Final = 300.0  # for one thing to happen, on a machine with much to do
 FINISH_SECONDS: Final = 600.0
 _LOOK_SECONDS: Final = 0.1
@@ -35,7 +35,7 @@ class Scene:
     """Use it as a context: nobody but the driver, which may go on, outlives it."""
 
     def __init__(
-        self, tale: Tale, directory: Path, garage: Garage, *, is_watching: bool
+        self, tale: Transcript, directory: Path, garage: Garage, *, is_watching: bool
     ) -> None:
         """Make one. With `is_watching` the executors of a cluster that read are noted."""
         self.is_watching = is_watching
@@ -55,7 +55,7 @@ class Scene:
             exits.enter_context(self.stage)
             with headrace.connect(self.stage.address) as log:
                 log.create_topic(COPY, SCHEMA, partitions=COPY_PARTITIONS, key="number")
-                self.source = Source.reading(NAME, log.topic(TOPIC))
+                self.source = LogSource.reading(NAME, log.topic(TOPIC))
             self.to_table = exits.enter_context(Proxy(self.stage.address, KEPT, self._note))
             self.to_copy = exits.enter_context(Proxy(self.stage.address, KEPT))
             file = write_definition(self._directory, self.to_table.address)
@@ -128,7 +128,7 @@ class Scene:
     def published(self) -> int:
         """Return how many batches of the copy were published."""
         return sum(
-            isinstance(each.answer, Published) and not each.answer.repeated
+            isinstance(each.answer, PublishReply) and not each.answer.repeated
             for each in list(self.to_copy.asked)
         )
 
@@ -163,18 +163,18 @@ class Scene:
 
 def is_publish(asked: Asked) -> bool:
     """Tell whether it is a Publish of some rows."""
-    return isinstance(asked.request, Publish) and bool(asked.request.stages)
+    return isinstance(asked.request, PublishRequest) and bool(asked.request.stages)
 
 
 def again(asked: Sequence[Asked], first: Message) -> Asked | None:
     """Return the answered Publish of the same batch of the same query."""
-    assert isinstance(first, Publish)
+    assert isinstance(first, PublishRequest)
     for each in asked:
         request = each.request
         if (
-            isinstance(request, Publish)
+            isinstance(request, PublishRequest)
             and (request.writer, request.version) == (first.writer, first.version)
-            and isinstance(each.answer, Published)
+            and isinstance(each.answer, PublishReply)
         ):
             return each
     return None

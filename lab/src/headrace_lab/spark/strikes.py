@@ -19,7 +19,7 @@ from headrace.cli.demo.child_process import Silent
 from headrace.spark.tables.table_files import orphans_of
 from headrace.wire.messages import Message
 from headrace.wire.read_messages import Fetch
-from headrace.wire.write_messages import Publish, Published, Stage, Staged
+from headrace.wire.write_messages import PublishReply, PublishRequest, StageReply, StageRequest
 from headrace_lab.spark.driver import FEW_FILES
 from headrace_lab.spark.names import Point
 from headrace_lab.spark.process import executor_of, holder_of, kill
@@ -176,7 +176,7 @@ def _published_again(scene: Scene, held: Asked, *, answer: bool, is_same_driver:
     """Wait until the same batch is published again, and say what became of it."""
 
     def others() -> int:
-        return sum(isinstance(one.answer, Published) for one in scene.to_copy.since(held))
+        return sum(isinstance(one.answer, PublishReply) for one in scene.to_copy.since(held))
 
     def repeated() -> Asked | None:
         return again(scene.to_copy.since(held), held.request)
@@ -185,9 +185,9 @@ def _published_again(scene: Scene, held: Asked, *, answer: bool, is_same_driver:
     repeat = repeated()
     if repeat is None:
         return ""
-    assert isinstance(repeat.request, Publish)
-    assert isinstance(held.request, Publish)
-    assert isinstance(repeat.answer, Published)
+    assert isinstance(repeat.request, PublishRequest)
+    assert isinstance(held.request, PublishRequest)
+    assert isinstance(repeat.answer, PublishReply)
     batch = f"batch {held.request.version - 1}"
     if repeat.answer.repeated != answer:
         return ""
@@ -205,20 +205,20 @@ def _in_stage(who: Victim, scene: Scene, _: Random) -> tuple[int, str]:
     counts: Counter[int] = Counter()
 
     def is_second(asked: Asked) -> bool:
-        if not isinstance(asked.request, Stage):
+        if not isinstance(asked.request, StageRequest):
             return False
         counts[id(asked.line)] += 1
         return counts[id(asked.line)] == 2
 
     pid, held = _kill_holder(scene, scene.to_copy, is_second, who)
-    assert isinstance(held.request, Stage)
+    assert isinstance(held.request, StageRequest)
     own = (held.request.writer, held.request.version)
     staged = {
         each.request.stage_id
         for each in scene.to_copy.asked
         if each.line is held.line
-        and isinstance(each.request, Stage)
-        and isinstance(each.answer, Staged)
+        and isinstance(each.request, StageRequest)
+        and isinstance(each.answer, StageReply)
     }
     named: set[bytes] = set()
 
@@ -226,9 +226,9 @@ def _in_stage(who: Victim, scene: Scene, _: Random) -> tuple[int, str]:
         for each in scene.to_copy.since(held):
             request = each.request
             if (
-                isinstance(request, Publish)
+                isinstance(request, PublishRequest)
                 and (request.writer, request.version) == own
-                and isinstance(each.answer, Published)
+                and isinstance(each.answer, PublishReply)
             ):
                 named.update(one.stage_id for one in request.stages)
                 return True

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from headrace.cli.terminal.exits import Exit, NotFound
-from headrace.cli.terminal.output import Json, Shape, console, print_json, say
+from headrace.cli.terminal.output import Json, JsonShape, console, print_json, say
 from headrace.errors import BadConfig
 from headrace.node.config.config import Layer, Traced, toml_of, trace
 from headrace.node.config.settings import SETTINGS
@@ -46,7 +46,7 @@ def flags_of(settings: Sequence[str]) -> dict[str, str]:
 Value = str | int | bool
 
 
-class ShownSetting(Shape, frozen=True, kw_only=True):
+class ShownSetting(JsonShape, frozen=True, kw_only=True):
     """One setting. `origin` is default, file, variable or flag; `where` says exactly which."""
 
     key: str
@@ -56,13 +56,13 @@ class ShownSetting(Shape, frozen=True, kw_only=True):
     where: str
 
 
-class ShownConfig(Shape, frozen=True, kw_only=True):
+class ShownConfig(JsonShape, frozen=True, kw_only=True):
     """What `headrace config show --json` prints."""
 
     settings: list[ShownSetting]
 
 
-class Validated(Shape, frozen=True, kw_only=True):
+class Validated(JsonShape, frozen=True, kw_only=True):
     """What `headrace config validate --json` prints. `where` is the file and line, if known."""
 
     file: str

@@ -12,7 +12,7 @@ from rich.console import Console
 from headrace.cli.demo.child_process import Silent
 from headrace.cli.demo.kill_keys import has_terminal
 from headrace.cli.demo.steps import perform
-from headrace.cli.demo.transcript import Tale, Verdict, count
+from headrace.cli.demo.transcript import Transcript, Verdict, count
 from headrace.cli.terminal.exits import Exit
 from headrace.cli.terminal.location import empty_place
 from headrace.cli.terminal.output import Json, print_json
@@ -103,7 +103,7 @@ def demo(
         _refuse_chaos(spark=spark, as_json=as_json)
     if seed is None:
         seed = secrets.randbits(SEED_BITS)
-    tale = Tale(seed, _console(quiet=as_json))
+    tale = Transcript(seed, _console(quiet=as_json))
     moments = Random(seed)
     kills = 1 if quick or spark else rounds
     lives = [seconds * moments.uniform(EARLIEST_SHARE, 1) for _ in range(kills + 1)]
@@ -125,7 +125,7 @@ def _refuse_chaos(*, spark: bool, as_json: bool) -> None:
 
 
 def _tell(
-    tale: Tale, data: Path | None, lives: list[float], *, spark: bool, chaos: bool
+    tale: Transcript, data: Path | None, lives: list[float], *, spark: bool, chaos: bool
 ) -> None:
     started = time.monotonic()
     kills = "kills by your keys" if chaos else count(len(lives) - 1 + spark, "kill")
@@ -141,7 +141,7 @@ def _tell(
     tale.close(time.monotonic() - started)
 
 
-def _with_spark(tale: Tale, directory: Path, seconds: float, *, chaos: bool) -> None:
+def _with_spark(tale: Transcript, directory: Path, seconds: float, *, chaos: bool) -> None:
     try:
         from headrace.cli.demo.spark_steps import perform as perform_with_spark
     except ImportError as error:

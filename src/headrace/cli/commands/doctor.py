@@ -13,7 +13,7 @@ from rich.text import Text
 from headrace.cli.terminal.exits import Exit, NotFound
 from headrace.cli.terminal.output import (
     Json,
-    Shape,
+    JsonShape,
     console,
     print_json,
     print_table,
@@ -23,11 +23,11 @@ from headrace.cli.terminal.output import (
 from headrace.doctor.examine import Examination, GroupSummary, Tell, examine, say_nothing
 from headrace.doctor.findings.finding import Finding, Severity, count, offsets
 from headrace.doctor.salvage.salvage import salvage as bring_over
-from headrace.doctor.salvage.salvage_report import Account, PartitionAccount, Range
+from headrace.doctor.salvage.salvage_report import Account, MovedRange, PartitionAccount
 from headrace.model.ids import OP_MAX
 
 
-class RowsShape(Shape, frozen=True):
+class RowsShape(JsonShape, frozen=True):
     """Rows of one partition, from `start` to before `end`."""
 
     topic: str
@@ -36,7 +36,7 @@ class RowsShape(Shape, frozen=True):
     end: int
 
 
-class FindingShape(Shape, frozen=True):
+class FindingShape(JsonShape, frozen=True):
     """One finding. `last_op` is null if nobody knows how far it reached."""
 
     severity: str
@@ -53,7 +53,7 @@ class FindingShape(Shape, frozen=True):
     next: str
 
 
-class GroupShape(Shape, frozen=True):
+class GroupShape(JsonShape, frozen=True):
     """One group. Group 0 is the metadata; the others carry partitions."""
 
     group: int
@@ -67,7 +67,7 @@ class GroupShape(Shape, frozen=True):
     start: str
 
 
-class DoctorShape(Shape, frozen=True):
+class DoctorShape(JsonShape, frozen=True):
     """What the doctor found. Without --deep, rows in `unread_files` were not looked at."""
 
     path: str
@@ -84,7 +84,7 @@ class DoctorShape(Shape, frozen=True):
     seconds: float
 
 
-class RangeShape(Shape, frozen=True):
+class RangeShape(JsonShape, frozen=True):
     """Old rows and what they became. Not exact: the old offsets are the least they can be."""
 
     old_start: int
@@ -94,7 +94,7 @@ class RangeShape(Shape, frozen=True):
     exact: bool
 
 
-class MissingShape(Shape, frozen=True):
+class MissingShape(JsonShape, frozen=True):
     """Old rows that could not be brought over."""
 
     start: int
@@ -102,7 +102,7 @@ class MissingShape(Shape, frozen=True):
     why: str
 
 
-class CursorShape(Shape, frozen=True):
+class CursorShape(JsonShape, frozen=True):
     """A consumer group's next offset, before and after."""
 
     group: str
@@ -110,7 +110,7 @@ class CursorShape(Shape, frozen=True):
     new_next: int
 
 
-class PartitionShape(Shape, frozen=True):
+class PartitionShape(JsonShape, frozen=True):
     """One partition of the new log."""
 
     topic: str
@@ -124,7 +124,7 @@ class PartitionShape(Shape, frozen=True):
     unsure_from: int | None
 
 
-class SalvageShape(Shape, frozen=True):
+class SalvageShape(JsonShape, frozen=True):
     """What a salvage brought over."""
 
     path: str
@@ -227,7 +227,7 @@ def _partition(one: PartitionAccount) -> PartitionShape:
     )
 
 
-def _range(one: Range) -> RangeShape:
+def _range(one: MovedRange) -> RangeShape:
     return RangeShape(
         old_start=one.old_start,
         old_end=one.old_end,

@@ -7,7 +7,7 @@ import typer
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.terminal.output import (
     Json,
-    Shape,
+    JsonShape,
     Yes,
     confirm,
     confirm_name,
@@ -38,13 +38,13 @@ Topic = Annotated[
 ]
 
 
-class GroupList(Shape, frozen=True, kw_only=True):
+class GroupList(JsonShape, frozen=True, kw_only=True):
     """What `group list` and `group describe` print: one for each topic that a group reads."""
 
     groups: list[GroupLag]
 
 
-class GroupReset(Shape, frozen=True, kw_only=True):
+class GroupReset(JsonShape, frozen=True, kw_only=True):
     """What `group reset` prints. `changed` is false with --dry-run."""
 
     group: str
@@ -53,7 +53,7 @@ class GroupReset(Shape, frozen=True, kw_only=True):
     partitions: list[Move]
 
 
-class GroupDeleted(Shape, frozen=True, kw_only=True):
+class GroupDeleted(JsonShape, frozen=True, kw_only=True):
     """What `group delete` prints: the topics that know nothing of the group any more."""
 
     group: str

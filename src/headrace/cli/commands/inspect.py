@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli.terminal.exits import Exit, NotFound
-from headrace.cli.terminal.output import Json, Shape, console, print_json, print_table
+from headrace.cli.terminal.output import Json, JsonShape, console, print_json, print_table
 from headrace.doctor.anatomy.file_anatomy import Anatomy, Cell, kind_of, shown
 from headrace.doctor.anatomy.journal_anatomy import journal_anatomy
 from headrace.doctor.anatomy.segment_anatomy import segment_anatomy
@@ -40,7 +40,7 @@ inspect = typer.Typer(
 )
 
 
-class TableShape(Shape, frozen=True):
+class TableShape(JsonShape, frozen=True):
     """Rows of one kind, each an object; `left_out` more were not shown."""
 
     title: str
@@ -48,14 +48,14 @@ class TableShape(Shape, frozen=True):
     left_out: int
 
 
-class FlawShape(Shape, frozen=True):
+class FlawShape(JsonShape, frozen=True):
     """Something in the file that is not as it should be."""
 
     position: int | None
     what: str
 
 
-class FileShape(Shape, frozen=True):
+class FileShape(JsonShape, frozen=True):
     """One file."""
 
     path: str

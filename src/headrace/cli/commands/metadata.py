@@ -7,7 +7,7 @@ import typer
 import headrace
 from headrace.cli.terminal.exits import NotFound
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
-from headrace.cli.terminal.output import Json, Shape, Yes, print_json, say, typed
+from headrace.cli.terminal.output import Json, JsonShape, Yes, print_json, say, typed
 from headrace.errors import BadRequest
 from headrace.model.revisions import shown
 
@@ -18,7 +18,7 @@ metadata = typer.Typer(
 _AS = "--as"
 
 
-class Adopted(Shape, frozen=True, kw_only=True):
+class AdoptedShape(JsonShape, frozen=True, kw_only=True):
     """What `metadata adopt` prints. `changed` is false without --yes."""
 
     changed: bool
@@ -28,7 +28,7 @@ class Adopted(Shape, frozen=True, kw_only=True):
     reasons: tuple[str, ...]  # why the metadata was in doubt
 
 
-class Forgotten(Shape, frozen=True, kw_only=True):
+class ForgottenShape(JsonShape, frozen=True, kw_only=True):
     """What `metadata forget` prints: the partitions that were given up."""
 
     partitions: tuple[str, ...]
@@ -71,7 +71,7 @@ def adopt(
         done = log.adopt_orphans(chosen, dry_run=not yes)
     if as_json:
         print_json(
-            Adopted(
+            AdoptedShape(
                 changed=yes,
                 revision=done.revision,
                 adopted=done.adopted,
@@ -132,7 +132,7 @@ def forget(
                 log.forget_orphan(name, one["created"])
                 rows += one["rows"]
     if as_json:
-        print_json(Forgotten(partitions=tuple(dict.fromkeys(partitions)), rows=rows))
+        print_json(ForgottenShape(partitions=tuple(dict.fromkeys(partitions)), rows=rows))
     else:
         say(f"{rows:,} rows are given up.")
 

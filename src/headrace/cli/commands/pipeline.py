@@ -11,7 +11,7 @@ from headrace.cli.pipelines.pipeline_reset import refuse_running, reset
 from headrace.cli.pipelines.pipeline_status import status
 from headrace.cli.pipelines.pipeline_stop import stop
 from headrace.cli.terminal.location import File, load
-from headrace.cli.terminal.output import Json, Shape, print_json, say, words
+from headrace.cli.terminal.output import Json, JsonShape, print_json, say, words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ Master = Annotated[str, typer.Option(help="Where Spark runs.")]
 ORPHAN_SECONDS = 3_600  # files younger than this may be of a driver that is about to commit
 
 
-class PipelineChecked(Shape, frozen=True, kw_only=True):
+class PipelineChecked(JsonShape, frozen=True, kw_only=True):
     """What a pipeline would do."""
 
     name: str
@@ -33,7 +33,7 @@ class PipelineChecked(Shape, frozen=True, kw_only=True):
     lag: int
 
 
-class PipelineRan(Shape, frozen=True, kw_only=True):
+class PipelineRan(JsonShape, frozen=True, kw_only=True):
     """What a run did."""
 
     name: str
@@ -48,7 +48,7 @@ class PipelineRan(Shape, frozen=True, kw_only=True):
     seconds: float
 
 
-class PipelineCleaned(Shape, frozen=True, kw_only=True):
+class PipelineCleaned(JsonShape, frozen=True, kw_only=True):
     """Which files were removed."""
 
     name: str
@@ -181,9 +181,9 @@ def clean(
 
 def _refuse_running(definition: "Definition") -> None:
     from headrace.spark.source_options import parse
-    from headrace.spark.topic_source import Desk
+    from headrace.spark.topic_source import TopicSource
 
-    with closing(Desk(parse(definition.options), "30s")) as desk:
+    with closing(TopicSource(parse(definition.options), "30s")) as desk:
         refuse_running(desk.log, definition.name, desk.topic.name)
 
 
@@ -191,10 +191,10 @@ def _look_up(definition: "Definition") -> None:
     """Look for transform and topic before Spark is started, which takes a while."""
     from headrace.spark.pipeline.definition import refuse_missing
     from headrace.spark.source_options import parse
-    from headrace.spark.topic_source import Desk
+    from headrace.spark.topic_source import TopicSource
 
     refuse_missing(definition)
-    Desk(parse(definition.options), "10s").close()
+    TopicSource(parse(definition.options), "10s").close()
 
 
 def _spark(master: str) -> "SparkSession":

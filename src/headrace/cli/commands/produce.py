@@ -12,11 +12,11 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import headrace
-from headrace.cli.formats.formats import STDIN, Format, Source, format_of, reading
+from headrace.cli.formats.formats import STDIN, Format, InputFile, format_of, reading
 from headrace.cli.formats.open_rows import Incoming, incoming
 from headrace.cli.terminal.exits import exit_code
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
-from headrace.cli.terminal.output import Json, Shape, print_json, say, words
+from headrace.cli.terminal.output import Json, JsonShape, print_json, say, words
 from headrace.client.values.answers import Range, merged
 from headrace.client.write.schemas import field_word
 from headrace.errors import BadRequest, HeadraceError, TopicUnknown, Unknown
@@ -117,7 +117,7 @@ Ledger = Annotated[
 BATCH_ROWS: Final = 65_536  # rows come many at a time: a batch is full by its bytes
 
 
-class Acknowledged(Shape, frozen=True, kw_only=True):
+class Acknowledged(JsonShape, frozen=True, kw_only=True):
     """Rows `start` to before `end` of one partition, on disk."""
 
     partition: int
@@ -125,7 +125,7 @@ class Acknowledged(Shape, frozen=True, kw_only=True):
     end: int
 
 
-class Produced(Shape, frozen=True, kw_only=True):
+class Produced(JsonShape, frozen=True, kw_only=True):
     """What `produce` prints. `error` is why it ended early; what is counted is on disk."""
 
     topic: str
@@ -263,7 +263,7 @@ def _tell_count(sent: Sent, when: str) -> None:
 
 
 @contextmanager
-def _progress(source: Source) -> Iterator[Callable[[Sent], None]]:
+def _progress(source: InputFile) -> Iterator[Callable[[Sent], None]]:
     """Show how far it is, to a person at a terminal."""
     if not sys.stderr.isatty() or (_is_typed() and source.size is None):
         yield lambda _: None

@@ -9,13 +9,13 @@ import typer
 import headrace
 from headrace.cli.terminal.exits import Exit, NotFound
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
-from headrace.cli.terminal.output import Json, Shape, print_json, say, words
+from headrace.cli.terminal.output import Json, JsonShape, print_json, say, words
 from headrace.errors import BadRequest
 from headrace.model.names import parse_topic
 
 if TYPE_CHECKING:
     from headrace.spark.prove.prove import Proof
-    from headrace.spark.tables.table_record import Record, Source
+    from headrace.spark.tables.table_record import LogSource, Record
 
 import json
 from collections.abc import Iterable
@@ -71,7 +71,7 @@ def waiting(lines: Iterable[Line], topic: "headrace.Topic", record: "Record") ->
     return found
 
 
-class ProofFinding(Shape, frozen=True, kw_only=True):
+class ProofFinding(JsonShape, frozen=True, kw_only=True):
     """Rows of one partition, and what is wrong with them."""
 
     kind: str
@@ -81,7 +81,7 @@ class ProofFinding(Shape, frozen=True, kw_only=True):
     note: str
 
 
-class ProofAnswer(Shape, frozen=True, kw_only=True):
+class ProofAnswer(JsonShape, frozen=True, kw_only=True):
     """What `headrace prove` found."""
 
     holds: bool
@@ -165,11 +165,11 @@ def prove(
 
         headrace prove shop/orders --table ./tables/orders --recompute orders.toml
     """
-    from headrace.spark.tables.table_record import Source, look
+    from headrace.spark.tables.table_record import LogSource, look
 
     with opened(data, address, timeout) as log:
         found = log.topic(topic)
-        source = Source.reading(_pipeline(table, pipeline), found)
+        source = LogSource.reading(_pipeline(table, pipeline), found)
         lines = list(lines_of(ledger or [], found))
         query, proof = _of_query(table, source)
         not_brought = 0
@@ -184,7 +184,7 @@ def prove(
     raise typer.Exit(_exit(proof, missed))
 
 
-def _of_query(table: Path, source: "Source") -> "tuple[str, Proof | None]":
+def _of_query(table: Path, source: "LogSource") -> "tuple[str, Proof | None]":
     """Return the streaming query that fills a table, of which nothing can be shown then."""
     from headrace.spark.prove.prove import Grade, Proof
     from headrace.spark.tables.table_record import QUERY, own_table

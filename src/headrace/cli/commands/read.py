@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from headrace.cli.query.read_output import Shown, output_to, shown_as
-from headrace.cli.query.read_plan import Plan, Wish, plan_of
+from headrace.cli.query.read_plan import ReadPlan, Wish, plan_of
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.terminal.output import say, words
 from headrace.cli.terminal.times import PLACES
@@ -166,7 +166,7 @@ def read(
             raise error.called("--where") from None
 
 
-def _run(plan: Plan, shown: Shown, output: Path | None) -> None:
+def _run(plan: ReadPlan, shown: Shown, output: Path | None) -> None:
     count = _print(plan, shown, output)
     if output is None and shown is Shown.TABLE and not count:
         say("no rows")
@@ -176,7 +176,7 @@ def _names(columns: str) -> Iterator[str]:
     return (name.strip() for name in columns.split(","))
 
 
-def _print(plan: Plan, shown: Shown, output: Path | None) -> int:
+def _print(plan: ReadPlan, shown: Shown, output: Path | None) -> int:
     """Print rows and count them. An interrupt of what follows finishes its file first."""
     count, interrupt = 0, None
     with output_to(output, shown, plan.schema) as sink:
@@ -198,7 +198,7 @@ def _print(plan: Plan, shown: Shown, output: Path | None) -> int:
 
 
 @contextmanager
-def _progress(plan: Plan, output: Path | None) -> Iterator[Callable[[int], None]]:
+def _progress(plan: ReadPlan, output: Path | None) -> Iterator[Callable[[int], None]]:
     """Show how far it is, to a person who waits for a file."""
     if output is None or not sys.stderr.isatty():
         yield lambda _: None

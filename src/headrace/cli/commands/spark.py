@@ -10,7 +10,7 @@ import typer
 
 from headrace.cli.terminal.exits import Exit
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
-from headrace.cli.terminal.output import Json, Shape, print_json, print_table, say, words
+from headrace.cli.terminal.output import Json, JsonShape, print_json, print_table, say, words
 from headrace.errors import BadRequest, Unavailable
 
 _PACKAGES = {
@@ -20,7 +20,7 @@ _PACKAGES = {
 }
 
 
-class SparkPart(Shape, frozen=True, kw_only=True):
+class SparkPart(JsonShape, frozen=True, kw_only=True):
     """One thing that Spark needs here. `found` is its version, or empty."""
 
     name: str
@@ -28,7 +28,7 @@ class SparkPart(Shape, frozen=True, kw_only=True):
     missing: str  # what to do about it, or empty
 
 
-class SparkChecked(Shape, frozen=True, kw_only=True):
+class SparkChecked(JsonShape, frozen=True, kw_only=True):
     """What `headrace spark check` found."""
 
     ready: bool

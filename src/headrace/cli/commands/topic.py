@@ -14,7 +14,7 @@ import headrace
 from headrace.cli.formats.formats import format_of, reading
 from headrace.cli.formats.open_rows import schema_in
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
-from headrace.cli.terminal.output import Json, Shape, Yes, confirm_name, print_json, say
+from headrace.cli.terminal.output import Json, JsonShape, Yes, confirm_name, print_json, say
 from headrace.cli.topics.schema_text import schema_from_file, schema_from_words, split_columns
 from headrace.cli.topics.topic_lines import (
     Column,
@@ -38,14 +38,14 @@ FOREVER: Final = "forever"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFor:
     """What was said. None is nothing; an empty text is no limit."""
 
     age: str | None = None
     size: str | None = None
 
 
-def kept_of(given: Sequence[str]) -> Kept:
+def kept_of(given: Sequence[str]) -> KeptFor:
     """Read what was given, each by its unit: a time, or a size of each partition."""
     ages, sizes = [], []
     parts = [part.strip() for each in given for part in each.split(",")]
@@ -64,7 +64,7 @@ def kept_of(given: Sequence[str]) -> Kept:
         raise BadRequest(
             "--retention says two things", hint="Give one time and one size at most"
         )
-    return Kept(ages[0] if ages else None, sizes[0] if sizes else None)
+    return KeptFor(ages[0] if ages else None, sizes[0] if sizes else None)
 
 
 def _is_time(text: str) -> bool:
@@ -100,7 +100,7 @@ Retention = Annotated[
 ]
 
 
-class TopicCreated(Shape, frozen=True, kw_only=True):
+class TopicCreated(JsonShape, frozen=True, kw_only=True):
     """What `topic create` prints. `created` is false if the topic was there already."""
 
     topic: str
@@ -112,14 +112,14 @@ class TopicCreated(Shape, frozen=True, kw_only=True):
     columns: list[Column]
 
 
-class UnerasedFile(Shape, frozen=True, kw_only=True):
+class UnerasedFile(JsonShape, frozen=True, kw_only=True):
     """A file that holds, or may hold, rows of deleted topics, and why it is still there."""
 
     path: str
     why: str
 
 
-class TopicDeleted(Shape, frozen=True, kw_only=True):
+class TopicDeleted(JsonShape, frozen=True, kw_only=True):
     """What `topic delete` prints.
 
     `deleted` is false if the topic was not there (`--if-exists`). `erased` is null if nobody
@@ -497,11 +497,11 @@ def _with_columns(topic: headrace.Topic, added: list[str]) -> pa.Schema | None:
 
 
 def _altered(
-    topic: headrace.Topic, kept: Kept, more: int, wider: pa.Schema | None
+    topic: headrace.Topic, kept: KeptFor, more: int, wider: pa.Schema | None
 ) -> list[str]:
     """Change the topic, and say what was changed."""
     said = []
-    if kept != Kept():
+    if kept != KeptFor():
         topic.alter(
             **({} if kept.age is None else {"retention": kept.age or None}),
             **({} if kept.size is None else {"retention_size": kept.size or None}),

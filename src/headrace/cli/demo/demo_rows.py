@@ -42,7 +42,7 @@ _CUSTOMERS: Final = ("ann", "ben", "cho", "dee", "eli")
 
 
 @dataclass(slots=True)
-class Source:
+class DemoProducer:
     """One producer, with its own connection and ledger."""
 
     number: int
@@ -92,7 +92,7 @@ class Sources:
 
     def __init__(self, directory: Path, address: str, pause: float = PAUSE_S) -> None:
         self.all = [
-            Source(number, address, directory / f"producer-{number}.ledger", pause)
+            DemoProducer(number, address, directory / f"producer-{number}.ledger", pause)
             for number in range(PRODUCERS)
         ]
         self._loop = asyncio.new_event_loop()

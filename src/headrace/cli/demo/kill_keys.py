@@ -14,8 +14,8 @@ from rich.status import Status
 
 from headrace.cli.demo.child_process import Silent
 from headrace.cli.demo.pipeline_process import DemoDriver
-from headrace.cli.demo.steps import Stage
-from headrace.cli.demo.transcript import Tale
+from headrace.cli.demo.steps import DemoStage
+from headrace.cli.demo.transcript import Transcript
 from headrace.spark.tables.table_files import orphans_of
 
 END = "\x04"  # what a terminal that has gone away is taken for
@@ -53,7 +53,7 @@ _SHORT = "keys n d b q:"  # beside what changes, in one line of a small terminal
 class Game:
     """A node, a driver, and whoever takes their place."""
 
-    def __init__(self, tale: Tale, stage: Stage, file: Path, table: Path) -> None:
+    def __init__(self, tale: Transcript, stage: DemoStage, file: Path, table: Path) -> None:
         self._tale, self._stage, self._file, self._table = tale, stage, file, table
         self._node_began = time.monotonic()
         self._is_told = True  # the driver was told to go

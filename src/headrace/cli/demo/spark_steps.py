@@ -21,24 +21,24 @@ from headrace.cli.demo.pipeline_process import (
     DriverTestimony,
     write_definition,
 )
-from headrace.cli.demo.steps import Stage
-from headrace.cli.demo.transcript import Tale
+from headrace.cli.demo.steps import DemoStage
+from headrace.cli.demo.transcript import Transcript
 from headrace.cli.demo.wrong_tables import lie_about_log, lies, proof_of
-from headrace.spark.prove.prove import Kind, files_of
+from headrace.spark.prove.prove import MismatchKind, files_of
 from headrace.spark.tables.table_files import orphans_of
 
 PAUSE_S = 0.1  # between a producer's batches: Spark needs the machine, too
 ROUNDS = 3  # of the table, in each part
 
 
-def perform(tale: Tale, directory: Path, seconds: float, *, chaos: bool) -> None:
+def perform(tale: Transcript, directory: Path, seconds: float, *, chaos: bool) -> None:
     """Tell the whole story: writers, node and drivers, each killed, and the proof.
 
     With `chaos` a person has the keys that kill, and nobody else does.
     """
     table = directory / TABLE
     with ExitStack() as exits:
-        stage = Stage(tale, directory, PAUSE_S)
+        stage = DemoStage(tale, directory, PAUSE_S)
         file = write_definition(directory, stage.address)
         driver = exits.enter_context(DemoDriver(file))  # Spark warms up meanwhile
         exits.enter_context(stage)
@@ -61,7 +61,7 @@ def perform(tale: Tale, directory: Path, seconds: float, *, chaos: bool) -> None
 
 
 def _attend(
-    tale: Tale, driver: DemoDriver, what: str, is_so: Callable[[DriverTestimony], bool]
+    tale: Transcript, driver: DemoDriver, what: str, is_so: Callable[[DriverTestimony], bool]
 ) -> None:
     with Status(f"waiting for {what}", console=tale.console) as status:
 
@@ -73,7 +73,7 @@ def _attend(
         driver.until(what, look)
 
 
-def _bring(tale: Tale, driver: DemoDriver, rounds: int) -> None:
+def _bring(tale: Transcript, driver: DemoDriver, rounds: int) -> None:
     began = time.monotonic()
     _attend(tale, driver, "rows in the table", lambda found: found.rounds >= rounds)
     found = driver.testimony
@@ -84,7 +84,7 @@ def _bring(tale: Tale, driver: DemoDriver, rounds: int) -> None:
     )
 
 
-def _kill_driver(tale: Tale, driver: DemoDriver, table: Path) -> None:
+def _kill_driver(tale: Transcript, driver: DemoDriver, table: Path) -> None:
     """Kill the driver between its files and the commit."""
     driver.say("die")
     _attend(tale, driver, "its end", lambda found: "dying" in found.events)
@@ -98,7 +98,7 @@ def _kill_driver(tale: Tale, driver: DemoDriver, table: Path) -> None:
     )
 
 
-def _race(tale: Tale, exits: ExitStack, file: Path, directory: Path) -> list[DemoDriver]:
+def _race(tale: Transcript, exits: ExitStack, file: Path, directory: Path) -> list[DemoDriver]:
     """Let two drivers write the same rows, and commit at the same moment."""
     drivers = [exits.enter_context(DemoDriver(file)) for _ in range(2)]
     names = [str(directory / "here-0"), str(directory / "here-1")]
@@ -116,7 +116,7 @@ def _race(tale: Tale, exits: ExitStack, file: Path, directory: Path) -> list[Dem
     return drivers
 
 
-def _finish(tale: Tale, drivers: list[DemoDriver]) -> None:
+def _finish(tale: Transcript, drivers: list[DemoDriver]) -> None:
     for driver in drivers:
         driver.say("end")
     for driver in drivers:
@@ -125,13 +125,13 @@ def _finish(tale: Tale, drivers: list[DemoDriver]) -> None:
     tale.line("pipeline", f"all rows are in the table, at version {version}", "green")
 
 
-def _prove(tale: Tale, stage: Stage, table: Path) -> None:
+def _prove(tale: Transcript, stage: DemoStage, table: Path) -> None:
     """Prove, count once more by other means, and see what the proof is worth."""
     with headrace.connect(stage.address) as log:
         topic = log.topic(TOPIC)
         proof = proof_of(topic, table)
         numbers = f"{stage.acknowledged:,} acknowledged = {proof.in_log:,} in the log = "
-        wrong = ", ".join(f"{proof.counts[kind]:,} {kind}" for kind in Kind)
+        wrong = ", ".join(f"{proof.counts[kind]:,} {kind}" for kind in MismatchKind)
         tale.line("prove", f"{numbers}{proof.in_table:,} in the table; {wrong}")
         is_equal = stage.acknowledged == proof.in_log == proof.in_table
         tale.check("the proof", f"grade {proof.grade}", proof.holds and is_equal)
@@ -141,7 +141,7 @@ def _prove(tale: Tale, stage: Stage, table: Path) -> None:
             _tell_lie(tale, lie, said)
 
 
-def _digest(tale: Tale, stage: Stage, topic: "headrace.Topic", table: Path) -> None:
+def _digest(tale: Transcript, stage: DemoStage, topic: "headrace.Topic", table: Path) -> None:
     """Make one digest of the rows of each: ledgers, log, table."""
     names = [*SCHEMA.names, "_hr_partition", "_hr_offset"]
     found = {
@@ -158,7 +158,7 @@ def _digest(tale: Tale, stage: Stage, topic: "headrace.Topic", table: Path) -> N
     tale.check("the digests", f"{text}: SHA-256 of all rows, in order", is_equal)
 
 
-def _count(tale: Tale, stage: Stage, table: Path) -> None:
+def _count(tale: Transcript, stage: DemoStage, table: Path) -> None:
     """Compare the table with the ledgers, by plain pyarrow, without a node."""
     names = ["source", "number", "_hr_partition", "_hr_offset"]
     rows = _rows(table, names).rename_columns(list(COMPARED))
@@ -180,6 +180,6 @@ def _rows(table: Path, names: list[str]) -> pa.Table:
     return pa.concat_tables([pq.read_table(file, columns=names) for file in files])
 
 
-def _tell_lie(tale: Tale, lie: str, said: str | None) -> None:
+def _tell_lie(tale: Transcript, lie: str, said: str | None) -> None:
     tale.line("lie", lie)
     tale.check(lie, said or "nobody noticed", said is not None)

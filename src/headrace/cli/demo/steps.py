@@ -12,16 +12,16 @@ from headrace.cli.demo.checks import COMPARED, compare
 from headrace.cli.demo.child_process import Silent
 from headrace.cli.demo.demo_rows import PAUSE_S, PRODUCERS, SCHEMA, TOPIC, Sources
 from headrace.cli.demo.node_process import COMMAND, DemoNode, free_address
-from headrace.cli.demo.transcript import Round, Tale
+from headrace.cli.demo.transcript import RoundShape, Transcript
 
 LOOK_SECONDS = 0.2  # between two looks at the ledgers
 SHARD = "1"  # the group with the rows
 
 
-class Stage:
+class DemoStage:
     """A node and its producers. Use it as a context: nobody outlives it."""
 
-    def __init__(self, tale: Tale, directory: Path, pause: float = PAUSE_S) -> None:
+    def __init__(self, tale: Transcript, directory: Path, pause: float = PAUSE_S) -> None:
         self.tale = tale
         self.data = str(directory / "data")
         self.address = free_address()
@@ -82,7 +82,7 @@ class Stage:
             said = log.recovery_report()[SHARD]
         self.tale.recovered(
             self.node.pid,
-            Round(
+            RoundShape(
                 acknowledged=acknowledged,
                 in_doubt=in_doubt,
                 seconds=round(seconds, 3),
@@ -103,9 +103,9 @@ class Stage:
         self.tale.compare(self.acknowledged, found, time.monotonic() - began)
 
 
-def perform(tale: Tale, directory: Path, lives: list[float]) -> None:
+def perform(tale: Transcript, directory: Path, lives: list[float]) -> None:
     """Live through all lives of a node but the last, each ended by a kill; then compare."""
-    with Stage(tale, directory) as stage:
+    with DemoStage(tale, directory) as stage:
         for seconds in lives[:-1]:
             stage.write(seconds)
             stage.kill_node(seconds)

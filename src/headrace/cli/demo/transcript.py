@@ -9,7 +9,7 @@ from rich.text import Text
 
 from headrace.cli.demo.checks import Compared
 from headrace.cli.demo.demo_rows import PRODUCERS, TOPIC
-from headrace.cli.terminal.output import Shape
+from headrace.cli.terminal.output import JsonShape
 
 _LABEL_WIDTH = 10
 
@@ -22,7 +22,7 @@ class Verdict(StrEnum):
     NOT_SHOWN = "not shown"
 
 
-class Round(Shape, frozen=True, kw_only=True):
+class RoundShape(JsonShape, frozen=True, kw_only=True):
     """One life of the node that was ended with SIGKILL, and its return."""
 
     acknowledged: int  # rows, by the ledgers, when it died
@@ -32,7 +32,7 @@ class Round(Shape, frozen=True, kw_only=True):
     recovery: tuple[str, ...]  # what the next start said of the group with the rows
 
 
-class Demo(Shape, frozen=True, kw_only=True):
+class Demo(JsonShape, frozen=True, kw_only=True):
     """What `headrace demo --json` prints."""
 
     verdict: str
@@ -44,18 +44,18 @@ class Demo(Shape, frozen=True, kw_only=True):
     twice: int
     invented: int
     problems: tuple[str, ...]
-    rounds: tuple[Round, ...]
+    rounds: tuple[RoundShape, ...]
     seconds: float
     checks: dict[str, bool]  # with --spark: what else was looked at, and whether it held
 
 
 @dataclass(slots=True)
-class Tale:
+class Transcript:
     """The events of one demo, told and collected."""
 
     seed: int
     console: Console
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[RoundShape] = field(default_factory=list)
     acknowledged: int = 0
     compared: Compared | None = None
     silence: str | None = None  # why it ended early
@@ -111,7 +111,7 @@ class Tale:
         self.driver_kills += 1
         self.line("kill -9", f"driver {pid} is gone, {where}", "yellow")
 
-    def recovered(self, pid: int, told: Round) -> None:
+    def recovered(self, pid: int, told: RoundShape) -> None:
         self.rounds.append(told)
         ready = f"node {pid} listens after {told.ready_seconds:.1f} s"
         self.line("recover", ready)

@@ -15,23 +15,23 @@ import headrace
 from headrace.cli.demo.pipeline_process import NAME
 from headrace.doctor.examine import examine
 from headrace.errors import CorruptFile
-from headrace.spark.prove.prove import Kind, Proof, files_of, prove
-from headrace.spark.tables.table_record import Source, look
+from headrace.spark.prove.prove import MismatchKind, Proof, files_of, prove
+from headrace.spark.tables.table_record import LogSource, look
 from headrace.spark.worker.files import PREFIX
 
 
 def proof_of(topic: "headrace.Topic", table: Path) -> Proof:
     """Compare a table with its topic, whole."""
-    record = look(str(table), Source.reading(NAME, topic))
+    record = look(str(table), LogSource.reading(NAME, topic))
     *_, last = prove(topic, record)
     return last
 
 
 def lies(topic: "headrace.Topic", table: Path) -> list[tuple[str, str | None]]:
     """Tell each lie about a copy of the table; return it with what the proof said of it."""
-    told: list[tuple[str, Callable[[Path], int], Kind]] = [
-        ("a row is deleted from the table", _delete, Kind.MISSING),
-        ("a data file is copied in, and the table names both", _copy_in, Kind.TWICE),
+    told: list[tuple[str, Callable[[Path], int], MismatchKind]] = [
+        ("a row is deleted from the table", _delete, MismatchKind.MISSING),
+        ("a data file is copied in, and the table names both", _copy_in, MismatchKind.TWICE),
     ]
     found = []
     for lie, act, kind in told:
@@ -98,7 +98,7 @@ def _flip(file: Path) -> Path:
     return file
 
 
-def _said(proof: Proof, kind: Kind, count: int) -> str | None:
+def _said(proof: Proof, kind: MismatchKind, count: int) -> str | None:
     """Return what a proof said, if that is all that is wrong."""
     if proof.counts[kind] != count or sum(proof.counts.values()) != count:
         return None

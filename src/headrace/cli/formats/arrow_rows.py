@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.cli.formats.formats import ARROW_FILE, Format, Source, seekable
+from headrace.cli.formats.formats import ARROW_FILE, Format, InputFile, seekable
 from headrace.cli.formats.ndjson_rows import unknown_column
 from headrace.client.write.convert import batches_of
 from headrace.errors import BadBatch, BadRequest, Rejected
@@ -24,7 +24,9 @@ class BadRow(Rejected):
 
 
 @contextmanager
-def arrow_file(source: Source, kind: Format) -> Iterator[tuple[pa.Schema, Iterator[pa.Table]]]:
+def arrow_file(
+    source: InputFile, kind: Format
+) -> Iterator[tuple[pa.Schema, Iterator[pa.Table]]]:
     """Give what schema a Parquet or Arrow file has, and its batches."""
     if kind is Format.ARROW and not source.peek().startswith(ARROW_FILE):
         reader = _opened(source, lambda: pa.ipc.open_stream(source.file))
@@ -90,7 +92,7 @@ def _bad_row(name: str, row: int, batch: pa.RecordBatch, error: BadBatch) -> Bad
     return BadRow(text, hint=error.hint)
 
 
-def _each(source: Source, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _each(source: InputFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     while True:
         try:
             batch = next(batches, None)
@@ -108,7 +110,7 @@ def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def _opened(source: Source, opens: Callable[[], Any]) -> Any:  # noqa: ANN401  # Arrow has no types
+def _opened(source: InputFile, opens: Callable[[], Any]) -> Any:  # noqa: ANN401  # Arrow has no types
     try:
         found = opens()
         names_of(found.schema_arrow if isinstance(found, pq.ParquetFile) else found.schema)

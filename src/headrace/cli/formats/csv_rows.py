@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from headrace.cli.formats.cells import field_of
-from headrace.cli.formats.formats import Source
+from headrace.cli.formats.formats import InputFile
 from headrace.cli.formats.lines import (
     BOM,
     LINE_SIZE_MAX,
     BadLine,
-    Chunk,
+    LineChunk,
     Unfit,
     ends_in_cr,
     fitted,
@@ -142,11 +142,11 @@ class Csv:
 
     name: str
     columns: list[str]
-    chunks: Iterator[Chunk]
+    chunks: Iterator[LineChunk]
     delimiter: str = COMMA
 
 
-def open_csv(source: Source, delimiter: str | None = None) -> Csv:
+def open_csv(source: InputFile, delimiter: str | None = None) -> Csv:
     """Read the head. An empty file has no columns."""
     between = delimiter or COMMA
     chunks = _records(source)
@@ -155,8 +155,8 @@ def open_csv(source: Source, delimiter: str | None = None) -> Csv:
         if places:
             head = places[0]
             columns = _head(source.name, chunk.records[head], chunk.lines[head], delimiter)
-            rest = Chunk(chunk.records[head + 1 :], chunk.lines[head + 1 :])
-            rows: Iterator[Chunk] = chain([rest], chunks)
+            rest = LineChunk(chunk.records[head + 1 :], chunk.lines[head + 1 :])
+            rows: Iterator[LineChunk] = chain([rest], chunks)
             if len(columns) > 1:
                 rows = _without_blank(rows, between)
             return Csv(source.name, columns, rows, between)
@@ -201,24 +201,24 @@ def _head(name: str, record: bytes, line: int, delimiter: str | None) -> list[st
     return columns
 
 
-def _without_blank(chunks: Iterator[Chunk], delimiter: str) -> Iterator[Chunk]:
+def _without_blank(chunks: Iterator[LineChunk], delimiter: str) -> Iterator[LineChunk]:
     """Leave out blank lines. Of one column, a blank line is a row, which is null."""
     for chunk in chunks:
         records = chunk.records
         kept = [n for n, record in enumerate(records) if not _is_blank(record, delimiter)]
-        yield Chunk([records[n] for n in kept], [chunk.lines[n] for n in kept])
+        yield LineChunk([records[n] for n in kept], [chunk.lines[n] for n in kept])
 
 
 def _is_blank(record: bytes, delimiter: str) -> bool:
     return not record.strip() and delimiter.encode() not in record
 
 
-def _records(source: Source) -> Iterator[Chunk]:
+def _records(source: InputFile) -> Iterator[LineChunk]:
     """Join lines that one quoted field spans. A record ends where all quotes are closed."""
     held: list[bytes] = []
     start, number, size = 1, 0, 0
     for lines in whole_lines(source):
-        chunk = Chunk()
+        chunk = LineChunk()
         for line in lines:
             number += 1
             if not held and line.count(QUOTE) % 2 == 0:

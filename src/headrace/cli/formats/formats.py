@@ -60,7 +60,7 @@ ARRAY_HINT: Final = "One JSON array is no NDJSON: jq -c '.[]' makes one object a
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class InputFile:
     """Bytes to read rows from: a file, or what comes through a pipe."""
 
     name: str  # as messages say it
@@ -73,20 +73,20 @@ class Source:
 
 
 @contextmanager
-def reading(path: str) -> Iterator[Source]:
+def reading(path: str) -> Iterator[InputFile]:
     """Open a file to read rows from; `-` is standard input."""
     if path == STDIN:
         if sys.stdin is None:
             raise BadRequest("standard input is closed", hint="Name a file")
         file = sys.stdin.buffer
         assert isinstance(file, io.BufferedReader)
-        yield Source(STDIN_NAME, file, _size(file))
+        yield InputFile(STDIN_NAME, file, _size(file))
         return
     with _opened(path) as opened:
-        yield Source(path, opened, _size(opened))
+        yield InputFile(path, opened, _size(opened))
 
 
-def format_of(source: Source, given: Format | None) -> Format:
+def format_of(source: InputFile, given: Format | None) -> Format:
     """Return the format: the one said, or by the first bytes, or by the name."""
     head = source.peek()
     for magic, (what, tool) in _WRAPPED.items():
@@ -115,7 +115,7 @@ def format_named(path: Path) -> Format:
 
 
 @contextmanager
-def seekable(source: Source) -> Iterator[io.BufferedReader]:
+def seekable(source: InputFile) -> Iterator[io.BufferedReader]:
     """Give a file in which one can go back; what comes through a pipe is kept on disk."""
     if source.file.seekable():
         yield source.file
@@ -140,7 +140,7 @@ def _opened(path: str) -> io.BufferedReader:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _through(tool: str, source: Source) -> str:
+def _through(tool: str, source: InputFile) -> str:
     """Return the command that unwraps a source."""
     if source.name == STDIN_NAME:
         return f"… | {tool} | headrace …"

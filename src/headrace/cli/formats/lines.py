@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from headrace.cli.formats.formats import Source
+from headrace.cli.formats.formats import InputFile
 from headrace.errors import HeadraceError, Rejected
 from headrace.journal.entry import BODY_SIZE_MAX
 
@@ -45,7 +45,7 @@ class BadLine(Rejected):
 
 
 @dataclass(slots=True)
-class Chunk:
+class LineChunk:
     """Some whole records, and the line at which each begins."""
 
     records: list[bytes] = field(default_factory=list)
@@ -69,7 +69,9 @@ def ends_in_cr() -> Unfit:
     return Unfit("its lines end in CR alone", hint=r"tr '\r' '\n' makes them end in LF")
 
 
-def fitted(name: str, chunks: Iterator[Chunk], convert: Convert) -> Iterator[pa.RecordBatch]:
+def fitted(
+    name: str, chunks: Iterator[LineChunk], convert: Convert
+) -> Iterator[pa.RecordBatch]:
     """Give the rows of all chunks; at the first line that does not fit, raise BadLine.
 
     All rows before that line are given, and none after it.
@@ -87,11 +89,11 @@ def fitted(name: str, chunks: Iterator[Chunk], convert: Convert) -> Iterator[pa.
         yield batch
 
 
-def line_chunks(source: Source) -> Iterator[Chunk]:
+def line_chunks(source: InputFile) -> Iterator[LineChunk]:
     """Give lines without their ends. Blank ones are counted, and left out."""
     number = 0
     for lines in whole_lines(source):
-        chunk = Chunk()
+        chunk = LineChunk()
         for line in lines:
             number += 1
             if line and not line.isspace():
@@ -100,7 +102,7 @@ def line_chunks(source: Source) -> Iterator[Chunk]:
         yield chunk
 
 
-def whole_lines(source: Source) -> Iterator[list[bytes]]:
+def whole_lines(source: InputFile) -> Iterator[list[bytes]]:
     """Give lists of whole lines, as they come. A first mark of UTF-8 is left out."""
     held: list[bytes] = []  # the beginning of a line that has not ended yet
     held_size, count, is_first = 0, 0, True
@@ -121,7 +123,7 @@ def whole_lines(source: Source) -> Iterator[list[bytes]]:
         yield [last]
 
 
-def _check_size(source: Source, size: int, line: int) -> None:
+def _check_size(source: InputFile, size: int, line: int) -> None:
     if size > LINE_SIZE_MAX:
         flaw = Unfit(f"it is longer than {LINE_SIZE_MAX:,} bytes")
         raise BadLine(source.name, line, flaw, hint="A row is at most so long; split it")
@@ -141,7 +143,7 @@ def _good_count(records: list[bytes], convert: Convert) -> int:
     return good
 
 
-def _bad_line(name: str, chunk: Chunk, place: int, convert: Convert) -> BadLine:
+def _bad_line(name: str, chunk: LineChunk, place: int, convert: Convert) -> BadLine:
     try:
         convert([chunk.records[place]])
     except Unfit as flaw:

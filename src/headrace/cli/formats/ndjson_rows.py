@@ -10,8 +10,8 @@ import msgspec
 import pyarrow as pa
 
 from headrace.cli.formats.cells import column_of, has_decimals
-from headrace.cli.formats.formats import ARRAY_HINT, Source
-from headrace.cli.formats.lines import Chunk, Unfit, ends_in_cr, fitted, line_chunks, shown
+from headrace.cli.formats.formats import ARRAY_HINT, InputFile
+from headrace.cli.formats.lines import LineChunk, Unfit, ends_in_cr, fitted, line_chunks, shown
 from headrace.cli.formats.ndjson_names import name_twice
 from headrace.errors import BadBatch
 from headrace.model.column_types import said
@@ -23,7 +23,7 @@ _EXACT: Final = msgspec.json.Decoder(float_hook=Decimal)
 
 
 def ndjson_batches(
-    source: Source, schema: pa.Schema, chunks: Iterator[Chunk] | None = None
+    source: InputFile, schema: pa.Schema, chunks: Iterator[LineChunk] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Give rows of exactly `schema`, which is canonical. A column that a row lacks is null."""
     found = line_chunks(source) if chunks is None else chunks

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from headrace.cli.formats.arrow_rows import arrow_batches, arrow_file
 from headrace.cli.formats.csv_rows import Csv, csv_batches, delimiter_of, open_csv
-from headrace.cli.formats.formats import Format, Source
-from headrace.cli.formats.lines import CHUNK_SIZE, BadLine, Chunk, Unfit, line_chunks
+from headrace.cli.formats.formats import Format, InputFile
+from headrace.cli.formats.lines import CHUNK_SIZE, BadLine, LineChunk, Unfit, line_chunks
 from headrace.cli.formats.ndjson_rows import ndjson_batches
 from headrace.cli.formats.type_guess import guess_csv, guess_ndjson, names_in
 from headrace.client.write.schemas import schema_of
@@ -22,9 +22,9 @@ from headrace.model.schema import RESERVED
 class Incoming:
     """A file with rows, of which nothing was lost yet."""
 
-    source: Source
+    source: InputFile
     kind: Format
-    chunks: Iterator[Chunk]  # of text
+    chunks: Iterator[LineChunk]  # of text
     arrow: tuple[pa.Schema, Iterator[pa.RecordBatch]] | None = None
     csv: Csv | None = None
 
@@ -51,9 +51,9 @@ class Incoming:
             return csv_batches(replace(self.csv, chunks=self.chunks), schema)
         return ndjson_batches(self.source, schema, self.chunks)
 
-    def _sample(self) -> Chunk:
+    def _sample(self) -> LineChunk:
         """Look at the first megabyte or so. It stays in front of what follows."""
-        taken: list[Chunk] = []
+        taken: list[LineChunk] = []
         size = 0
         for chunk in self.chunks:
             taken.append(chunk)
@@ -62,11 +62,13 @@ class Incoming:
                 break  # what comes through a pipe may be all for a while
         self.chunks = chain(taken, self.chunks)
         records = [record for chunk in taken for record in chunk.records]
-        return Chunk(records, [line for chunk in taken for line in chunk.lines])
+        return LineChunk(records, [line for chunk in taken for line in chunk.lines])
 
 
 @contextmanager
-def incoming(source: Source, kind: Format, delimiter: str | None = None) -> Iterator[Incoming]:
+def incoming(
+    source: InputFile, kind: Format, delimiter: str | None = None
+) -> Iterator[Incoming]:
     """Open what rows come from. A delimiter is what was typed, and for CSV only."""
     if delimiter is not None and kind is not Format.CSV:
         flaw = f"--delimiter is for CSV, and {source.name} is taken for {kind}"
@@ -82,13 +84,13 @@ def incoming(source: Source, kind: Format, delimiter: str | None = None) -> Iter
                 yield Incoming(source, kind, iter(()), arrow=arrow)
 
 
-def schema_in(source: Source, kind: Format, delimiter: str | None = None) -> pa.Schema:
+def schema_in(source: InputFile, kind: Format, delimiter: str | None = None) -> pa.Schema:
     """Return the schema of a file's rows."""
     with incoming(source, kind, delimiter) as found:
         return found.schema()
 
 
-def _check_names(source: Source, names: Iterable[str]) -> None:
+def _check_names(source: InputFile, names: Iterable[str]) -> None:
     """Refuse columns that `headrace read` put in front of a topic's own."""
     for name in names:
         if name.startswith(RESERVED):
@@ -96,7 +98,7 @@ def _check_names(source: Source, names: Iterable[str]) -> None:
             raise BadRequest(f"{source.name}: column {name!r} is Headrace's own", hint=hint)
 
 
-def _first_flaw(source: Source, csv: Csv | None, sample: Chunk) -> BadLine:
+def _first_flaw(source: InputFile, csv: Csv | None, sample: LineChunk) -> BadLine:
     """Return the first line from which no schema can be told."""
     for record, line in zip(sample.records, sample.lines, strict=True):
         try:

@@ -15,14 +15,14 @@ ROW_GROUP_SIZE: Final = 16 * 1024 * 1024  # bytes of Arrow data in one row group
 PIECE_ROWS: Final = 4_096  # that are made into text at once
 
 
-class Writer(Protocol):
+class RowWriter(Protocol):
     """Takes batches of one schema."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
 
 @contextmanager
-def writing(file: BinaryIO, kind: Format, schema: pa.Schema) -> Iterator[Writer]:
+def writing(file: BinaryIO, kind: Format, schema: pa.Schema) -> Iterator[RowWriter]:
     """Give what writes rows into `file`. At the end of the block what it wrote is whole."""
     match kind:
         case Format.NDJSON:

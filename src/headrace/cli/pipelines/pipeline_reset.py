@@ -8,17 +8,25 @@ import typer
 
 import headrace
 from headrace.cli.terminal.location import File, load
-from headrace.cli.terminal.output import Json, Shape, Yes, print_json, print_table, say, typed
+from headrace.cli.terminal.output import (
+    Json,
+    JsonShape,
+    Yes,
+    print_json,
+    print_table,
+    say,
+    typed,
+)
 from headrace.errors import BadConfig, BadRequest, Unavailable
 
 if TYPE_CHECKING:
     from headrace.spark.pipeline.definition import Definition
-    from headrace.spark.pipeline.table_reset import Plan
+    from headrace.spark.pipeline.table_reset import ResetPlan
     from headrace.spark.tables.table_record import Record
-    from headrace.spark.topic_source import Desk
+    from headrace.spark.topic_source import TopicSource
 
 
-class PipelineMove(Shape, frozen=True, kw_only=True):
+class PipelineMove(JsonShape, frozen=True, kw_only=True):
     """One partition before and after a reset."""
 
     partition: int
@@ -27,7 +35,7 @@ class PipelineMove(Shape, frozen=True, kw_only=True):
     end: int  # of the log
 
 
-class PipelineReset(Shape, frozen=True, kw_only=True):
+class PipelineReset(JsonShape, frozen=True, kw_only=True):
     """What `pipeline reset` did, or would do. `changed` is false with --dry-run."""
 
     name: str
@@ -79,13 +87,13 @@ def reset(
     """
     from headrace.spark.pipeline.table_reset import planned
     from headrace.spark.source_options import parse
-    from headrace.spark.tables.table_record import Source, look
-    from headrace.spark.topic_source import Desk
+    from headrace.spark.tables.table_record import LogSource, look
+    from headrace.spark.topic_source import TopicSource
 
     definition = load(file)
-    with closing(Desk(parse(definition.options), "30s")) as desk:
+    with closing(TopicSource(parse(definition.options), "30s")) as desk:
         refuse_running(desk.log, definition.name, desk.topic.name)
-        source = Source.reading(definition.name, desk.topic)
+        source = LogSource.reading(definition.name, desk.topic)
         record, bounds = look(definition.table, source), desk.bounds()
         before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
         places = _places(definition, desk, to, before, truncate=truncate)
@@ -106,10 +114,10 @@ def reset(
 
 def refuse_running(log: headrace.Log, name: str, topic: str) -> None:
     """Raise BadRequest while a driver of the pipeline says that it runs."""
-    from headrace.spark.pipeline.driver_reports import State, newest
+    from headrace.spark.pipeline.driver_reports import DriverState, newest
 
     for one in newest(log):
-        if (one.pipeline, one.topic, one.state) == (name, topic, State.RUNNING):
+        if (one.pipeline, one.topic, one.state) == (name, topic, DriverState.RUNNING):
             raise BadRequest(
                 f"{name} runs on {one.host}, process {one.pid}",
                 hint=f"Stop it first: headrace pipeline stop {name}. A driver that was killed "
@@ -119,7 +127,7 @@ def refuse_running(log: headrace.Log, name: str, topic: str) -> None:
 
 def _places(
     definition: "Definition",
-    desk: "Desk",
+    desk: "TopicSource",
     to: str | None,
     before: Mapping[int, int],
     *,
@@ -147,7 +155,7 @@ def _confirm(definition: "Definition", *, truncate: bool, yes: bool) -> None:
     typed(f"This {deed}.", name, f"pipeline {name} is not reset", yes=yes)
 
 
-def _carry_out(desk: "Desk", record: "Record", plan: "Plan") -> None:
+def _carry_out(desk: "TopicSource", record: "Record", plan: "ResetPlan") -> None:
     """Commit. The rows from the earlier place on are held before, whatever comes of it."""
     from headrace.spark.pipeline.driver_reports import group_of
     from headrace.spark.pipeline.table_reset import carry_out
@@ -173,7 +181,7 @@ def _carry_out(desk: "Desk", record: "Record", plan: "Plan") -> None:
 def _answer(
     definition: "Definition",
     record: "Record",
-    plan: "Plan",
+    plan: "ResetPlan",
     bounds: "Mapping[int, headrace.Bounds]",
     *,
     changed: bool,
@@ -197,7 +205,7 @@ def _version(record: "Record") -> int:
     return record.table.version()
 
 
-def _moves(plan: "Plan", bounds: "Mapping[int, headrace.Bounds]") -> list[PipelineMove]:
+def _moves(plan: "ResetPlan", bounds: "Mapping[int, headrace.Bounds]") -> list[PipelineMove]:
     return [
         PipelineMove(partition=n, before=plan.before[n], after=place, end=bounds[n].end)
         for n, place in plan.after.ends.items()
@@ -205,7 +213,7 @@ def _moves(plan: "Plan", bounds: "Mapping[int, headrace.Bounds]") -> list[Pipeli
 
 
 def _print(
-    definition: "Definition", plan: "Plan", bounds: "Mapping[int, headrace.Bounds]"
+    definition: "Definition", plan: "ResetPlan", bounds: "Mapping[int, headrace.Bounds]"
 ) -> None:
     lines = [
         [str(one.partition), str(one.before), str(one.after), str(one.end)]

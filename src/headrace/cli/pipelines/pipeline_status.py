@@ -9,7 +9,7 @@ import typer
 
 import headrace
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, load, opened
-from headrace.cli.terminal.output import Json, Shape, print_json, print_table, say
+from headrace.cli.terminal.output import Json, JsonShape, print_json, print_table, say
 from headrace.cli.terminal.times import iso, shown_seconds
 from headrace.cli.topics.consumer_lag import GroupLag, all_lags, lags_of, shown_rows
 from headrace.errors import BadRequest
@@ -29,7 +29,7 @@ HEADS = (
 )
 
 
-class PipelineLine(Shape, frozen=True, kw_only=True):
+class PipelineLine(JsonShape, frozen=True, kw_only=True):
     """One pipeline, as it reported and as its consumer group is.
 
     Null is what nobody has told: lag without a consumer group, all else without a report.
@@ -51,13 +51,13 @@ class PipelineLine(Shape, frozen=True, kw_only=True):
     note: str
 
 
-class PipelineList(Shape, frozen=True, kw_only=True):
+class PipelineList(JsonShape, frozen=True, kw_only=True):
     """What `pipeline status` prints without a file."""
 
     pipelines: list[PipelineLine]
 
 
-class PipelineStatus(Shape, frozen=True, kw_only=True):
+class PipelineStatus(JsonShape, frozen=True, kw_only=True):
     """How far a pipeline is, by its table and by the log."""
 
     name: str
@@ -127,11 +127,11 @@ def lines_of(log: headrace.Log) -> list[PipelineLine]:
 def _lines(
     reports: "Iterable[Report]", lags: Mapping[tuple[str, str], GroupLag]
 ) -> list[PipelineLine]:
-    from headrace.spark.pipeline.driver_reports import State, summed_up
+    from headrace.spark.pipeline.driver_reports import DriverState, summed_up
 
     reports = list(reports)
     found = summed_up(reports)
-    running = [(one.pipeline, one.topic) for one in reports if one.state == State.RUNNING]
+    running = [(one.pipeline, one.topic) for one in reports if one.state == DriverState.RUNNING]
     return [
         _line(key, found.get(key), lags.get(key), running.count(key))
         for key in sorted({*found, *lags})
@@ -141,12 +141,12 @@ def _lines(
 def _line(
     key: tuple[str, str], report: "Report | None", lag: GroupLag | None, drivers: int
 ) -> PipelineLine:
-    from headrace.spark.pipeline.driver_reports import State
+    from headrace.spark.pipeline.driver_reports import DriverState
 
     return PipelineLine(
         name=key[0],
         topic=key[1],
-        state=str(report.state if report else State.SILENT),
+        state=str(report.state if report else DriverState.SILENT),
         drivers=drivers,
         rows_per_second=round(report.rows_per_second, 1) if report else 0.0,
         lag_rows=lag.lag_rows if lag else None,
@@ -164,14 +164,14 @@ def _line(
 def _status(definition: "Definition") -> PipelineStatus:
     from headrace.spark.pipeline.driver_reports import group_of, newest
     from headrace.spark.source_options import parse
-    from headrace.spark.tables.table_record import Source, look
-    from headrace.spark.topic_source import Desk
+    from headrace.spark.tables.table_record import LogSource, look
+    from headrace.spark.topic_source import TopicSource
 
-    desk = Desk(parse(definition.options), "10s")
+    desk = TopicSource(parse(definition.options), "10s")
     try:
         topic = desk.topic
         key = (definition.name, topic.name)
-        record = look(definition.table, Source.reading(definition.name, topic))
+        record = look(definition.table, LogSource.reading(definition.name, topic))
         bounds = desk.bounds()
         own_lags = lags_of(topic, group_of(definition.name))
         lags = {key: own_lags[0]} if own_lags else {}

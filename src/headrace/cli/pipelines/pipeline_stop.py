@@ -13,7 +13,7 @@ import headrace
 from headrace.cli.pipelines.pipeline_status import lines_of
 from headrace.cli.terminal.exits import NotFound
 from headrace.cli.terminal.location import Address, Data, load, opened
-from headrace.cli.terminal.output import Json, Shape, print_json, say, words
+from headrace.cli.terminal.output import Json, JsonShape, print_json, say, words
 from headrace.client.values.parse import duration
 from headrace.errors import BadRequest, TimedOut
 
@@ -25,7 +25,7 @@ STOP_TIMEOUT: Final = "120s"
 _CALL_TIMEOUT: Final = "30s"  # of one question to the log
 
 
-class DriverStopped(Shape, frozen=True, kw_only=True):
+class DriverStopped(JsonShape, frozen=True, kw_only=True):
     """One driver that was asked, and how it ended."""
 
     topic: str
@@ -35,7 +35,7 @@ class DriverStopped(Shape, frozen=True, kw_only=True):
     rows: int  # that it has brought
 
 
-class PipelineStopped(Shape, frozen=True, kw_only=True):
+class PipelineStopped(JsonShape, frozen=True, kw_only=True):
     """What `pipeline stop` did. No drivers: none was running."""
 
     name: str
@@ -89,10 +89,10 @@ def _found(
     """Give the log, the pipeline's name, and its topic if a file says it."""
     if data is None and address is None and (Path(pipeline).is_file() or _is_path(pipeline)):
         from headrace.spark.source_options import parse
-        from headrace.spark.topic_source import Desk
+        from headrace.spark.topic_source import TopicSource
 
         definition = load(Path(pipeline))
-        with closing(Desk(parse(definition.options), _CALL_TIMEOUT)) as desk:
+        with closing(TopicSource(parse(definition.options), _CALL_TIMEOUT)) as desk:
             yield desk.log, definition.name, desk.topic.name
         return
     if _is_path(pipeline):
@@ -110,10 +110,10 @@ def _is_path(text: str) -> bool:
 
 def _asked(log: headrace.Log, name: str, topic: str | None) -> "list[Report]":
     """Ask every driver that runs, and return what each told last."""
-    from headrace.spark.pipeline.driver_reports import State, ask_to_stop, make, newest
+    from headrace.spark.pipeline.driver_reports import DriverState, ask_to_stop, make, newest
 
     own = [one for one in newest(log) if one.pipeline == name and topic in (None, one.topic)]
-    running = [one for one in own if one.state == State.RUNNING]
+    running = [one for one in own if one.state == DriverState.RUNNING]
     if not own and topic is None:
         _refuse_unknown(log, name)
     for one in running:
@@ -134,12 +134,12 @@ def _ended(
     log: headrace.Log, asked: "list[Report]", deadline: float, timeout: str
 ) -> Iterator[DriverStopped]:
     """Give each driver as it ends. TimedOut if one does not."""
-    from headrace.spark.pipeline.driver_reports import State, newest
+    from headrace.spark.pipeline.driver_reports import DriverState, newest
 
     left = {one.run: one for one in asked}
     while left:
         for one in newest(log):
-            if one.run in left and one.state != State.RUNNING:
+            if one.run in left and one.state != DriverState.RUNNING:
                 del left[one.run]
                 yield DriverStopped(
                     topic=one.topic,

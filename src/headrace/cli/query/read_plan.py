@@ -12,9 +12,9 @@ import headrace
 from headrace.cli.terminal.times import Place, iso, place_of
 from headrace.client.read.spans import EARLIEST, LATEST
 from headrace.client.values.answers import Bounds
-from headrace.client.where.grammar import Where, parse_where
+from headrace.client.where.grammar import RowCondition, parse_where
 from headrace.errors import BadRequest
-from headrace.model.projection import Shape
+from headrace.model.projection import Projection
 from headrace.model.schema import SYSTEM_FIELDS
 
 
@@ -37,7 +37,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """Where a read begins in each partition, and before which offset it ends."""
 
     starts: dict[int, int]
@@ -46,14 +46,14 @@ class Span:
 
 def span_of(
     topic: headrace.Topic, partitions: Sequence[int], start: str | None, end: str | None
-) -> Span:
+) -> OffsetSpan:
     """Find the offsets that `--from` and `--to` mean. No partitions: all."""
     first = Said.of("--from", EARLIEST if start is None else start)
     last = Said.of("--to", LATEST if end is None else end)
     _check_order(first, last)
     bounds = [each for each in topic.bounds() if not partitions or each.partition in partitions]
     starts, ends = _offsets(topic, first, bounds), _offsets(topic, last, bounds)
-    return Span(starts, {number: max(starts[number], ends[number]) for number in starts})
+    return OffsetSpan(starts, {number: max(starts[number], ends[number]) for number in starts})
 
 
 def _check_order(first: Said, last: Said) -> None:
@@ -119,13 +119,13 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """A wish about a topic that is there."""
 
     topic: headrace.Topic
     wish: Wish
     schema: pa.Schema  # of the rows that are given
-    where: Where | None
+    where: RowCondition | None
     row_count: int | None  # None: nobody knows before it is read
     batches: Generator[pa.RecordBatch, None, None]
 
@@ -151,11 +151,11 @@ class Plan:
         return batch
 
 
-def plan_of(topic: headrace.Topic, wish: Wish) -> Plan:
+def plan_of(topic: headrace.Topic, wish: Wish) -> ReadPlan:
     """Find out what is to be read. Whatever cannot be is refused before the first row."""
     whole = pa.schema([*SYSTEM_FIELDS, *topic.schema])
     columns = wish.columns
-    schema = Shape.of(topic.schema, columns).schema
+    schema = Projection.of(topic.schema, columns).schema
     if columns is None and wish.no_system:
         schema = topic.schema
     where = None if wish.where is None else parse_where(wish.where, whole)
@@ -165,10 +165,10 @@ def plan_of(topic: headrace.Topic, wish: Wish) -> Plan:
         row_count = None
     elif row_count is not None and wish.limit is not None:
         row_count = min(row_count, wish.limit)
-    return Plan(topic, wish, schema, where, row_count, batches)
+    return ReadPlan(topic, wish, schema, where, row_count, batches)
 
 
-def _fetched(columns: Sequence[str], where: Where | None) -> list[str]:
+def _fetched(columns: Sequence[str], where: RowCondition | None) -> list[str]:
     """Return the columns to ask for: those that are shown, and those that are looked at."""
     looked_at = () if where is None else where.columns
     return list(dict.fromkeys([*columns, *looked_at]))

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from headrace.cli.terminal.output import Shape
+from headrace.cli.terminal.output import JsonShape
 
 
-class OrphanFigures(Shape, frozen=True, kw_only=True):
+class OrphanFigures(JsonShape, frozen=True, kw_only=True):
     """A partition that a shard has, and that the metadata has lost."""
 
     group: int
@@ -18,7 +18,7 @@ class OrphanFigures(Shape, frozen=True, kw_only=True):
     schema: tuple[str, ...]  # a column each
 
 
-class NodeFigures(Shape, frozen=True, kw_only=True):
+class NodeFigures(JsonShape, frozen=True, kw_only=True):
     """One node. `reasons` say what is wrong; a node that is ready may still have some.
 
     `degraded`: it misses rows that were acknowledged, or its metadata is in doubt, and the
@@ -38,7 +38,7 @@ class NodeFigures(Shape, frozen=True, kw_only=True):
     uptime_seconds: float
 
 
-class WorkFigures(Shape, frozen=True, kw_only=True):
+class WorkFigures(JsonShape, frozen=True, kw_only=True):
     """What clients had done since the node started."""
 
     appends: int = 0
@@ -48,7 +48,7 @@ class WorkFigures(Shape, frozen=True, kw_only=True):
     fetched_bytes: int = 0
 
 
-class Rates(Shape, frozen=True, kw_only=True):
+class Rates(JsonShape, frozen=True, kw_only=True):
     """The same for one second."""
 
     appended_rows: float
@@ -56,7 +56,7 @@ class Rates(Shape, frozen=True, kw_only=True):
     fetched_bytes: float
 
 
-class TopicFigures(Shape, frozen=True, kw_only=True):
+class TopicFigures(JsonShape, frozen=True, kw_only=True):
     """What is retained of one topic. `end` is the sum of its partitions' next offsets."""
 
     topic: str
@@ -67,7 +67,7 @@ class TopicFigures(Shape, frozen=True, kw_only=True):
     rows_per_second: float | None = None  # known from the second look on
 
 
-class LagFigures(Shape, frozen=True, kw_only=True):
+class LagFigures(JsonShape, frozen=True, kw_only=True):
     """How far one consumer group is behind in one topic, in rows."""
 
     group: str
@@ -77,7 +77,7 @@ class LagFigures(Shape, frozen=True, kw_only=True):
     holds: bool  # retention waits for it
 
 
-class DiskFigures(Shape, frozen=True, kw_only=True):
+class DiskFigures(JsonShape, frozen=True, kw_only=True):
     """What the log takes, and what its file system has. Slots are of the fullest group."""
 
     used: int
@@ -89,7 +89,7 @@ class DiskFigures(Shape, frozen=True, kw_only=True):
     free_slots: int
 
 
-class CheckpointFigures(Shape, frozen=True, kw_only=True):
+class CheckpointFigures(JsonShape, frozen=True, kw_only=True):
     """How the way from the journal into segments is."""
 
     last_at: str | None
@@ -99,7 +99,7 @@ class CheckpointFigures(Shape, frozen=True, kw_only=True):
     failure: str | None  # of the newest try
 
 
-class ReconcilerFigures(Shape, frozen=True, kw_only=True):
+class ReconcilerFigures(JsonShape, frozen=True, kw_only=True):
     """What reconcilers did since the start; `parked` and `removing` are of now."""
 
     passes: int = 0
@@ -110,7 +110,7 @@ class ReconcilerFigures(Shape, frozen=True, kw_only=True):
     parked: int = 0
 
 
-class Picture(Shape, frozen=True, kw_only=True):
+class Picture(JsonShape, frozen=True, kw_only=True):
     """All of it, at one moment."""
 
     node: NodeFigures

@@ -112,7 +112,7 @@ Timeout = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogLocation:
     """Where a log is: one of both, as the command or a variable named it."""
 
     data: Path | None
@@ -123,7 +123,7 @@ class Place:
         return self.data is not None and not log.address.startswith("unix:")
 
 
-def place_of(data: Path | None, address: str | None) -> Place:
+def place_of(data: Path | None, address: str | None) -> LogLocation:
     """Take what the command says, and variables if it says nothing."""
     if data is None and address is None:
         data, address = _from_environment()
@@ -136,7 +136,7 @@ def place_of(data: Path | None, address: str | None) -> Place:
         raise BadRequest(
             "no log is named", hint="Add --data DIR, or --address HOST:PORT for a running node"
         )
-    return Place(data, address)
+    return LogLocation(data, address)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def _await_guests(data: Path) -> None:
             told_at = math.inf
 
 
-def _open(place: Place, timeout: str, *, create: bool) -> headrace.Log:
+def _open(place: LogLocation, timeout: str, *, create: bool) -> headrace.Log:
     if place.address is not None:
         return headrace.connect(place.address, os.environ.get(TOKEN_VARIABLE), timeout)
     data = place.data

@@ -29,11 +29,11 @@ class PipeClosed(Exception):
     """Nobody reads what a command prints any more: `| head` has seen enough."""
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class JsonShape(msgspec.Struct, frozen=True, kw_only=True):
     """What a command prints with --json. Fields may be added, and keep their meaning."""
 
 
-def print_json(value: Shape) -> None:
+def print_json(value: JsonShape) -> None:
     """Print one object and nothing else; a person gets it indented."""
     data = msgspec.json.encode(value, order="deterministic")
     if sys.stdout.isatty():

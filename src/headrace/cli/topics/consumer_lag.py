@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 import headrace
 from headrace.cli.terminal.exits import NotFound
-from headrace.cli.terminal.output import Shape
+from headrace.cli.terminal.output import JsonShape
 from headrace.errors import Expired, TopicUnknown
 
 CAUGHT_UP = "caught up"
@@ -20,7 +20,7 @@ EXPIRED = "rows lost"  # retention took rows before the group read them
 BEYOND = "beyond the end"  # rows that were acknowledged are gone
 
 
-class CursorLag(Shape, frozen=True, kw_only=True):
+class CursorLag(JsonShape, frozen=True, kw_only=True):
     """Where a consumer group is in one partition."""
 
     partition: int
@@ -33,7 +33,7 @@ class CursorLag(Shape, frozen=True, kw_only=True):
     state: str
 
 
-class GroupLag(Shape, frozen=True, kw_only=True):
+class GroupLag(JsonShape, frozen=True, kw_only=True):
     """Where a consumer group is in one topic."""
 
     group: str

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import headrace
-from headrace.cli.terminal.output import Shape
+from headrace.cli.terminal.output import JsonShape
 from headrace.cli.terminal.times import PLACES, place_of
 from headrace.client.values.answers import Bounds
 from headrace.errors import BadRequest
@@ -17,7 +17,7 @@ _SHIFT: Final = re.compile(r"shift:([-+]?[0-9]{1,18})", re.ASCII)
 _TO: Final = "--to"
 
 
-class Move(Shape, frozen=True, kw_only=True):
+class Move(JsonShape, frozen=True, kw_only=True):
     """One partition before and after a reset. `before` is null where there is no cursor."""
 
     partition: int

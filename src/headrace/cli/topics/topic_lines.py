@@ -3,28 +3,28 @@
 import pyarrow as pa
 
 import headrace
-from headrace.cli.terminal.output import Shape, console, print_table
+from headrace.cli.terminal.output import JsonShape, console, print_table
 from headrace.cli.terminal.times import iso, shown_seconds
 from headrace.cli.topics.consumer_lag import GroupLag, lags_of, shown_rows
 from headrace.cli.topics.schema_text import schema_lines
 from headrace.client.values.answers import Bounds, Retention, TopicSummary, shown_size
 
 
-class Column(Shape, frozen=True, kw_only=True):
+class Column(JsonShape, frozen=True, kw_only=True):
     """A column of a schema; its type in the words of `--schema`."""
 
     name: str
     type: str
 
 
-class SchemaVersion(Shape, frozen=True, kw_only=True):
+class SchemaVersionShape(JsonShape, frozen=True, kw_only=True):
     """One version of a topic's schema."""
 
     version: int
     columns: list[Column]
 
 
-class PartitionBounds(Shape, frozen=True, kw_only=True):
+class BoundsShape(JsonShape, frozen=True, kw_only=True):
     """What is retained of a partition: rows `first` to before `end`."""
 
     partition: int
@@ -35,7 +35,7 @@ class PartitionBounds(Shape, frozen=True, kw_only=True):
     sealed_rows: int
 
 
-class TopicLine(Shape, frozen=True, kw_only=True):
+class TopicLine(JsonShape, frozen=True, kw_only=True):
     """One topic of a list. No retention is for ever."""
 
     topic: str
@@ -47,13 +47,13 @@ class TopicLine(Shape, frozen=True, kw_only=True):
     created_at: str
 
 
-class TopicList(Shape, frozen=True, kw_only=True):
+class TopicList(JsonShape, frozen=True, kw_only=True):
     """What `topic list` prints."""
 
     topics: list[TopicLine]
 
 
-class TopicDescribed(Shape, frozen=True, kw_only=True):
+class TopicDescribed(JsonShape, frozen=True, kw_only=True):
     """What `topic describe` prints."""
 
     topic: str
@@ -64,8 +64,8 @@ class TopicDescribed(Shape, frozen=True, kw_only=True):
     retention_size: int | None
     rows: int
     size: int
-    schemas: list[SchemaVersion]
-    partitions: list[PartitionBounds]
+    schemas: list[SchemaVersionShape]
+    partitions: list[BoundsShape]
     groups: list[GroupLag]
 
 
@@ -100,7 +100,7 @@ def described(topic: headrace.Topic) -> TopicDescribed:
         rows=sum(each.row_count for each in bounds),
         size=sum(each.size for each in bounds),
         schemas=[
-            SchemaVersion(version=version, columns=columns_of(schema))
+            SchemaVersionShape(version=version, columns=columns_of(schema))
             for version, schema in topic.schemas.items()
         ],
         partitions=[_partition(each) for each in bounds],
@@ -198,8 +198,8 @@ def seconds_of(retention: Retention) -> float | None:
     return None if retention.age is None else retention.age.total_seconds()
 
 
-def _partition(bounds: Bounds) -> PartitionBounds:
-    return PartitionBounds(
+def _partition(bounds: Bounds) -> BoundsShape:
+    return BoundsShape(
         partition=bounds.partition,
         first=bounds.first,
         end=bounds.end,

@@ -8,9 +8,20 @@ from headrace.wire.greeting import GetStatus, Ping
 from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import Fetch, GetBounds, GetCursors, GetOffset, StoreCursor
+from headrace.wire.read_messages import (
+    Fetch,
+    GetBounds,
+    GetCursors,
+    GetOffset,
+    StoreCursorRequest,
+)
 from headrace.wire.topic_messages import DescribeTopic, ListTopics
-from headrace.wire.write_messages import Discard, Publish, Stage, Trim
+from headrace.wire.write_messages import (
+    DiscardRequest,
+    PublishRequest,
+    StageRequest,
+    TrimRequest,
+)
 
 _LOOKS: Final[frozenset[type[Request]]] = frozenset(
     {DescribeTopic, ListTopics, GetBounds, GetOffset, GetCursors, GetStatus, Fetch, Ping}
@@ -18,11 +29,11 @@ _LOOKS: Final[frozenset[type[Request]]] = frozenset(
 # Sent twice, they leave what they leave when sent once. Append is not among them: its repeats
 # are for the lane, which knows what else is under way.
 REPEATABLE: Final[frozenset[type[Request]]] = _LOOKS | {
-    StoreCursor,
-    Stage,
-    Publish,
-    Discard,
-    Trim,
+    StoreCursorRequest,
+    StageRequest,
+    PublishRequest,
+    DiscardRequest,
+    TrimRequest,
     LeaseFiles,
     RenewLease,
     ReleaseLease,

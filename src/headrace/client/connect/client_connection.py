@@ -37,17 +37,17 @@ from headrace.wire.greeting import (
     VERSION,
     VERSION_MIN,
     Accepted,
-    Failed,
+    ErrorReply,
     Hello,
     Ping,
-    Proof,
+    TokenProof,
     Welcome,
 )
 from headrace.wire.messages import LeaseRequest, Message, Reply, Request
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import Fetched
+from headrace.wire.read_messages import FetchReply
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
-from headrace.wire.write_messages import Append, Stage
+from headrace.wire.write_messages import AppendRequest, StageRequest
 
 # The node is told a little less than the caller's time, so that its own word comes in time.
 NODE_SHARE: Final = 0.95
@@ -61,7 +61,7 @@ _Word = TypeVar("_Word", Welcome, Accepted)
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenCall:
     """A request that was sent. It counts as open until its answer, even if nobody waits."""
 
     answer: asyncio.Future[tuple[Message, Buffer]]
@@ -70,7 +70,7 @@ class _Open:
     head: Message | None = None  # the answer, whose body is still coming
 
 
-class Connection(asyncio.BufferedProtocol):
+class ClientConnection(asyncio.BufferedProtocol):
     """A protocol of asyncio. Used by the loop that made it."""
 
     def __init__(self, address: str) -> None:
@@ -83,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         # We know what we asked for: a body is not moved, and its pages need not be cleared.
         self._reader = FrameReader(reserved_size=BODY_SIZE_MAX, reserve=_reserve)
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenCall] = {}
         self._next_id = 1
         self._in_flight_max = 1
         self._reserved = 0  # woken, about to send
@@ -134,14 +134,16 @@ class Connection(asyncio.BufferedProtocol):
             raise Unauthorized(f"{self.address} asks for no token, so it has none", hint=hint)
         nonces = (nonce, welcome.nonce)
         mac = client_mac(token, *nonces, version=welcome.version)
-        accepted = await self._say(Proof(mac), Accepted, deadline)
+        accepted = await self._say(TokenProof(mac), Accepted, deadline)
         if not matches(accepted.mac, node_mac(token, *nonces, version=welcome.version)):
             hint = "Check the address: something else answers there"
             raise Unauthorized(f"{self.address} does not know the token", hint=hint)
 
-    async def _say(self, word: Hello | Proof, expected: type[_Word], deadline: float) -> _Word:
+    async def _say(
+        self, word: Hello | TokenProof, expected: type[_Word], deadline: float
+    ) -> _Word:
         reply, _ = await self._exchange(word, (), deadline)
-        if isinstance(reply, Failed):
+        if isinstance(reply, ErrorReply):
             raise to_error(reply)
         if not isinstance(reply, expected):
             found = type(reply).__name__
@@ -160,9 +162,9 @@ class Connection(asyncio.BufferedProtocol):
         self._refuse_if_too_new(request)
         deadline = self._loop.time() + timeout
         reply, rows = await self._exchange(request, body, deadline, on_head)
-        if isinstance(reply, Failed):
+        if isinstance(reply, ErrorReply):
             raise to_error(reply)
-        if isinstance(reply, Hello | Welcome | Proof | Accepted):
+        if isinstance(reply, Hello | Welcome | TokenProof | Accepted):
             raise BadFrame(f"{self.address}: {type(reply).__name__} is no answer")
         return reply, rows  # type: ignore[return-value]  # a request in its place: see `ask`
 
@@ -199,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _exchange(
         self,
-        message: Hello | Proof | Request,
+        message: Hello | TokenProof | Request,
         body: Sequence[Buffer],
         deadline: float,
         on_head: OnHead | None = None,
@@ -221,16 +223,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(
         self, message: Message, body: Sequence[Buffer], deadline_ms: int, is_change: bool
-    ) -> _Open:
+    ) -> _OpenCall:
         """Write a request. There is no await between a turn and this."""
         if self.error is not None:
             raise _lost(self.error, is_change=False)
         assert self._transport is not None
         if self._transport.is_closing():  # `connection_lost` comes in the loop's next turn
             raise ConnectionLost(f"the connection to {self.address} was lost")
-        has_crc = not (isinstance(message, Append | Stage) and message.checksum)
+        has_crc = not (isinstance(message, AppendRequest | StageRequest) and message.checksum)
         pieces = encode_frame(message, self._next_id, body, deadline_ms, has_crc=has_crc)
-        call = _Open(self._loop.create_future(), is_change)
+        call = _OpenCall(self._loop.create_future(), is_change)
         if not self._open:
             self._received_at = self._loop.time()
         self._open[self._next_id] = call
@@ -313,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
             check_body(frame)
         if call is None:
             # A node that cannot take what we say answers no request, and says why.
-            if isinstance(message, Failed):
+            if isinstance(message, ErrorReply):
                 self.abort(to_error(message))
                 return
             raise BadFrame(f"an answer to request {frame.id}, which is not open")
@@ -351,4 +353,4 @@ def _lost(reason: HeadraceError, is_change: bool) -> HeadraceError:
 
 def _is_covered(message: Message) -> bool:
     """Tell whether an answer says the checksum of each piece in its body; the feed looks."""
-    return isinstance(message, Fetched) and all(piece.checksum for piece in message.pieces)
+    return isinstance(message, FetchReply) and all(piece.checksum for piece in message.pieces)

@@ -12,22 +12,22 @@ from pathlib import Path
 
 from headrace.client.connect.channel import OnHead
 from headrace.client.connect.embedded import EmbeddedChannel, NodeConfig, config_of
-from headrace.client.connect.loop_thread import Runner
+from headrace.client.connect.loop_thread import LoopThread
 from headrace.errors import BadConfig, BadRequest
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
 
-_homes: dict[str, "Home"] = {}  # by real path
+_homes: dict[str, "EmbeddedNode"] = {}  # by real path
 _lock = threading.Lock()  # held while a node starts or stops
 
 
 @dataclass(slots=True)
-class Home:
+class EmbeddedNode:
     """A node, its loop, and how many logs are open in it."""
 
     path: str
     channel: EmbeddedChannel
-    runner: Runner
+    runner: LoopThread
     log_count: int = 0
 
     def leave(self) -> None:
@@ -45,13 +45,13 @@ class Home:
                 self.runner.stop()
 
 
-def home_of(path: str) -> Home | None:
+def home_of(path: str) -> EmbeddedNode | None:
     """Return the node that this process runs in `path`, if it does."""
     with _lock:
         return _homes.get(str(Path(path).resolve()))
 
 
-def enter(path: str, settings: dict[str, object], release: str) -> Home:
+def enter(path: str, settings: dict[str, object], release: str) -> EmbeddedNode:
     """Start the node in `path`, or take the one that this process runs there already."""
     real = str(Path(path).resolve())
     config = config_of(settings)
@@ -66,20 +66,20 @@ def enter(path: str, settings: dict[str, object], release: str) -> Home:
         return home
 
 
-def _start(path: str, real: str, config: NodeConfig, release: str) -> Home:
-    runner = Runner(f"headrace {path}")
+def _start(path: str, real: str, config: NodeConfig, release: str) -> EmbeddedNode:
+    runner = LoopThread(f"headrace {path}")
     try:
         channel = runner.run(EmbeddedChannel.start(path, config, release))
     except BaseException:
         runner.stop()
         raise
-    return Home(real, channel, runner)
+    return EmbeddedNode(real, channel, runner)
 
 
 class Guest:
     """One log's channel to a node of this process, from that node's own loop or another."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: EmbeddedNode) -> None:
         self.address = home.channel.address
         self.body_size_max = home.channel.body_size_max
         self.cluster = home.channel.cluster

@@ -29,7 +29,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-class Runner:
+class LoopThread:
     """One loop, one thread. The thread ends with `stop`, or with the process."""
 
     def __init__(self, name: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.client.connect.channel import OnHead
-from headrace.client.connect.client_connection import Connection
+from headrace.client.connect.client_connection import ClientConnection
 from headrace.client.connect.retry import Backoff
 from headrace.errors import ConnectionLost, HeadraceError, TimedOut
 from headrace.wire.address import SOCKET_PATH_SIZE_MAX, Address, parse_addresses
@@ -27,7 +27,7 @@ class RemoteChannel:
         self._addresses = parse_addresses(address)
         self._token = None if token is None else token.encode()
         self._release = release
-        self._connection: Connection | None = None
+        self._connection: ClientConnection | None = None
         self._lock = asyncio.Lock()  # held by the one who connects
         self._is_closed = False
         self._failure = f"no node has answered at {address} yet"  # the newest one
@@ -70,14 +70,14 @@ class RemoteChannel:
             reason = f"the connection to {self.address} is closed"
             self._connection.abort(ConnectionLost(reason))
 
-    async def _connected(self, deadline: float) -> Connection:
+    async def _connected(self, deadline: float) -> ClientConnection:
         try:
             async with asyncio.timeout_at(deadline), self._lock:
                 return await self._connect(deadline)
         except TimeoutError:
             raise _unreachable(self._failure) from None
 
-    async def _connect(self, deadline: float) -> Connection:
+    async def _connect(self, deadline: float) -> ClientConnection:
         backoff = Backoff()
         while True:
             if self._is_closed:
@@ -99,8 +99,8 @@ class RemoteChannel:
                 raise _unreachable(self._failure)
             await asyncio.sleep(delay)
 
-    async def _open(self, address: Address) -> Connection:
-        connection = Connection(str(address))
+    async def _open(self, address: Address) -> ClientConnection:
+        connection = ClientConnection(str(address))
         deadline = asyncio.get_running_loop().time() + CONNECT_TIMEOUT
         try:
             async with asyncio.timeout_at(deadline):
@@ -120,7 +120,7 @@ class RemoteChannel:
         return connection
 
 
-async def _transport(address: Address, connection: Connection) -> None:
+async def _transport(address: Address, connection: ClientConnection) -> None:
     loop = asyncio.get_running_loop()
     if address.path:
         with short_address(address.path) as path:

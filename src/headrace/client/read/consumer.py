@@ -29,7 +29,7 @@ from headrace.client.values.parse import duration, word
 from headrace.client.values.topic_view import View
 from headrace.errors import Diverged, Refused
 from headrace.model.names import check_name
-from headrace.wire.read_messages import CursorStored, StoreCursor
+from headrace.wire.read_messages import StoreCursorReply, StoreCursorRequest
 
 CLAIMS_MAX: Final = 64  # cursors that are taken at once
 _FENCED: Final = "fenced"
@@ -200,7 +200,7 @@ class AsyncConsumer:
 
     async def _store(self, number: int, place: int, *, hold: bool) -> None:
         info = self._topic.view.partition(number)
-        request = StoreCursor(
+        request = StoreCursorRequest(
             namespace=info.namespace,
             created=info.created,
             group=self.group,
@@ -209,7 +209,7 @@ class AsyncConsumer:
             hold=hold,
         )
         try:
-            await self._topic.caller.get(request, CursorStored)
+            await self._topic.caller.get(request, StoreCursorReply)
         except Refused as error:
             raise self._explained(error, number) from error
         self._stored[number] = place

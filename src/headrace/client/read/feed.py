@@ -12,9 +12,9 @@ from headrace.client.connect.retry import Backoff, Caller, now
 from headrace.client.values.topic_view import View
 from headrace.errors import BadBatch, BadFrame, BadRequest
 from headrace.model.batch import decode
-from headrace.model.projection import Place, Shape, cut, read_entry
+from headrace.model.projection import Projection, RowPlace, cut, read_entry
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import Fetch, Fetched, Piece
+from headrace.wire.read_messages import Fetch, FetchedPiece, FetchReply
 from headrace.wire.topic_messages import PartitionInfo
 
 # Of one answer: four batches of 1 MiB of rows, each with its Arrow metadata around them. With
@@ -50,7 +50,7 @@ class Feed:
     refresh: Callable[[], Awaitable[View]]
     wait_ms: int = WAIT_MS
     version: int = field(init=False)
-    shape: Shape = field(init=False)
+    shape: Projection = field(init=False)
 
     def __post_init__(self) -> None:
         self._show(self.view)
@@ -73,7 +73,7 @@ class Feed:
         self.position = fetched.next
         return slabs
 
-    def slabs(self, fetched: Fetched, body: Buffer, start: int) -> list[Slab]:
+    def slabs(self, fetched: FetchReply, body: Buffer, start: int) -> list[Slab]:
         """Read an answer about the rows from `start` on."""
         if (newest := _newest(fetched)) > self.version:
             raise self._too_new(newest)
@@ -83,8 +83,8 @@ class Feed:
         return self._slabs(_together(batches, len(body)), start)
 
     async def fetch(
-        self, start: int, on_head: Callable[[Fetched], None] | None = None, behind: int = 0
-    ) -> tuple[Fetched, Buffer]:
+        self, start: int, on_head: Callable[[FetchReply], None] | None = None, behind: int = 0
+    ) -> tuple[FetchReply, Buffer]:
         """Ask for rows from `start` on. `on_head`: see Channel.call.
 
         The answer may come `behind` others, each of which may take its time.
@@ -106,7 +106,7 @@ class Feed:
             deadline = self.caller.deadline(timeout)
             try:
                 return await self.caller.ask(
-                    request, Fetched, deadline=deadline, on_head=on_head
+                    request, FetchReply, deadline=deadline, on_head=on_head
                 )
             except BadRequest:
                 if await self._has_newer():
@@ -138,9 +138,9 @@ class Feed:
 
     def _show(self, view: View) -> None:
         self.view, self.version = view, view.version
-        self.shape = Shape.of(view.schema, self.columns)
+        self.shape = Projection.of(view.schema, self.columns)
 
-    def _batches(self, fetched: Fetched, body: Buffer, start: int) -> list[pa.RecordBatch]:
+    def _batches(self, fetched: FetchReply, body: Buffer, start: int) -> list[pa.RecordBatch]:
         """Return the rows from `start` to before `next`, each once, or raise BadFrame."""
         offset, batches = start, []
         # All bytes are checked first: what decodes stays in the processor's cache after that.
@@ -168,10 +168,10 @@ class Feed:
             start += rows.num_rows
         return slabs
 
-    def _rows(self, piece: Piece, data: memoryview) -> pa.RecordBatch:
+    def _rows(self, piece: FetchedPiece, data: memoryview) -> pa.RecordBatch:
         if not piece.is_entry:
             return decode(data, self.shape.schema, piece.row_count)
-        place = Place(self.partition, piece.first, piece.timestamp)
+        place = RowPlace(self.partition, piece.first, piece.timestamp)
         schema = self.view.schemas.get(piece.schema_id)
         if schema is None:
             raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
@@ -179,7 +179,7 @@ class Feed:
         return read_entry(data, schema, piece.row_count, place, self.shape, known)
 
 
-def _checked(fetched: Fetched, body: Buffer) -> list[memoryview]:
+def _checked(fetched: FetchReply, body: Buffer) -> list[memoryview]:
     """Return the bytes of each piece, as its producer sent them, or raise BadFrame."""
     view = memoryview(body)
     position, found = 0, []
@@ -194,7 +194,7 @@ def _checked(fetched: Fetched, body: Buffer) -> list[memoryview]:
     return found
 
 
-def _newest(fetched: Fetched) -> int:
+def _newest(fetched: FetchReply) -> int:
     return max((each.schema_id for each in fetched.pieces), default=0)
 
 

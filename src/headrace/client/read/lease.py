@@ -142,7 +142,7 @@ async def _release(caller: Caller, lease_id: bytes) -> None:
     await caller.get(request, lease_messages.LeaseReleased, deadline=now() + _RELEASE_SECONDS)
 
 
-def _partition(number: int, one: lease_messages.LeasedPartition) -> LeasedPartition:
+def _partition(number: int, one: lease_messages.PartitionFiles) -> LeasedPartition:
     """Take what a node says of a partition, if its files are without a gap."""
     files = tuple(
         LeasedFile(

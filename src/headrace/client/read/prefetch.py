@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from headrace.client.read.feed import Feed, Slab
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import Fetched
+from headrace.wire.read_messages import FetchReply
 
 ANSWERS_MAX: Final = 2  # that are asked for and not decoded
 
@@ -21,7 +21,7 @@ Found = TypeVar("Found")
 
 async def bounded(feed: Feed) -> AsyncGenerator[Slab, None]:
     """Give the rows of one partition to the feed's end."""
-    ahead = Ahead(feed)
+    ahead = Prefetch(feed)
     try:
         while not ahead.is_done:
             for slab in await ahead.next():
@@ -33,10 +33,10 @@ async def bounded(feed: Feed) -> AsyncGenerator[Slab, None]:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
     start: int
-    answer: asyncio.Task[tuple[Fetched, Buffer]]
+    answer: asyncio.Task[tuple[FetchReply, Buffer]]
 
 
-class Ahead:
+class Prefetch:
     """The answers of one feed that has an end, in order."""
 
     def __init__(self, feed: Feed) -> None:
@@ -76,7 +76,7 @@ class Ahead:
             return
         self._next = None
 
-        def on_head(fetched: Fetched) -> None:
+        def on_head(fetched: FetchReply) -> None:
             # Only the newest tells something new, and only the first time it is answered.
             if self._asked and self._asked[-1] is asked and self._next is None:
                 self._next = fetched.next

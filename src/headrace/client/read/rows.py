@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.client.read.feed import WAIT_MS, Feed, Slab
 from headrace.client.read.prefetch import bounded, cancel, started
 from headrace.client.values.answers import Range
-from headrace.client.where.grammar import Where as Condition
+from headrace.client.where.grammar import RowCondition as Condition
 from headrace.errors import BadRequest, Unavailable
 from headrace.model.column_types import said
 

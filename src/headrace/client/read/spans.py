@@ -32,7 +32,7 @@ class Spans:
         if not numbers:
             return {}
         request = GetBounds(tuple(self.view.partition(number) for number in numbers))
-        found = (await self.caller.get(request, read_messages.Bounds)).bounds
+        found = (await self.caller.get(request, read_messages.BoundsReply)).bounds
         if len(found) != len(numbers):
             raise BadFrame(f"bounds of {len(numbers)} partitions were asked, {len(found)} came")
         return {

@@ -18,8 +18,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.client.where.values import Expression, Value, among, compared, value_of
-from headrace.client.where.words import BadWhere, Kind, Word, words_of
+from headrace.client.where.values import ConditionValue, Expression, among, compared, value_of
+from headrace.client.where.words import BadWhere, TokenKind, Word, words_of
 from headrace.client.write.schemas import type_word
 from headrace.model.column_types import said
 
@@ -43,7 +43,7 @@ _MIRRORED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class RowCondition:
     """A condition, and the columns that it looks at."""
 
     text: str
@@ -75,12 +75,12 @@ class _Column:
     position: int
 
 
-def parse_where(text: str, schema: pa.Schema) -> Where:
+def parse_where(text: str, schema: pa.Schema) -> RowCondition:
     """Return the condition that `text` is on rows of `schema`. BadWhere shows the place."""
     parser = _Parser(text, schema, words_of(text))
     expression = parser.either(0)
     parser.expect_end()
-    where = Where(text, expression, tuple(parser.columns))
+    where = RowCondition(text, expression, tuple(parser.columns))
     where.kept(pa.RecordBatch.from_pylist([], schema=schema))
     return where
 
@@ -104,7 +104,7 @@ class _Parser:
         return found
 
     def expect_end(self) -> None:
-        if self.word.kind is not Kind.END:
+        if self.word.kind is not TokenKind.END:
             raise self._flaw(f"expected and, or, or the end, found {self.word.shown}")
 
     def _both(self, depth: int) -> Expression:
@@ -130,10 +130,10 @@ class _Parser:
 
     def _test(self) -> Expression:
         left = self._operand()
-        if self.word.text in _SIGNS and self.word.kind is Kind.SIGN:
+        if self.word.text in _SIGNS and self.word.kind is TokenKind.SIGN:
             sign = _SIGNS[self._next().text]
             return self._compared(left, sign, self._operand())
-        if isinstance(left, Value):
+        if isinstance(left, ConditionValue):
             raise self._flaw(f"expected a comparison, found {self.word.shown}")
         if self._takes("is"):
             return self._null_test(left)
@@ -160,29 +160,29 @@ class _Parser:
         self._expect(")")
         return among(column.expression, column.kind, values, self.text)
 
-    def _in_value(self) -> Value:
+    def _in_value(self) -> ConditionValue:
         operand = self._operand()
-        if not isinstance(operand, Value):
+        if not isinstance(operand, ConditionValue):
             raise BadWhere(self.text, operand.position, "expected a value, found a column")
         return operand
 
     def _compared(
-        self, left: "_Column | Value", sign: str, right: "_Column | Value"
+        self, left: "_Column | ConditionValue", sign: str, right: "_Column | ConditionValue"
     ) -> Expression:
         if isinstance(left, _Column) and isinstance(right, _Column):
             one, other = _alike(left, right)
             return getattr(pc, sign)(one, other)
-        if isinstance(left, _Column) and isinstance(right, Value):
+        if isinstance(left, _Column) and isinstance(right, ConditionValue):
             return compared(left.expression, left.kind, sign, right, self.text)
-        if isinstance(left, Value) and isinstance(right, _Column):
+        if isinstance(left, ConditionValue) and isinstance(right, _Column):
             mirrored = _MIRRORED.get(sign, sign)
             return compared(right.expression, right.kind, mirrored, left, self.text)
         hint = f"There are {said(', '.join(self.schema.names))}"
         raise BadWhere(self.text, left.position, "neither side is a column", hint=hint)
 
-    def _operand(self) -> "_Column | Value":
+    def _operand(self) -> "_Column | ConditionValue":
         word = self.word
-        if word.kind is Kind.NAME:
+        if word.kind is TokenKind.NAME:
             self._next()
             return self._column(word)
         value = value_of(word)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.values.parse import moment_of
-from headrace.client.where.words import BadWhere, Kind, Word
+from headrace.client.where.words import BadWhere, TokenKind, Word
 from headrace.client.write.schemas import type_word
 from headrace.errors import BadRequest
 
@@ -26,23 +26,25 @@ _TRUE_ABOVE: Final = frozenset({"greater", "greater_equal", "not_equal"})
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ConditionValue:
     """A value as it was typed."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     position: int
 
 
-def value_of(word: Word) -> Value | None:
+def value_of(word: Word) -> ConditionValue | None:
     """Return the value that a word is, or None."""
-    if word.kind in (Kind.STRING, Kind.NUMBER, Kind.TIME) or word.says("true", "false", "null"):
-        return Value(word.kind, word.text, word.position)
+    if word.kind in (TokenKind.STRING, TokenKind.NUMBER, TokenKind.TIME) or word.says(
+        "true", "false", "null"
+    ):
+        return ConditionValue(word.kind, word.text, word.position)
     return None
 
 
 def compared(
-    column: Expression, kind: pa.DataType, sign: str, value: Value, text: str
+    column: Expression, kind: pa.DataType, sign: str, value: ConditionValue, text: str
 ) -> Expression:
     """Compare a column of `kind` with a value. BadWhere if it is none to compare with."""
     found = scalar_for(value, kind, text)
@@ -51,16 +53,18 @@ def compared(
     return getattr(pc, sign)(column, found)
 
 
-def among(column: Expression, kind: pa.DataType, values: list[Value], text: str) -> Expression:
+def among(
+    column: Expression, kind: pa.DataType, values: list[ConditionValue], text: str
+) -> Expression:
     """Ask whether a column has one of the values. What it cannot have is left out."""
     found = [scalar_for(each, kind, text) for each in values]
     wanted = [each for each in found if _is_one_of(each, kind)]
     return _unless_null(column, column.isin(pa.array(map(_plain, wanted), kind)))
 
 
-def scalar_for(value: Value, kind: pa.DataType, text: str) -> "pa.Scalar | Decimal":
+def scalar_for(value: ConditionValue, kind: pa.DataType, text: str) -> "pa.Scalar | Decimal":
     """Return `value` as one that a column of `kind` is compared with."""
-    if value.kind is Kind.KEYWORD and value.text == "null":
+    if value.kind is TokenKind.KEYWORD and value.text == "null":
         raise BadWhere(
             text, value.position, "nothing equals null", hint="Write is null, or is not null"
         )
@@ -78,16 +82,16 @@ def scalar_for(value: Value, kind: pa.DataType, text: str) -> "pa.Scalar | Decim
     return found
 
 
-def _scalar(value: Value, kind: pa.DataType) -> "pa.Scalar | Decimal | None":
-    if value.kind is Kind.NUMBER:
+def _scalar(value: ConditionValue, kind: pa.DataType) -> "pa.Scalar | Decimal | None":
+    if value.kind is TokenKind.NUMBER:
         return _number(value.text, kind)
-    if value.kind is Kind.KEYWORD:
+    if value.kind is TokenKind.KEYWORD:
         return pa.scalar(value.text == "true") if pa.types.is_boolean(kind) else None
     if pa.types.is_timestamp(kind):
         return pa.scalar(moment_of(value.text), kind)
     if pa.types.is_date(kind):
         return pa.scalar(date.fromisoformat(value.text), kind)
-    if pa.types.is_string(kind) and value.kind is Kind.STRING:
+    if pa.types.is_string(kind) and value.kind is TokenKind.STRING:
         return pa.scalar(value.text)
     return None
 

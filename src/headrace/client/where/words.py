@@ -45,7 +45,7 @@ class BadWhere(BadRequest):
         return f"{super().__str__()}\n  {before}{behind}\n  {' ' * cell_len(before)}^"
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a word is."""
 
     NAME = auto()
@@ -61,17 +61,17 @@ class Kind(Enum):
 class Word:
     """One word: what it says without its quotes, and where it stands."""
 
-    kind: Kind
+    kind: TokenKind
     text: str
     position: int
 
     @property
     def shown(self) -> str:
-        return "the end" if self.kind is Kind.END else repr(self.text)
+        return "the end" if self.kind is TokenKind.END else repr(self.text)
 
     def says(self, *texts: str) -> bool:
         """Tell whether it is one of these signs or keywords."""
-        return self.kind in (Kind.SIGN, Kind.KEYWORD) and self.text in texts
+        return self.kind in (TokenKind.SIGN, TokenKind.KEYWORD) and self.text in texts
 
 
 _WORD: Final = re.compile(
@@ -100,7 +100,7 @@ def words_of(text: str) -> list[Word]:
             raise _no_word(text, position)
         found.append(_word(match))
         position = match.end()
-    return [*found, Word(Kind.END, "", len(text.rstrip()))]
+    return [*found, Word(TokenKind.END, "", len(text.rstrip()))]
 
 
 def _word(match: re.Match[str]) -> Word:
@@ -110,15 +110,15 @@ def _word(match: re.Match[str]) -> Word:
     start = match.end() - len(match[0].lstrip())
     match group:
         case "single":
-            return Word(Kind.STRING, text.replace("''", "'"), start)
+            return Word(TokenKind.STRING, text.replace("''", "'"), start)
         case "double":
-            return Word(Kind.STRING, text.replace('""', '"'), start)
+            return Word(TokenKind.STRING, text.replace('""', '"'), start)
         case "quoted":
-            return Word(Kind.NAME, text, start)
+            return Word(TokenKind.NAME, text, start)
         case "name" if text.lower() in KEYWORDS:
-            return Word(Kind.KEYWORD, text.lower(), start)
+            return Word(TokenKind.KEYWORD, text.lower(), start)
         case _:
-            return Word(Kind[group.upper()], text, start)
+            return Word(TokenKind[group.upper()], text, start)
 
 
 def _no_word(text: str, position: int) -> BadWhere:

@@ -35,7 +35,7 @@ class Signal(Enum):
 Item = Any  # a list of rows, or a pa.RecordBatch that fits the schema
 
 
-class Basket:
+class Accumulator:
     """Rows and batches, in the order in which they came."""
 
     def __init__(self, batch_rows: int, batch_size: int, rows_max: int) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from headrace.client.connect.retry import Caller
 from headrace.client.values.answers import Appended, Range, merged
 from headrace.client.values.topic_view import View
-from headrace.client.write.sender import Writer
+from headrace.client.write.sender import Sender
 from headrace.errors import HeadraceError
 from headrace.model.partition_keys import check_key
 from headrace.model.split import BODY_SIZE, Parcel, bodies_of, by_key, gathered
@@ -48,7 +48,7 @@ def parcels(
 class Appending:
     """Some parcels of one caller, and what became of them."""
 
-    def __init__(self, caller: Caller, writer: Writer, view: View) -> None:
+    def __init__(self, caller: Caller, writer: Sender, view: View) -> None:
         self._caller = caller
         self._writer = writer
         self._view = view

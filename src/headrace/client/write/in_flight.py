@@ -51,7 +51,7 @@ class Draft:
 
 
 @dataclass(slots=True)
-class Window:
+class InFlight:
     """The batches of one writer and partition that have a version and no verdict."""
 
     writer: bytes

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headrace.client.values.answers import Range
 from headrace.errors import BadRequest, StorageFailed
-from headrace.wire.write_messages import Append
+from headrace.wire.write_messages import AppendRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Line:
     checksum: str  # xxh3-128 of the body
 
     @classmethod
-    def of(cls, topic: str, landed: Range, request: Append) -> "Line":
+    def of(cls, topic: str, landed: Range, request: AppendRequest) -> "Line":
         return cls(
             topic=topic,
             partition=landed.partition,

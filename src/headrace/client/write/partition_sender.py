@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headrace.client.connect.retry import Backoff, Caller, now
 from headrace.client.values.answers import Range
-from headrace.client.write.in_flight import Draft, Window, is_hopeless, verdict
+from headrace.client.write.in_flight import Draft, InFlight, is_hopeless, verdict
 from headrace.client.write.ledger import Ledger, Line
 from headrace.errors import (
     BadFrame,
@@ -20,7 +20,7 @@ from headrace.errors import (
 )
 from headrace.model.ids import WRITER_SIZE
 from headrace.wire.topic_messages import PartitionInfo
-from headrace.wire.write_messages import Append, Appended
+from headrace.wire.write_messages import AppendReply, AppendRequest
 
 
 def new_writer() -> bytes:
@@ -29,7 +29,7 @@ def new_writer() -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SendTarget:
     """The partition that a lane leads to."""
 
     topic: str
@@ -37,16 +37,16 @@ class Target:
     info: PartitionInfo
 
 
-class Lane:
+class PartitionSender:
     """Sends drafts in their order. Each try is a task, and so is what follows a failure."""
 
     def __init__(
-        self, caller: Caller, target: Target, writer: bytes, ledger: Ledger | None
+        self, caller: Caller, target: SendTarget, writer: bytes, ledger: Ledger | None
     ) -> None:
         self._caller = caller
         self._target = target
         self._ledger = ledger
-        self._window = Window(writer, new_writer)
+        self._window = InFlight(writer, new_writer)
         self._waiting: deque[Draft] = deque()
         self._tries: dict[asyncio.Task[None], Draft] = {}
         self._landed: set[Draft] = set()  # appended; the ledger has not said so yet
@@ -140,7 +140,7 @@ class Lane:
 
     async def _try(self, draft: Draft, writer: bytes) -> None:
         info = self._target.info
-        request = Append(
+        request = AppendRequest(
             namespace=info.namespace,
             created=info.created,
             writer=writer,
@@ -154,7 +154,7 @@ class Lane:
             reply, _ = await self._caller.channel.call(
                 request, (draft.body,), timeout=draft.deadline - now()
             )
-            if not isinstance(reply, Appended) or reply.end - reply.start != draft.row_count:
+            if not isinstance(reply, AppendReply) or reply.end - reply.start != draft.row_count:
                 raise BadFrame(f"Append was answered with {reply}")
         except HeadraceError as error:
             self._is_smooth = False
@@ -167,7 +167,7 @@ class Lane:
             self._landed.add(draft)
             await self._tell(draft, request, reply)
 
-    async def _tell(self, draft: Draft, request: Append, reply: Appended) -> None:
+    async def _tell(self, draft: Draft, request: AppendRequest, reply: AppendReply) -> None:
         """Tell that the batch is there; first of all in the ledger."""
         landed = Range(self._target.number, reply.start, reply.end)
         if self._ledger is not None:

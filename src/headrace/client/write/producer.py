@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.values.answers import Appended, Range, merged
-from headrace.client.write.accumulator import Basket, Item, Signal, batches_in, items_of
+from headrace.client.write.accumulator import Accumulator, Item, Signal, batches_in, items_of
 from headrace.client.write.appending import parcels
 from headrace.client.write.convert import Data
 from headrace.client.write.ledger import Ledger
-from headrace.client.write.sender import Writer
+from headrace.client.write.sender import Sender
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class AsyncProducer:
         self._partition = partition  # None: by key, or in turns
         self._linger = linger
         self._batch_size = batch_size
-        self._basket = Basket(batch_rows, batch_size, BUFFERED * batch_rows)
+        self._basket = Accumulator(batch_rows, batch_size, BUFFERED * batch_rows)
         self._ledger = ledger
-        self._writer = Writer(topic.caller, topic.name, ledger)
+        self._writer = Sender(topic.caller, topic.name, ledger)
         self._turns = itertools.count()
         self._sending = asyncio.Lock()  # one sends at a time, so that rows keep their order
         self._open: set[asyncio.Future[Range]] = set()

@@ -11,7 +11,12 @@ from headrace.client.connect.retry import Caller
 from headrace.client.values.answers import Range
 from headrace.client.write.in_flight import Draft
 from headrace.client.write.ledger import Ledger
-from headrace.client.write.partition_sender import Lane, Target, closed, new_writer
+from headrace.client.write.partition_sender import (
+    PartitionSender,
+    SendTarget,
+    closed,
+    new_writer,
+)
 from headrace.errors import TimedOut
 from headrace.wire.topic_messages import PartitionInfo
 
@@ -68,7 +73,7 @@ class Budget:
                 waiter.set_result(None)
 
 
-class Writer:
+class Sender:
     """One writer: a lane for each partition, made when it is needed."""
 
     def __init__(self, caller: Caller, topic: str, ledger: Ledger | None = None) -> None:
@@ -76,7 +81,7 @@ class Writer:
         self._topic = topic
         self._ledger = ledger
         self._name = new_writer()
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, PartitionSender] = {}
         self._budget = Budget(IN_FLIGHT_SIZE_MAX)
         self._is_closed = False
 
@@ -116,9 +121,11 @@ class Writer:
         self._is_closed = True
         await asyncio.gather(*(lane.stop() for lane in self._lanes.values()))
 
-    def _lane(self, number: int, info: PartitionInfo) -> Lane:
+    def _lane(self, number: int, info: PartitionInfo) -> PartitionSender:
         lane = self._lanes.get(number)
         if lane is None:
-            target = Target(self._topic, number, info)
-            lane = self._lanes[number] = Lane(self._caller, target, self._name, self._ledger)
+            target = SendTarget(self._topic, number, info)
+            lane = self._lanes[number] = PartitionSender(
+                self._caller, target, self._name, self._ledger
+            )
         return lane

@@ -24,12 +24,12 @@ from headrace.wire.write_messages import (
     STAGE_ID_SIZE,
     SUPERSEDED,
     VERSION_MAX,
-    Discard,
-    Discarded,
-    Publish,
-    Receipt,
-    Stage,
-    Staged,
+    DiscardReply,
+    DiscardRequest,
+    PublishRequest,
+    StageReceipt,
+    StageReply,
+    StageRequest,
     writer_of,
 )
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Stage:
+class _OpenStage:
     """The rows of one partition, which keep their order."""
 
     stage_id: bytes
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the one who stages
-    receipt: Receipt | None = None  # of everything in it
+    receipt: StageReceipt | None = None  # of everything in it
 
     @property
     def number(self) -> int:
@@ -64,7 +64,7 @@ class AsyncTransaction:
         self._writer = writer_of(app_id)
         self._version = version
         self._turns = itertools.count()
-        self._stages: dict[int, _Stage] = {}
+        self._stages: dict[int, _OpenStage] = {}
         self._unfinished: set[Iterator[Parcel]] = set()  # appends of which a part is staged
         self._is_over = False
         self._was_before = False  # somebody published this version, or a later one, before
@@ -120,16 +120,16 @@ class AsyncTransaction:
     async def put(self, parcel: Parcel) -> None:
         """Stage one batch. If this version is published already, there is nothing to do."""
         stage = self._stages.setdefault(
-            parcel.partition, _Stage(secrets.token_bytes(STAGE_ID_SIZE))
+            parcel.partition, _OpenStage(secrets.token_bytes(STAGE_ID_SIZE))
         )
         async with stage.lock:
             self._check()
             if not self._was_before:
                 await self._put(stage, parcel)
 
-    async def _put(self, stage: _Stage, parcel: Parcel) -> None:
+    async def _put(self, stage: _OpenStage, parcel: Parcel) -> None:
         info = self.topic.view.partition(parcel.partition)
-        request = Stage(
+        request = StageRequest(
             namespace=info.namespace,
             created=info.created,
             writer=self._writer,
@@ -141,7 +141,7 @@ class AsyncTransaction:
             checksum=xxh3_128_digest(parcel.body),
         )
         try:
-            staged, _ = await self.topic.caller.ask(request, Staged, (parcel.body,))
+            staged, _ = await self.topic.caller.ask(request, StageReply, (parcel.body,))
         except Refused as error:
             if error.code != SUPERSEDED:
                 raise
@@ -171,23 +171,23 @@ class AsyncTransaction:
         if self.result is not None or not stage_ids:
             return
         first = self.topic.view.partition(0)
-        request = Discard(first.namespace, self.topic.created, self._writer, stage_ids)
+        request = DiscardRequest(first.namespace, self.topic.created, self._writer, stage_ids)
         try:
-            await self.topic.caller.get(request, Discarded)
+            await self.topic.caller.get(request, DiscardReply)
         except HeadraceError:
             return  # the reason why the block failed is what matters
 
     async def _publish(self, *, is_complete: bool) -> None:
         view = self.topic.view
         receipts = [each.receipt for each in self._stages.values()]
-        request = Publish(
+        request = PublishRequest(
             namespace=view.partition(0).namespace,
             created=self.topic.created,
             writer=self._writer,
             version=self._version,
             stages=tuple(each for each in receipts if each is not None),
         )
-        answer = await self.topic.caller.get(request, write_messages.Published)
+        answer = await self.topic.caller.get(request, write_messages.PublishReply)
         numbers = {each.namespace: n for n, each in enumerate(view.info.partitions)}
         ranges = tuple(
             Range(numbers.get(each.namespace, -1), each.start, each.end)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from headrace.doctor.look import segments
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.errors import HeadraceError
 from headrace.journal import journal_file, snapshot, superblock
 from headrace.journal.entry import HEADER_SIZE, SEAL, Entry, Flaw, Header, decode, decode_header
@@ -146,7 +146,7 @@ def entry_cells(header: Header | None) -> tuple[Cell, ...]:
 def opened(path: str) -> Storage:
     """Open one file, wherever it is, for reading alone."""
     directory, _, name = path.rpartition("/")
-    return Sight(directory or ".").open(name)
+    return ReadonlyDirectory(directory or ".").open(name)
 
 
 def kind_of(path: str) -> str | None:
@@ -184,7 +184,7 @@ def bits_near(path: str, levels: int = 2) -> tuple[int, int, int] | None:
 
 def _superblock(room: str, name: str) -> Superblock | Flaw:
     try:
-        file = Sight(room).open(name)
+        file = ReadonlyDirectory(room).open(name)
     except OSError as error:
         return Flaw(str(error))
     try:

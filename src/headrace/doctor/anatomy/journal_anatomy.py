@@ -14,7 +14,7 @@ from headrace.doctor.anatomy.file_anatomy import (
 from headrace.doctor.look.group_look import SPARE
 from headrace.errors import HeadraceError
 from headrace.journal.entry import Flaw
-from headrace.journal.frame import FILE_ID_AT, Kind, Prefix, aligned
+from headrace.journal.frame import FILE_ID_AT, FrameKind, Prefix, aligned
 from headrace.journal.journal_file import (
     BLOCK_COUNT,
     BLOCK_SIZE,
@@ -22,7 +22,7 @@ from headrace.journal.journal_file import (
     FileHeader,
     decode_block,
 )
-from headrace.journal.recovery.walk import FileReader, Frame, traces
+from headrace.journal.recovery.walk import FileReader, JournalFrame, traces
 from headrace.model.ids import GroupId, Op
 from headrace.storage.seam import Storage
 
@@ -110,7 +110,7 @@ def _walk(
             entry_count += frame.header is not None
             last = max(last, frame.prefix.op)
             position += aligned(frame.prefix.size)
-            if frame.prefix.kind is Kind.END:
+            if frame.prefix.kind is FrameKind.END:
                 break
             continue
         following = _next(reader, position, header, last)
@@ -140,7 +140,7 @@ def _next(
     return position if is_ruin else None
 
 
-def _add(table: Table, limit: int, position: int, frame: Frame, state: str) -> None:
+def _add(table: Table, limit: int, position: int, frame: JournalFrame, state: str) -> None:
     prefix = frame.prefix
     if isinstance(prefix, Flaw):
         table.add(limit, position, "?", None, None, None, None, *entry_cells(None), state)

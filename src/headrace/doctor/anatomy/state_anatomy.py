@@ -13,7 +13,7 @@ from headrace.doctor.anatomy.file_anatomy import (
     time_text,
     whole_entries,
 )
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry, Flaw
 from headrace.journal.snapshot import Snapshot, SnapshotHeader, read_header, read_parts
@@ -198,7 +198,7 @@ def carry_anatomy(path: str, limit: int) -> Anatomy:
         table = Table("entries", ("op", "position", *ENTRY_HEADS, "state"))
         found.tables.append(table)
         try:
-            carry = load_carry(file, None, None, Sight(str(Path(path).parent)))
+            carry = load_carry(file, None, None, ReadonlyDirectory(str(Path(path).parent)))
         except HeadraceError as error:
             found.flaw(0, str(error))
             return found

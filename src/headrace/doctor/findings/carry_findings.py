@@ -11,7 +11,7 @@ from headrace.doctor.findings.finding import (
     PUT_BACK_OR_SALVAGE,
     Finding,
     Loss,
-    Rows,
+    LostRows,
     Severity,
     damage,
     in_words,
@@ -24,7 +24,7 @@ from headrace.doctor.look.shard_look import ShardSight
 from headrace.errors import ForeignFile
 from headrace.model.ids import Op
 from headrace.partition.files.carry import carry_name
-from headrace.partition.files.carry_table import Source
+from headrace.partition.files.carry_table import CarrySource
 from headrace.partition.machine.state import Partition, Piece
 from headrace.partition.shard_store import CARRY
 
@@ -105,11 +105,11 @@ class CarryWords:
                 PUT_BACK_OR_SALVAGE,
             )
 
-    def _rows_in(self, source: Source) -> dict[Op, Rows]:
+    def _rows_in(self, source: CarrySource) -> dict[Op, LostRows]:
         """Return the live rows that are nowhere but in a kept file."""
         replayed = self.shard.replayed
         live = replayed.pieces() if replayed is not None else {}
-        found: dict[Op, Rows] = {}
+        found: dict[Op, LostRows] = {}
         for carry in self.shard.entries.carries.values():
             for op in carry.ops if source in carry.sources else ():
                 is_in = carry.source_of(carry.row(op)) == source
@@ -118,10 +118,10 @@ class CarryWords:
                     found[op] = self.names.piece(*live[op])
         return found
 
-    def _rows_of(self, name: str, named: Iterable[Op]) -> dict[Op, Rows]:
+    def _rows_of(self, name: str, named: Iterable[Op]) -> dict[Op, LostRows]:
         """Return the live rows that only this file had: the first that was made above them."""
         replayed = self.shard.replayed
-        found: dict[Op, Rows] = {}
+        found: dict[Op, LostRows] = {}
         for op, live in sorted(replayed.pieces().items()) if replayed is not None else ():
             home = min((one for one in named if one >= op), default=None)
             is_here = home is not None and carry_name(home) == name
@@ -130,7 +130,7 @@ class CarryWords:
                 found[op] = self.names.piece(*live)
         return found
 
-    def _loss(self, found: Mapping[Op, Rows]) -> Loss:
+    def _loss(self, found: Mapping[Op, LostRows]) -> Loss:
         if self.shard.replayed is None:
             words = "not known: no snapshot tells which rows its entries had"
             return Loss(words, is_counted=False)

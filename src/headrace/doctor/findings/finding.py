@@ -16,7 +16,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class LostRows:
     """Rows of one partition, from `start` to before `end`."""
 
     topic: str
@@ -33,7 +33,7 @@ class Loss:
     """What is lost with some part of a log."""
 
     words: str
-    rows: tuple[Rows, ...] = ()
+    rows: tuple[LostRows, ...] = ()
     is_counted: bool = True  # False: more than `rows`, or nobody knows what
 
 
@@ -54,7 +54,7 @@ class Finding:
     position: int | None = None
     first_op: int | None = None
     last_op: int | None = None
-    rows: tuple[Rows, ...] = ()  # that cannot be read, where that is known
+    rows: tuple[LostRows, ...] = ()  # that cannot be read, where that is known
     is_counted: bool = True  # False: more is lost than `rows`, or nobody knows what
 
     @property
@@ -137,7 +137,7 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def in_words(rows: tuple[Rows, ...]) -> str:
+def in_words(rows: tuple[LostRows, ...]) -> str:
     """Name rows that are lost: the first few ranges, and how many there are."""
     shown = "; ".join(map(str, rows[:_SHOWN_MAX]))
     return shown if len(rows) <= _SHOWN_MAX else f"{shown}; and {len(rows) - _SHOWN_MAX} more"
@@ -146,14 +146,14 @@ def in_words(rows: tuple[Rows, ...]) -> str:
 _SHOWN_MAX = 8  # ranges in one sentence; --json has them all
 
 
-def joined(found: Iterable[Rows]) -> tuple[Rows, ...]:
+def joined(found: Iterable[LostRows]) -> tuple[LostRows, ...]:
     """Join ranges that follow one another, for people."""
-    ranges: list[Rows] = []
+    ranges: list[LostRows] = []
     for one in sorted(found, key=lambda each: (each.topic, each.partition, each.start)):
         last = ranges[-1] if ranges else None
         place = (one.topic, one.partition, one.start)
         if last is not None and (last.topic, last.partition, last.end) == place:
-            ranges[-1] = Rows(last.topic, last.partition, last.start, one.end)
+            ranges[-1] = LostRows(last.topic, last.partition, last.start, one.end)
         else:
             ranges.append(one)
     return tuple(ranges)

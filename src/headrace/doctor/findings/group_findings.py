@@ -22,7 +22,7 @@ from headrace.doctor.look.group_look import (
     cause_text,
     flaw_text,
 )
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.errors import Corrupt, ForeignFile, HeadraceError, TooFewSlots, UnsupportedFormat
 from headrace.journal.entry import Flaw
 from headrace.journal.journal_file import first_op_of
@@ -93,7 +93,7 @@ class GroupWords:
 
     def _last_in(self, first: Op) -> Op:
         """Return the last op that the journal file of `first` can have had."""
-        names = Sight(f"{self.sight.room.path}/{JOURNAL}").names()
+        names = ReadonlyDirectory(f"{self.sight.room.path}/{JOURNAL}").names()
         above = [op for op in map(first_op_of, names) if op is not None and op > first]
         return Op(min(above) - 1) if above else OP_MAX
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from headrace.doctor.findings.finding import Finding, Severity, count
 from headrace.doctor.look.group_look import JOURNAL, SNAPSHOTS, SPARE
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.errors import UnsupportedFormat
 from headrace.journal.entry import Flaw
 from headrace.journal.heads import NAME as HEADS_NAME
@@ -37,7 +37,7 @@ Knows = Callable[[str], bool]
 
 
 def strangers(
-    root: Sight, groups: list[GroupId], known: Iterable[str] = ()
+    root: ReadonlyDirectory, groups: list[GroupId], known: Iterable[str] = ()
 ) -> Iterator[Finding]:
     """Find leftovers, files and directories that no part of Headrace made."""
     rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, HEADS_NAME, COPY_NAME, *known}
@@ -73,7 +73,7 @@ def _aside(path: str, name: str) -> Finding:
     )
 
 
-def _in_group(room: Sight, group: GroupId) -> Iterator[Finding]:
+def _in_group(room: ReadonlyDirectory, group: GroupId) -> Iterator[Finding]:
     where = f"{GROUPS}/{group_name(group)}"
     rooms = {JOURNAL, SNAPSHOTS, QUARANTINE}
     if group != METADATA:
@@ -93,7 +93,9 @@ def _in_group(room: Sight, group: GroupId) -> Iterator[Finding]:
     yield from _quarantined(room.within(QUARANTINE), f"{where}/{QUARANTINE}")
 
 
-def _names(room: Sight, where: str, knows: Knows, rooms: set[str]) -> Iterator[Finding]:
+def _names(
+    room: ReadonlyDirectory, where: str, knows: Knows, rooms: set[str]
+) -> Iterator[Finding]:
     for name in room.names():
         if is_leftover(name):
             yield _leftover(_joined(where, name), room.size_of(name))
@@ -140,7 +142,7 @@ def _stranger(path: str, what: str) -> Finding:
     )
 
 
-def _twins(journal: Sight, where: str) -> Iterator[Finding]:
+def _twins(journal: ReadonlyDirectory, where: str) -> Iterator[Finding]:
     """Find spares that are a second name of a live file, or cannot be one."""
     live = {_file_id(journal, name) for name in journal.names() if _is_wal(name)} - {None}
     spares = journal.within(SPARE)
@@ -165,7 +167,7 @@ def _twins(journal: Sight, where: str) -> Iterator[Finding]:
             )
 
 
-def _file_id(room: Sight, name: str) -> int | None:
+def _file_id(room: ReadonlyDirectory, name: str) -> int | None:
     try:
         file = room.open(name)
     except OSError:
@@ -179,7 +181,7 @@ def _file_id(room: Sight, name: str) -> int | None:
     return None if isinstance(header, Flaw) else header.file_id
 
 
-def _quarantined(room: Sight, where: str) -> Iterator[Finding]:
+def _quarantined(room: ReadonlyDirectory, where: str) -> Iterator[Finding]:
     for name in room.names():
         yield Finding(
             Severity.NOTE,

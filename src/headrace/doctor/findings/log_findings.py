@@ -25,7 +25,7 @@ from headrace.doctor.findings.ownership import Who
 from headrace.doctor.findings.shard_findings import ShardWords
 from headrace.doctor.look.deep_check import CarryState, State
 from headrace.doctor.look.group_look import GroupSight
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.replay import MetadataReplayed
 from headrace.doctor.look.segments import SegmentState
 from headrace.doctor.look.shard_look import ShardSight
@@ -46,7 +46,7 @@ States = Mapping[tuple[GroupId, str], State]  # of a deep look
 class LogSight:
     """Everything that is known of a log, in memory. Close it."""
 
-    root: Sight
+    root: ReadonlyDirectory
     who: Who
     metadata_group: GroupSight
     metadata: MetadataReplayed | None
@@ -73,7 +73,7 @@ def log_findings(log: LogSight, states: States) -> list[Finding]:
     return [*(_unlistable(path, why) for path, why in barred.items()), *told]
 
 
-def _barred(root: Sight) -> dict[str, str]:
+def _barred(root: ReadonlyDirectory) -> dict[str, str]:
     """Return what cannot be listed, without what lies in such a place."""
     found: dict[str, str] = {}
     for path, why in sorted(root.barred.items()):

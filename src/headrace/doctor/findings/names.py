@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from headrace.doctor.findings.finding import Rows
-from headrace.metadata.state import MetadataState, Topic
+from headrace.doctor.findings.finding import LostRows
+from headrace.metadata.state import MetadataState, TopicMetadata
 from headrace.model.names import TopicName
 from headrace.model.namespace import Namespace, NamespaceLayout
 from headrace.partition.machine.state import Partition, Piece
@@ -18,7 +18,7 @@ class Names:
     layout: NamespaceLayout
     metadata: MetadataState | None
 
-    def topic(self, namespace: int) -> Topic | None:
+    def topic(self, namespace: int) -> TopicMetadata | None:
         """Return what metadata knows of a partition's topic."""
         if self.metadata is None or not self.layout.holds(namespace):
             return None
@@ -34,12 +34,14 @@ class Names:
         assert self.metadata is not None
         return str(TopicName(self.metadata.streams[stream_id].name, topic.name))
 
-    def piece(self, partition: Partition, piece: Piece) -> Rows:
+    def piece(self, partition: Partition, piece: Piece) -> LostRows:
         """Name the rows of a piece that are still retained."""
         start, end = max(piece.first, partition.first), min(piece.end, partition.end)
         return self.rows(partition, start, end)
 
-    def rows(self, partition: Partition, start: int, end: int) -> Rows:
+    def rows(self, partition: Partition, start: int, end: int) -> LostRows:
         """Name rows of a partition."""
         number = self.layout.unpack(partition.namespace).partition_id
-        return Rows(self.name(partition.namespace, partition.topic_created), number, start, end)
+        return LostRows(
+            self.name(partition.namespace, partition.topic_created), number, start, end
+        )

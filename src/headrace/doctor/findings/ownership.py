@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.doctor.findings.finding import PUT_BACK, Finding, Severity, count
 from headrace.doctor.findings.layout import no_file
 from headrace.doctor.look.group_look import JOURNAL, cause_text
-from headrace.doctor.look.readonly import Holder, Sight, holder
+from headrace.doctor.look.readonly import Holder, ReadonlyDirectory, holder
 from headrace.errors import BadConfig, ForeignFile, HeadraceError
 from headrace.journal.heads import NAME as HEADS_NAME
 from headrace.journal.heads import FoundHeads, read_heads
@@ -57,7 +57,7 @@ class Who:
 _OWN_FILE = "Put this log's own file back: a start makes it again if there is none"
 
 
-def who_is(root: Sight) -> Who:
+def who_is(root: ReadonlyDirectory) -> Who:
     """Find out whose directory `root` is, and change nothing."""
     found = Who(holder(root), Config(), None)
     found.findings += _no_files(root)
@@ -79,7 +79,7 @@ def who_is(root: Sight) -> Who:
     return found
 
 
-def _heads(root: Sight, found: Who) -> None:
+def _heads(root: ReadonlyDirectory, found: Who) -> None:
     """Read how far each group had come, before any group is looked at, as a start does."""
     if found.cluster is None:
         return
@@ -95,7 +95,7 @@ def _heads(root: Sight, found: Who) -> None:
         found.findings.append(heads_note("there is no such file"))
 
 
-def _copy(root: Sight, found: Who) -> None:
+def _copy(root: ReadonlyDirectory, found: Who) -> None:
     """Read what group 0 is healed from, unless a process is writing it."""
     if found.cluster is None or found.holder.is_held:
         return
@@ -156,7 +156,7 @@ def heads_note(what: str) -> Finding:
     )
 
 
-def _count_groups(root: Sight, found: Who) -> None:
+def _count_groups(root: ReadonlyDirectory, found: Who) -> None:
     """Hold the number of shards against the directories that are shards of this log."""
     home = root.within(GROUPS)
     for name in home.rooms() if found.cluster is not None else ():
@@ -184,14 +184,14 @@ def _identity(severity: Severity, flaw: str) -> Finding:
     )
 
 
-def _no_files(root: Sight) -> Iterator[Finding]:
+def _no_files(root: ReadonlyDirectory) -> Iterator[Finding]:
     """Find directories where a start opens a file."""
     kinds = {LOCK_NAME: "lock", CONFIG_NAME: "config"}
     for name in filter(kinds.__contains__, root.rooms()):
         yield no_file(kinds[name], name)
 
 
-def _config(root: Sight, findings: list[Finding]) -> Config:
+def _config(root: ReadonlyDirectory, findings: list[Finding]) -> Config:
     """Read the config that the last start ran with. It is written anew at each start."""
     if CONFIG_NAME not in root.names():
         return Config()
@@ -211,7 +211,7 @@ def _config(root: Sight, findings: list[Finding]) -> Config:
         return Config()
 
 
-def identities(room: Sight) -> Iterator[Identity]:
+def identities(room: ReadonlyDirectory) -> Iterator[Identity]:
     """Give what each superblock of a group says that it is."""
     for copy in NAMES:
         try:
@@ -228,7 +228,7 @@ def identities(room: Sight) -> Iterator[Identity]:
             yield found.identity
 
 
-def _outvote(root: Sight, found: Who) -> None:
+def _outvote(root: ReadonlyDirectory, found: Who) -> None:
     """If all superblocks agree on another cluster, it is the one file that is foreign."""
     if found.cluster is None:
         return
@@ -268,7 +268,7 @@ def _difference(said: Identity, best: Identity) -> str:
     raise AssertionError("they do not differ")
 
 
-def _from_journals(root: Sight, config: Config) -> ClusterIdentity | None:
+def _from_journals(root: ReadonlyDirectory, config: Config) -> ClusterIdentity | None:
     """Take the cluster from journal headers, where nothing else says it any more."""
     groups = root.within(GROUPS)
     clusters: Counter[bytes] = Counter()
@@ -290,7 +290,7 @@ def _from_journals(root: Sight, config: Config) -> ClusterIdentity | None:
     return ClusterIdentity(identity, max(1, len(groups.rooms()) - 1))
 
 
-def _cluster_of(journal: Sight, name: str) -> list[bytes]:
+def _cluster_of(journal: ReadonlyDirectory, name: str) -> list[bytes]:
     try:
         file = journal.open(name)
     except OSError:

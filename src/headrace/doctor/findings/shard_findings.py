@@ -8,7 +8,7 @@ from headrace.doctor.findings.finding import (
     PUT_BACK_OR_SALVAGE,
     Finding,
     Loss,
-    Rows,
+    LostRows,
     Severity,
     apply_failed,
     count,
@@ -189,7 +189,7 @@ class ShardWords:
         name: str,
         kind: str,
         what: str,
-        rows: tuple[Rows, ...],
+        rows: tuple[LostRows, ...],
         segment: Segment,
         position: int | None = None,
     ) -> Finding:
@@ -208,7 +208,7 @@ class ShardWords:
             rows=rows,
         )
 
-    def _is_in_entries(self, segment: Segment, rows: Rows) -> bool:
+    def _is_in_entries(self, segment: Segment, rows: LostRows) -> bool:
         """Say whether entries that are still here have all of these rows."""
         offset = rows.start
         for piece in self.shard.older_pieces(segment):

@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from typing import assert_never
 
 from headrace.doctor.look.orphan_segment import LoneState, LoneTask, check_lone
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.segments import SegmentState, SegmentTask, check_segment
 from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
@@ -75,14 +75,14 @@ def check(task: Task) -> State:
 def check_carry(task: CarryTask) -> CarryState:
     """Check every entry of a carry file."""
     try:
-        file = Sight(task.directory).open(task.name)
+        file = ReadonlyDirectory(task.directory).open(task.name)
     except OSError as error:
         return CarryState(task.name, f"cannot be opened: {error.strerror}")
     try:
-        found = load_carry(file, task.identity, task.op, Sight(task.directory))
+        found = load_carry(file, task.identity, task.op, ReadonlyDirectory(task.directory))
         if not isinstance(found, CarryFile):
             return CarryState(task.name, found.what)
-        bad, names = [], Sight(task.directory).names()
+        bad, names = [], ReadonlyDirectory(task.directory).names()
         for op in found.ops:
             entry = found.read(op)
             if not isinstance(entry, Entry):
@@ -152,4 +152,4 @@ def _pool(worker_count: int) -> ProcessPoolExecutor:
 
 def size_of(task: Task) -> int:
     """Return how many bytes there are to check."""
-    return Sight(task.directory).size_of(task.name)
+    return ReadonlyDirectory(task.directory).size_of(task.name)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.errors import HeadraceError
 from headrace.journal.entry import (
     CLUSTER_AT,
@@ -30,7 +30,7 @@ from headrace.storage.seam import Storage
 
 
 @dataclass(slots=True)
-class Ruin:
+class UnreadableFile:
     """A carry file without a readable index: where its whole entries are."""
 
     name: str
@@ -46,13 +46,13 @@ class Entries:
     scan: Scan
     journal: dict[Op, Found] = field(default_factory=dict)
     carries: dict[str, CarryFile] = field(default_factory=dict)  # by name, newest first
-    ruins: dict[str, Ruin] = field(default_factory=dict)
+    ruins: dict[str, UnreadableFile] = field(default_factory=dict)
     strays: dict[Op, tuple[Storage, int, int]] = field(default_factory=dict)  # position, size
     misfits: dict[str, HeadraceError] = field(default_factory=dict)  # carries of others
     kept: set[int] = field(default_factory=set)  # ids of the journal files beside the carries
 
     @classmethod
-    def of(cls, scan: Scan, carry: Sight | None, identity: Identity) -> "Entries":
+    def of(cls, scan: Scan, carry: ReadonlyDirectory | None, identity: Identity) -> "Entries":
         """Look at the journal as scanned and at every file in `carry`."""
         found = cls(scan)
         for one in scan.entries:
@@ -160,21 +160,23 @@ class Entries:
             if ruin.file is not None:
                 ruin.file.close()
 
-    def _search_kept(self, room: Sight, identity: Identity) -> None:
+    def _search_kept(self, room: ReadonlyDirectory, identity: Identity) -> None:
         """Find what kept files have that no carry file with a whole index needs."""
         for file_id in sorted(self.kept - self.needed()):
             name = kept_name(file_id)
             with suppress(OSError):
                 file = room.open(name)
                 flaw = Flaw("no carry file says what is live in it")
-                self.ruins[name] = Ruin(name, flaw, file, _search(file, identity))
+                self.ruins[name] = UnreadableFile(name, flaw, file, _search(file, identity))
 
-    def _add_carry(self, room: Sight, name: str, op: Op, identity: Identity) -> None:
+    def _add_carry(
+        self, room: ReadonlyDirectory, name: str, op: Op, identity: Identity
+    ) -> None:
         try:
             file = room.open(name)
         except OSError as error:
             flaw = Flaw("carry file cannot be opened", name, error.strerror or str(error))
-            self.ruins[name] = Ruin(name, flaw, None)
+            self.ruins[name] = UnreadableFile(name, flaw, None)
             return
         try:
             found = load_carry(file, identity, op, room)
@@ -187,7 +189,7 @@ class Entries:
         if isinstance(found, CarryFile):
             self.carries[name] = found
         else:
-            self.ruins[name] = Ruin(name, found, file, _search(file, identity))
+            self.ruins[name] = UnreadableFile(name, found, file, _search(file, identity))
 
 
 def _header_at(file: Storage, position: int, faulty: Faulty) -> Header | None:

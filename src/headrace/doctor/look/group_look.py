@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.errors import Corrupt, CorruptFile, ForeignFile, HeadraceError, UnsupportedFormat
 from headrace.journal.entry import Flaw, Header
 from headrace.journal.frame import FILE_ID_AT
 from headrace.journal.heads import Head
 from headrace.journal.journal_file import FIRST_POSITION, FileHeader
-from headrace.journal.recovery.judge import Plan, judge
+from headrace.journal.recovery.judge import RecoveryPlan, judge
 from headrace.journal.recovery.scan import scan
 from headrace.journal.recovery.scan_findings import Candidate, Evidence, Scan
 from headrace.journal.recovery.survey import Survey, Unreadable, survey
@@ -34,10 +34,10 @@ class GroupSight:
     """Everything that a start of one group would find."""
 
     identity: Identity
-    room: Sight
+    room: ReadonlyDirectory
     survey: Survey
     scan: Scan  # of all files that can be read, also by their frames alone
-    plan: Plan | None  # what a start would do
+    plan: RecoveryPlan | None  # what a start would do
     refusal: HeadraceError | None  # or why it would not
     misfits: list[HeadraceError] = field(default_factory=list)  # files passed over, by name
     revived: list[Unreadable] = field(default_factory=list)  # read by their frames alone
@@ -64,7 +64,7 @@ class GroupSight:
 
 
 def look_at_group(
-    room: Sight, identity: Identity, slots: int, head: Head | None = None
+    room: ReadonlyDirectory, identity: Identity, slots: int, head: Head | None = None
 ) -> GroupSight:
     """Look at everything in `room`. Raises nothing that the bytes there could cause."""
     journal, snapshots = room.within(JOURNAL), room.within(SNAPSHOTS)
@@ -86,7 +86,7 @@ def look_at_group(
     return GroupSight(identity, room, found, whole, plan, refusal, misfits, revived)
 
 
-def _hide(path: str, rooms: tuple[Sight, ...]) -> None:
+def _hide(path: str, rooms: tuple[ReadonlyDirectory, ...]) -> None:
     place = PurePath(path)
     for room in rooms:
         if room.path == str(place.parent) and place.name not in room.hidden:
@@ -97,7 +97,7 @@ def _hide(path: str, rooms: tuple[Sight, ...]) -> None:
 
 def _judged(
     found: Survey, identity: Identity, slots: int, path: str
-) -> tuple[Plan | None, HeadraceError | None]:
+) -> tuple[RecoveryPlan | None, HeadraceError | None]:
     if found.is_empty:
         return None, None
     try:
@@ -107,7 +107,7 @@ def _judged(
 
 
 def _with_revived(
-    found: Survey, journal: Sight, identity: Identity
+    found: Survey, journal: ReadonlyDirectory, identity: Identity
 ) -> tuple[Scan, list[Unreadable]]:
     """Scan again with the files whose header blocks are bad and whose frames are not."""
     revived = [(one, _revive(one, journal, identity)) for one in found.unreadable]
@@ -125,7 +125,9 @@ def _with_revived(
     return scan(in_order, identity, evidence), [one for one, _ in more]
 
 
-def _revive(lost: Unreadable, journal: Sight, identity: Identity) -> Candidate | None:
+def _revive(
+    lost: Unreadable, journal: ReadonlyDirectory, identity: Identity
+) -> Candidate | None:
     """Take a file's id from its first frame, which shows it in clear and is checked by it."""
     try:
         storage = journal.open(lost.name)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.segments import (
     SegmentState,
     SegmentTask,
@@ -92,7 +92,7 @@ class LoneState:
 def check_lone(task: LoneTask) -> LoneState:
     """Read a footer, then every row that it promises; a child process runs it."""
     try:
-        storage = Sight(task.directory).open(task.name)
+        storage = ReadonlyDirectory(task.directory).open(task.name)
     except OSError as error:
         return LoneState(task.name, f"cannot be opened: {error.strerror}")
     try:

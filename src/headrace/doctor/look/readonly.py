@@ -22,7 +22,7 @@ _LOCK_SIZE_MAX: Final = 4096  # a pid and the path of a socket
 
 
 @dataclass(slots=True)
-class Sight:
+class ReadonlyDirectory:
     """One directory, to read. See `seam.Directory`; what would change it raises EROFS.
 
     Names in `hidden` are as if they were not there: a scan goes on without a foreign file.
@@ -33,7 +33,7 @@ class Sight:
     barred: dict[str, str] = field(default_factory=dict)  # what cannot be listed, and why
 
     @classmethod
-    def of(cls, path: str) -> "Sight":
+    def of(cls, path: str) -> "ReadonlyDirectory":
         """Look at the directory at `path`, which may be named by a link."""
         real = os.path.realpath(path)
         try:
@@ -59,16 +59,16 @@ class Sight:
         """Return the names of the directories here, sorted."""
         return [name for name, is_room in self._entries() if is_room]
 
-    def child(self, name: str, *, make: bool = False) -> "Sight":
+    def child(self, name: str, *, make: bool = False) -> "ReadonlyDirectory":
         if make:
             raise self._refusal(name)
         path = self._place(name)
         os.close(os.open(path, _ROOM))
-        return Sight(path, barred=self.barred)
+        return ReadonlyDirectory(path, barred=self.barred)
 
-    def within(self, name: str) -> "Sight":
+    def within(self, name: str) -> "ReadonlyDirectory":
         """Look at a directory that may be gone: it has no names then."""
-        return Sight(self._place(name), barred=self.barred)
+        return ReadonlyDirectory(self._place(name), barred=self.barred)
 
     def size_of(self, name: str) -> int:
         """Return the size of a file, 0 of one that is gone or out of reach."""
@@ -119,7 +119,7 @@ class Holder:
     has_file: bool
 
 
-def holder(root: Sight) -> Holder:
+def holder(root: ReadonlyDirectory) -> Holder:
     """Say whether a process holds the directory, without taking it away from anyone.
 
     A clean stop empties the file. Only if something is in it, its lock is asked for, shared,
@@ -157,7 +157,7 @@ def _pid(content: bytes) -> int | None:
     return None
 
 
-def kept_still(root: Sight) -> int | None:
+def kept_still(root: ReadonlyDirectory) -> int | None:
     """Keep nodes from starting in `root` until the descriptor returned is closed.
 
     The lock is shared and changes no byte. None if there is no file to lock.

@@ -18,7 +18,7 @@ from headrace.journal.snapshot import Snapshot
 from headrace.metadata.commands import CreateTopic
 from headrace.metadata.commands import decode as decode_metadata
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.state import MetadataState, Target
+from headrace.metadata.state import MetadataState, MetadataTarget
 from headrace.model.ids import Identity, Offset, Op, View
 from headrace.model.namespace import Namespace
 from headrace.partition.machine import operations
@@ -31,7 +31,7 @@ from headrace.partition.machine.operations import (
     SetSchema,
 )
 from headrace.partition.machine.partitions_machine import PartitionsMachine
-from headrace.partition.machine.results import Refused, Result
+from headrace.partition.machine.results import Refusal, Result
 from headrace.partition.machine.state import Partition, Piece, Unplaced, Writer, Written
 
 _Done = TypeVar("_Done")
@@ -174,7 +174,7 @@ class ShardReplay:
             raise ApplyRaised(op, error) from error
         if self.watch is not None:
             self.watch(entry, result)
-        if isinstance(result, Refused) and self.done.holes:
+        if isinstance(result, Refusal) and self.done.holes:
             if entry.header.operation == APPEND:
                 self.done.placeless_count += entry.header.row_count
             if entry.header.operation == Publish.operation:
@@ -275,7 +275,7 @@ class ShardReplay:
             for partition in self.done.machine.state.partitions_of(topic):
                 self.done.unsure.setdefault(partition.namespace, partition.end)
 
-    def _target(self, namespace: Namespace) -> Target | None:
+    def _target(self, namespace: Namespace) -> MetadataTarget | None:
         return None if self.metadata is None else self.metadata.partition_at(namespace)
 
     def _apply(
@@ -299,7 +299,7 @@ class ShardReplay:
         self.done.machine.apply(entry)
 
 
-def _schemas(target: Target) -> tuple[Schema, ...]:
+def _schemas(target: MetadataTarget) -> tuple[Schema, ...]:
     return tuple(Schema(each.id, each.data) for each in target.schemas)
 
 

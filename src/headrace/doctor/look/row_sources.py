@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.doctor.examine import segment_tasks
 from headrace.doctor.look.orphan_segment import LoneState
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.segments import (
     SegmentState,
     SegmentTask,
@@ -43,7 +43,7 @@ _NOWHERE: Final = "in no file that can be read"
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 
 
-class Home(StrEnum):
+class RowOrigin(StrEnum):
     """Where rows were read."""
 
     JOURNAL = "journal"
@@ -62,7 +62,7 @@ class Salvaged:
     schema_id: int  # of the body
     rows: pa.RecordBatch  # the user's columns, in `schema_id`
     body: Buffer
-    home: Home = Home.SEGMENT
+    home: RowOrigin = RowOrigin.SEGMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ Step = Salvaged | Missing
 
 
 @dataclass(slots=True)
-class Source:
+class RowSource:
     """One partition of a log that was looked at."""
 
     shard: ShardSight
@@ -156,7 +156,11 @@ class Source:
                 continue
             except Corrupt:
                 continue
-            home = Home.JOURNAL if self.shard.entries.is_journaled(piece.op) else Home.CARRY
+            home = (
+                RowOrigin.JOURNAL
+                if self.shard.entries.is_journaled(piece.op)
+                else RowOrigin.CARRY
+            )
             for one in _salvaged(rows, piece.first, version, piece.timestamp, schema_id):
                 yield replace(one, home=home)
             return
@@ -225,7 +229,7 @@ def proven_rows(task: SegmentTask, state: SegmentState) -> Iterator[pa.RecordBat
     """Give the rows of a segment that a check found readable, proven once more."""
     if not state.readable:
         return
-    storage = Sight(task.directory).open(task.name)
+    storage = ReadonlyDirectory(task.directory).open(task.name)
     try:
         yield from rows_in(storage, task, state)
     finally:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.errors import Corrupt, CorruptSegment
 from headrace.model.schema import decode_schema
 from headrace.partition.segments.segment import (
@@ -77,7 +77,7 @@ def check_segment(task: SegmentTask) -> SegmentState:
     """Check every byte and every row; a child process runs it."""
     info = task.info
     try:
-        storage = Sight(task.directory).open(task.name)
+        storage = ReadonlyDirectory(task.directory).open(task.name)
     except FileNotFoundError:
         return SegmentState(task.name, "the file is gone", is_gone=True)
     except OSError as error:
@@ -112,7 +112,7 @@ def _partly(task: SegmentTask, storage: Storage, flaw: str) -> SegmentState:
 
 
 @dataclass(slots=True)
-class Ruin:
+class DamagedSegment:
     """A damaged segment whose footer can be read and is that of the segment it should be."""
 
     storage: Storage
@@ -171,7 +171,9 @@ class Ruin:
         return error
 
 
-def open_ruin(storage: Storage, info: SegmentInfo, rows: bytes, schema: pa.Schema) -> Ruin:
+def open_ruin(
+    storage: Storage, info: SegmentInfo, rows: bytes, schema: pa.Schema
+) -> DamagedSegment:
     """Read a footer that no digest vouches for; it must say what the log says of it."""
     expected = segment_schema(schema)
     path = storage.path
@@ -193,7 +195,9 @@ def open_ruin(storage: Storage, info: SegmentInfo, rows: bytes, schema: pa.Schem
             raise CorruptSegment(f"its footer has another {key}", path=path)
     if not found.equals(expected) or sum(counts) != info.row_count:
         raise CorruptSegment("its footer has other columns or rows", path=path)
-    return Ruin(storage, expected, parquet, list(accumulate(counts, initial=int(info.first))))
+    return DamagedSegment(
+        storage, expected, parquet, list(accumulate(counts, initial=int(info.first)))
+    )
 
 
 def _encoded(
@@ -258,7 +262,7 @@ def footer_bytes(storage: Storage) -> bytes | None:
 def digest_of(directory: str, name: str) -> bytes | None:
     """Return the file digest of a file, None if it cannot be read."""
     try:
-        storage = Sight(directory).open(name)
+        storage = ReadonlyDirectory(directory).open(name)
     except OSError:
         return None
     try:

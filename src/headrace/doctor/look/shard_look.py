@@ -13,9 +13,9 @@ from functools import partial
 from headrace.doctor.look.entries import Entries
 from headrace.doctor.look.group_look import GroupSight
 from headrace.doctor.look.orphan_segment import LoneState
-from headrace.doctor.look.readonly import Sight
+from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.replay import Replayed, ShardReplay, past_raising, pieces_of
-from headrace.doctor.rebuild.timeline import Doubt
+from headrace.doctor.rebuild.timeline import OffsetDoubt
 from headrace.errors import HeadraceError
 from headrace.journal.entry import Header, root
 from headrace.journal.snapshot import Snapshot
@@ -36,7 +36,7 @@ class Rebuilt:
     """What is to be said of a state that was put together without a snapshot."""
 
     base: Op  # the journal has what follows
-    doubts: dict[int, list[Doubt]] = field(default_factory=dict)  # by namespace
+    doubts: dict[int, list[OffsetDoubt]] = field(default_factory=dict)  # by namespace
     below: dict[int, int] = field(default_factory=dict)  # by namespace: what is under it?
     undecided: dict[int, int] = field(default_factory=dict)  # staged rows, by topic
     beyond: set[tuple[int, str]] = field(default_factory=set)  # cursors: namespace, group
@@ -64,15 +64,15 @@ class ShardSight:
     rebuilt: Rebuilt | None = None
 
     @property
-    def segments(self) -> Sight:
+    def segments(self) -> ReadonlyDirectory:
         return self.group.room.within(SEGMENTS)
 
     @property
-    def carry(self) -> Sight:
+    def carry(self) -> ReadonlyDirectory:
         return self.group.room.within(CARRY)
 
     @property
-    def quarantine(self) -> Sight:
+    def quarantine(self) -> ReadonlyDirectory:
         return self.group.room.within(QUARANTINE)
 
     @property

@@ -34,7 +34,7 @@ class Life(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class LifetimeOrigin:
     """A partition that was open before the first entry of the journal."""
 
     life: Life
@@ -104,7 +104,7 @@ class FirstTimes:
     appends: dict[Life, int] = field(default_factory=dict)
     publishes: dict[tuple[int, int], int] = field(default_factory=dict)  # number, created
 
-    def of(self, origin: Origin) -> int | None:
+    def of(self, origin: LifetimeOrigin) -> int | None:
         """Return the first time at which a partition may have got rows."""
         topic = (origin.topic, origin.topic_created)
         known = (self.appends.get(origin.life), self.publishes.get(topic))
@@ -123,12 +123,12 @@ class Census:
     recorded: Recorded
     segments: Mapping[Life, list[LoneState]]
 
-    def origins(self) -> dict[Namespace, Origin]:
+    def origins(self) -> dict[Namespace, LifetimeOrigin]:
         """Return the partitions that were open at the base, each in one life."""
         known = self.recorded.lives() | self._sealed_lives()
         fresh = self.recorded.opened() - known
         newest = self._schema_counts()
-        found: dict[Namespace, Origin] = {}
+        found: dict[Namespace, LifetimeOrigin] = {}
         targets = self.metadata.target() if self.metadata is not None else {}
         for namespace, target in targets.items():
             life = Life(namespace, target.created)
@@ -137,7 +137,7 @@ class Census:
                 schemas = tuple(Schema(each.id, each.data) for each in target.schemas)
                 count = newest.get((topic, target.topic_created), len(schemas))
                 created = target.topic_created
-                found[namespace] = Origin(life, topic, created, schemas, count)
+                found[namespace] = LifetimeOrigin(life, topic, created, schemas, count)
         if not self.is_complete:
             for life in sorted(known):  # of several, the newest
                 self._add_unnamed(life, found)
@@ -151,7 +151,7 @@ class Census:
             if any(one.task is not None for one in some)
         }
 
-    def _add_unnamed(self, life: Life, found: dict[Namespace, Origin]) -> None:
+    def _add_unnamed(self, life: Life, found: dict[Namespace, LifetimeOrigin]) -> None:
         namespace, topic = Namespace(life.namespace), life.namespace >> self.bits
         one = found.get(namespace)
         if one is not None and not is_past(life.created, one.life.created):
@@ -163,7 +163,7 @@ class Census:
         schemas = self._schemas_of(topic)
         if schemas:
             created = Revision(life.created)
-            found[namespace] = Origin(life, topic, created, schemas, len(schemas))
+            found[namespace] = LifetimeOrigin(life, topic, created, schemas, len(schemas))
 
     def _schemas_of(self, topic: int) -> tuple[Schema, ...]:
         """Return the schemas that segments of a topic have, from version 1 on."""

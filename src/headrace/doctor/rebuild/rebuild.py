@@ -20,9 +20,9 @@ from headrace.doctor.look.orphan_segment import LoneState, LoneTask
 from headrace.doctor.look.replay import Hole, Replayed, ShardReplay, past_raising
 from headrace.doctor.look.shard_look import Rebuilt, ShardSight
 from headrace.doctor.rebuild.dedup_state import Windows
-from headrace.doctor.rebuild.lifetimes import Census, Life, Origin, Recorded, by_life
+from headrace.doctor.rebuild.lifetimes import Census, Life, LifetimeOrigin, Recorded, by_life
 from headrace.doctor.rebuild.staged_rows import OldStages
-from headrace.doctor.rebuild.timeline import Arranged, Doubt, Given, Timeline
+from headrace.doctor.rebuild.timeline import Arranged, Given, OffsetDoubt, Timeline
 from headrace.journal.entry import Entry
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import Offset, Op, Revision
@@ -30,8 +30,8 @@ from headrace.model.namespace import Namespace
 from headrace.model.schema import decode_schema
 from headrace.partition.machine.operations import APPEND, StoreCursor, Trim, decode, encode
 from headrace.partition.machine.partitions_machine import PartitionsMachine
-from headrace.partition.machine.results import Code, Refused, Result
-from headrace.partition.machine.state import Partition, Piece, Run, Topic, Unplaced
+from headrace.partition.machine.results import Refusal, RefusalCode, Result
+from headrace.partition.machine.state import Partition, Piece, Run, TopicState, Unplaced
 from headrace.partition.segments.entry_rows import Schemas
 
 
@@ -83,7 +83,7 @@ def rebuild(
         work.told.placeless_count += sum(lost)
 
 
-def _schemas(origin: Origin) -> Schemas:
+def _schemas(origin: LifetimeOrigin) -> Schemas:
     encoded = {each.version: each.schema for each in origin.schemas}
     return Schemas.decode(encoded, f"topic {origin.topic}")
 
@@ -105,10 +105,10 @@ def _timeline(segments: list[LoneState]) -> Timeline:
 
 
 @dataclass(slots=True)
-class _Base:
+class _RebuildBase:
     """One partition where the journal begins."""
 
-    origin: Origin
+    origin: LifetimeOrigin
     arranged: Arranged
     end: int
     first: int  # the lowest offset that anything tells of
@@ -122,13 +122,13 @@ class _Work:
     shard: ShardSight
     metadata: MetadataState | None
     recorded: Recorded
-    origins: dict[Namespace, Origin]
+    origins: dict[Namespace, LifetimeOrigin]
     bits: int
     stages: OldStages
     timelines: dict[Life, Timeline] = field(default_factory=dict)
     sealed: dict[Life, set[int]] = field(default_factory=dict)  # schema versions of segments
     appended: dict[Life, list[Given]] = field(default_factory=dict)
-    bases: dict[Namespace, _Base] = field(default_factory=dict)
+    bases: dict[Namespace, _RebuildBase] = field(default_factory=dict)
     moved: dict[Namespace, int] = field(default_factory=dict)  # bases, by what segments prove
     is_news: bool = False
     told: Rebuilt = field(init=False)
@@ -204,7 +204,7 @@ class _Work:
         if not isinstance(command, Trim) or base.origin.life.created != header.created:
             return entry
         first = command.first if command.past_hold else Offset(base.first)
-        behind = [] if base.doubt is None else [Doubt(base.doubt, None)]
+        behind = [] if base.doubt is None else [OffsetDoubt(base.doubt, None)]
         for doubt in (*base.arranged.doubts, *behind):
             if doubt.start < first and (doubt.end is None or first < doubt.end):
                 first = Offset(doubt.start)
@@ -217,7 +217,7 @@ class _Work:
             if isinstance(command, StoreCursor):
                 key = (entry.header.namespace, command.group)
                 self.told.beyond.discard(key)
-                if isinstance(result, Refused) and result.code == Code.OUT_OF_RANGE:
+                if isinstance(result, Refusal) and result.code == RefusalCode.OUT_OF_RANGE:
                     self.told.beyond.add(key)
 
     def _tell_hole(self, replayed: Replayed) -> None:
@@ -232,7 +232,7 @@ class _Work:
             replayed.holes.append(Hole(first, self.recorded.base))
             replayed.unknown_count += unknown_count
 
-    def _base(self, origin: Origin, following: int | None) -> _Base:
+    def _base(self, origin: LifetimeOrigin, following: int | None) -> _RebuildBase:
         """Put the rows of a partition in order, up to the time that the journal goes on."""
         whole = self.timelines.get(origin.life, Timeline())
         timeline = whole if following is None else whole.before(following)
@@ -246,7 +246,7 @@ class _Work:
         end += self.moved.get(Namespace(origin.life.namespace), 0)
         known = [piece.first for _, piece in arranged.pieces[:1]]
         known += [] if whole.first is None else [Offset(whole.first)]
-        return _Base(origin, arranged, end, min(known, default=end), doubt)
+        return _RebuildBase(origin, arranged, end, min(known, default=end), doubt)
 
     def _learn(self, replayed: Replayed) -> None:
         """Move a base to where segments of journaled rows say that it is."""
@@ -282,26 +282,28 @@ class _Work:
         versions = {version for version, _ in pieces} | self.sealed.get(life, set())
         partition.versions = ((min(versions, default=partition.version), Offset(0)),)
 
-    def _doubt(self, base: _Base, partition: Partition, shifts: list[tuple[int, int]]) -> None:
+    def _doubt(
+        self, base: _RebuildBase, partition: Partition, shifts: list[tuple[int, int]]
+    ) -> None:
         doubts = self.told.doubts.setdefault(partition.namespace, [])
         doubts += base.arranged.doubts
         is_moved = partition.namespace in self.moved
         if base.doubt is not None and not shifts:
-            doubts.append(Doubt(base.doubt, None))
+            doubts.append(OffsetDoubt(base.doubt, None))
         elif base.doubt is not None and is_moved and base.doubt < base.end:
-            doubts.append(Doubt(base.doubt, base.end))
+            doubts.append(OffsetDoubt(base.doubt, base.end))
         before, known = 0, 0
         for offset, shift in shifts:
             if shift != known:
-                doubts.append(Doubt(before, offset + shift))
+                doubts.append(OffsetDoubt(before, offset + shift))
             before, known = offset + shift, shift
 
 
-def _opened(machine: PartitionsMachine, base: _Base) -> Partition:
+def _opened(machine: PartitionsMachine, base: _RebuildBase) -> Partition:
     """Put a partition into a state, as it was where the journal begins."""
     origin, state = base.origin, machine.state
     schemas = origin.schemas[: origin.schema_count]
-    fresh = Topic(origin.topic, origin.topic_created, schemas)
+    fresh = TopicState(origin.topic, origin.topic_created, schemas)
     topic = state.topics.setdefault(origin.topic, fresh)
     namespace = Namespace(origin.life.namespace)
     partition = Partition(

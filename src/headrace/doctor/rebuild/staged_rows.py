@@ -28,7 +28,7 @@ from headrace.model.row_digest import RowDigest
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.partition.files.carry import CarryFile, carry_name
 from headrace.partition.machine.operations import STAGE, Discard, Publish, decode, decode_stage
-from headrace.partition.machine.results import Published, Result
+from headrace.partition.machine.results import PublishResult, Result
 from headrace.partition.machine.state import PartitionsState, Stage, StagedEntry
 from headrace.partition.machine.transactions import fold
 from headrace.partition.segments.entry_rows import Schemas, rows_of
@@ -143,7 +143,7 @@ class OldStages:
             command = decode(operation, entry.body)
             if isinstance(command, Discard):
                 self.decided.update(command.stage_ids)
-            elif isinstance(command, Publish) and isinstance(result, Published):
+            elif isinstance(command, Publish) and isinstance(result, PublishResult):
                 self.decided.update(each.stage_id for each in command.stages)
 
     def undecided(self, lives: set[Life]) -> dict[int, int]:

@@ -28,7 +28,7 @@ class Given(NamedTuple):
     version: int  # of the schema in force, as far as it is known
 
 
-class Doubt(NamedTuple):
+class OffsetDoubt(NamedTuple):
     """Offsets that may be higher than they are said to be; without an `end`, all from there."""
 
     start: int
@@ -41,7 +41,7 @@ class Arranged:
 
     pieces: list[tuple[int, Piece]] = field(default_factory=list)  # schema version, piece
     end: int = 0  # of all that is known
-    doubts: list[Doubt] = field(default_factory=list)
+    doubts: list[OffsetDoubt] = field(default_factory=list)
     placeless_count: int = 0  # rows for which there is no room where they belong
 
 
@@ -171,7 +171,7 @@ class Timeline:
         start = self._start(lower, upper, total)
         is_exact = upper is not None and start == (lower or 0) and start + total == upper
         if not is_exact:
-            done.doubts.append(Doubt(start, upper))
+            done.doubts.append(OffsetDoubt(start, upper))
         for one in given:
             if upper is not None and start + one.row_count > upper:
                 done.placeless_count += one.row_count

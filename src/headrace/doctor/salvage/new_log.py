@@ -10,10 +10,10 @@ from typing import Final
 
 from headrace.journal.entry import SEAL, Entry, seal
 from headrace.journal.group import Group
-from headrace.journal.recovery.recover import SLOTS_METADATA, Options, recover
+from headrace.journal.recovery.recover import SLOTS_METADATA, RecoveryOptions, recover
 from headrace.metadata import commands
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.results import Refused as MetadataRefused
+from headrace.metadata.results import MetadataRefusal as MetadataRefused
 from headrace.metadata.state import LEVEL, MetadataState
 from headrace.model.ids import GroupId, Offset, Op, ReplicaId, View
 from headrace.model.ids import Identity as GroupIdentity
@@ -24,7 +24,7 @@ from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name
 from headrace.node.requests.catalog import MetadataGroup
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import APPEND
-from headrace.partition.machine.results import Appended, Refused
+from headrace.partition.machine.results import AppendResult, Refusal
 from headrace.partition.shard_store import Store, StoreOptions, open_store
 from headrace.storage.file import FileDirectory
 from headrace.storage.seam import Buffer, Directory
@@ -96,9 +96,9 @@ class GroupWriter:
         self.group.append([entry for entry, _ in waiting])
         for entry, start in waiting:
             result = self.group.apply(entry)
-            assert not isinstance(result, Refused | MetadataRefused), result
+            assert not isinstance(result, Refusal | MetadataRefused), result
             if entry.header.operation == APPEND:
-                assert isinstance(result, Appended)
+                assert isinstance(result, AppendResult)
                 assert (result.start, result.repeated) == (start, False)
         self.unsealed_size += self.waiting_size
         self.unsealed_count += len(waiting)
@@ -185,13 +185,13 @@ def make(path: str, like: ClusterIdentity, file_size: int) -> NewLog:
     root = FileDirectory.open_root(path, create=False)
     cluster = read_or_make(root, ClusterIdentity(identity, like.shard_count), tell=_ignore)
     machine = MetadataMachine(NamespaceLayout(*identity.namespace_bits))
-    options = Options(
+    options = RecoveryOptions(
         slots=SLOTS_METADATA,
         file_size=min(file_size, METADATA_FILE_SIZE),
         reader_min=LEVEL,
     )
     group, _ = recover(_room(root, METADATA), cluster.identity, MetadataGroup(machine), options)
-    own = StoreOptions(group=Options(file_size=file_size))
+    own = StoreOptions(group=RecoveryOptions(file_size=file_size))
     stores = {
         number: open_store(_room(root, number), cluster.of(number), own)
         for number in cluster.shards

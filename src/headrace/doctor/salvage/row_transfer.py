@@ -10,11 +10,11 @@ from headrace.doctor.examine import Tell
 from headrace.doctor.findings.finding import Finding, count, ops
 from headrace.doctor.findings.log_findings import LogSight, log_findings, uncounted
 from headrace.doctor.look.replay import Hole
-from headrace.doctor.look.row_sources import Missing, Salvaged, Source
+from headrace.doctor.look.row_sources import Missing, RowSource, Salvaged
 from headrace.doctor.look.segments import SegmentState, SegmentTask
 from headrace.doctor.look.shard_look import ShardSight
 from headrace.doctor.rebuild.rebuild_findings import rebuilt_losses, rebuilt_words
-from headrace.doctor.rebuild.timeline import Doubt
+from headrace.doctor.rebuild.timeline import OffsetDoubt
 from headrace.doctor.salvage.new_log import NewLog
 from headrace.doctor.salvage.salvage_report import Account, CursorMoved, PartitionAccount, Tally
 from headrace.doctor.salvage.topic_plans import Plans, TopicPlan
@@ -22,7 +22,7 @@ from headrace.errors import (
     CorruptFile,
 )
 from headrace.metadata.commands import AddSchema, CreateStream, CreateTopic
-from headrace.metadata.state import Topic
+from headrace.metadata.state import TopicMetadata
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import Namespace
@@ -38,7 +38,7 @@ from headrace.partition.machine.operations import (
 )
 from headrace.partition.machine.state import Partition
 from headrace.partition.reader import Key
-from headrace.partition.segments.entry_rows import Place, Schemas, placed
+from headrace.partition.segments.entry_rows import EntryPlace, Schemas, placed
 from headrace.partition.segments.segment import segment_schema
 
 States = dict[GroupId, dict[str, tuple[SegmentTask, SegmentState]]]
@@ -48,7 +48,7 @@ States = dict[GroupId, dict[str, tuple[SegmentTask, SegmentState]]]
 class _Target:
     """One partition of the new log."""
 
-    source: Source | None
+    source: RowSource | None
     namespace: Namespace
     created: Revision
     number: int
@@ -60,7 +60,7 @@ class _Target:
 
 
 @dataclass(slots=True)
-class Transfer:
+class RowTransfer:
     """Writes what can be proven of one log into another, topic by topic."""
 
     log: LogSight
@@ -98,7 +98,7 @@ class Transfer:
             if name != DEFAULT_STREAM:
                 self.new.command(CreateStream(name), created_at)
 
-    def _make_topic(self, plan: TopicPlan) -> Topic:
+    def _make_topic(self, plan: TopicPlan) -> TopicMetadata:
         command = CreateTopic(
             plan.stream,
             plan.name,
@@ -137,17 +137,19 @@ class Transfer:
         self._read_back(plan, targets)
         return accounts
 
-    def _targets(self, plan: TopicPlan, topic: Topic, schemas: Schemas) -> list[_Target]:
+    def _targets(
+        self, plan: TopicPlan, topic: TopicMetadata, schemas: Schemas
+    ) -> list[_Target]:
         shape = segment_schema(schemas.user(len(plan.schemas)))
         found = []
         for each in topic.partitions:
             namespace = self.new.state.layout.pack(topic.stream_id, topic.id, each.id)
             source = None
-            doubts: list[Doubt] = []
+            doubts: list[OffsetDoubt] = []
             if each.id in plan.sources:
                 shard, partition = plan.sources[each.id]
                 states = self.states[shard.group.identity.group]
-                source = Source(shard, partition, schemas, states)
+                source = RowSource(shard, partition, schemas, states)
                 doubts = _doubts(shard, partition)
             found.append(
                 _Target(
@@ -157,7 +159,7 @@ class Transfer:
         return found
 
     def _open(
-        self, plan: TopicPlan, topic: Topic, targets: list[_Target], version: int
+        self, plan: TopicPlan, topic: TopicMetadata, targets: list[_Target], version: int
     ) -> None:
         schemas = tuple(
             Schema(number, data) for number, data in enumerate(plan.schemas[:version], start=1)
@@ -166,7 +168,7 @@ class Transfer:
             opening = OpenPartition(self.new.state.revision, topic.created, schemas)
             self.new.shard_command(plan.shard, opening, target.namespace, target.created)
 
-    def _set_schema(self, plan: TopicPlan, topic: Topic, version: int) -> None:
+    def _set_schema(self, plan: TopicPlan, topic: TopicMetadata, version: int) -> None:
         """Put the next schema in force for the whole topic, as it once was."""
         first = self.new.state.layout.pack(topic.stream_id, topic.id, topic.partitions[0].id)
         command = SetSchema(version, plan.schemas[version - 1])
@@ -215,7 +217,7 @@ class Transfer:
         )
         target.tally.add(step.start, step.end, step.home)
         newest = upgrade(step.rows, schemas.user(len(plan.schemas)))
-        target.digest.update(placed(newest, Place(target.number, start, step.timestamp)))
+        target.digest.update(placed(newest, EntryPlace(target.number, start, step.timestamp)))
 
     def _finish(self, plan: TopicPlan, target: _Target) -> PartitionAccount:
         """Bring the cursors over, and close the account of a partition."""
@@ -273,12 +275,12 @@ def _first_version(plan: TopicPlan) -> int:
     return min(found, default=len(plan.schemas))
 
 
-def _doubts(shard: ShardSight, partition: Partition) -> list[Doubt]:
+def _doubts(shard: ShardSight, partition: Partition) -> list[OffsetDoubt]:
     """Say which offsets may have been higher: by what replay met, and by what was rebuilt."""
     assert shard.replayed is not None
     found = [] if shard.rebuilt is None else shard.rebuilt.doubts.get(partition.namespace, [])
     unsure = shard.replayed.unsure.get(partition.namespace)
-    return found if unsure is None else [*found, Doubt(unsure, None)]
+    return found if unsure is None else [*found, OffsetDoubt(unsure, None)]
 
 
 def _lost(log: LogSight) -> Iterator[str]:

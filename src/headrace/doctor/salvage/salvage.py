@@ -24,12 +24,12 @@ from headrace.doctor.findings.log_findings import LogSight, metadata_findings, u
 from headrace.doctor.findings.ownership import identities, who_is
 from headrace.doctor.look.deep_check import Task, check_all, size_of
 from headrace.doctor.look.orphan_segment import LoneState
-from headrace.doctor.look.readonly import Sight, kept_still
+from headrace.doctor.look.readonly import ReadonlyDirectory, kept_still
 from headrace.doctor.look.row_sources import located
 from headrace.doctor.look.segments import SegmentState
 from headrace.doctor.rebuild.rebuild import lone_tasks, rebuild
 from headrace.doctor.salvage.new_log import make
-from headrace.doctor.salvage.row_transfer import States, Transfer
+from headrace.doctor.salvage.row_transfer import RowTransfer, States
 from headrace.doctor.salvage.salvage_report import Account
 from headrace.doctor.salvage.topic_plans import plan_topics
 from headrace.errors import (
@@ -52,7 +52,7 @@ def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
 
     BadRequest if `target` is not new or empty, DirectoryHeld if a process has `source`.
     """
-    root = Sight.of(source)
+    root = ReadonlyDirectory.of(source)
     with _still(root, source):
         who = who_is(root)
         if who.cluster is None:
@@ -84,7 +84,7 @@ def _full(target: str) -> DiskFull:
 class _still:  # noqa: N801 - used as a function
     """Keep nodes from starting in the source meanwhile."""
 
-    def __init__(self, root: Sight, source: str) -> None:
+    def __init__(self, root: ReadonlyDirectory, source: str) -> None:
         try:
             self._descriptor = kept_still(root)
         except BlockingIOError as error:
@@ -130,10 +130,10 @@ def _is_unfinished(place: Path, names: set[str]) -> bool:
     if names == {UNFINISHED}:
         return True
     try:
-        made = look(Sight.of(str(place / UNFINISHED))).cluster
+        made = look(ReadonlyDirectory.of(str(place / UNFINISHED))).cluster
     except HeadraceError:
         return False
-    root = Sight.of(str(place))
+    root = ReadonlyDirectory.of(str(place))
     if made is None or any(strangers(root, [METADATA, *made.shards], {UNFINISHED})):
         return False
     home = root.within(GROUPS)
@@ -210,7 +210,7 @@ def _written(log: LogSight, states: States, made: Path, tell: Tell) -> Account:
     assert log.who.cluster is not None
     new = make(str(made), log.who.cluster, log.who.config.journal.file_size)
     try:
-        account = Transfer(log, states, plans, new, tell).run()
+        account = RowTransfer(log, states, plans, new, tell).run()
     except BaseException:
         new.abandon()
         raise

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from headrace.doctor.rebuild.timeline import Doubt
+from headrace.doctor.rebuild.timeline import OffsetDoubt
 
 
-class Range(msgspec.Struct, frozen=True):
+class MovedRange(msgspec.Struct, frozen=True):
     """Old rows and the new ones that they became, each from `start` to before `end`."""
 
     old_start: int
@@ -43,7 +43,7 @@ class PartitionAccount(msgspec.Struct, frozen=True):
     rows: int
     first: int  # the first old offset that was still retained
     end: int  # the end in the old log, as far as it is known
-    ranges: list[Range]
+    ranges: list[MovedRange]
     missing: list[Gone]
     cursors: list[CursorMoved]
     unsure_from: int | None  # from this old offset on, offsets are the least they can be
@@ -78,9 +78,9 @@ class Account(msgspec.Struct, frozen=True):
 class Tally:
     """Counts one partition while its rows are written."""
 
-    doubts: Sequence[Doubt] = ()
+    doubts: Sequence[OffsetDoubt] = ()
     next: int = 0  # the next new offset
-    ranges: list[Range] = field(default_factory=list)
+    ranges: list[MovedRange] = field(default_factory=list)
     missing: list[Gone] = field(default_factory=list)
     homes: Counter[str] = field(default_factory=Counter)
 
@@ -100,9 +100,11 @@ class Tally:
         first, self.next = self.next, self.next + end - start
         last = self.ranges[-1] if self.ranges else None
         if last is not None and (last.old_end, last.is_exact) == (start, is_exact):
-            self.ranges[-1] = Range(last.old_start, end, last.new_start, self.next, is_exact)
+            self.ranges[-1] = MovedRange(
+                last.old_start, end, last.new_start, self.next, is_exact
+            )
         else:
-            self.ranges.append(Range(start, end, first, self.next, is_exact))
+            self.ranges.append(MovedRange(start, end, first, self.next, is_exact))
 
     def lose(self, start: int, end: int, why: str) -> None:
         """Count old rows that are nowhere."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from headrace.doctor.findings.log_findings import LogSight, metadata_findings, uncounted
 from headrace.doctor.findings.names import LOST_STREAM, Names
 from headrace.doctor.look.shard_look import ShardSight
-from headrace.metadata.state import FOREVER, Retention
-from headrace.metadata.state import Topic as MetadataTopic
+from headrace.metadata.state import FOREVER, RetentionLimits
+from headrace.metadata.state import TopicMetadata as MetadataTopic
 from headrace.model.ids import GroupId
 from headrace.model.revisions import is_within
-from headrace.partition.machine.state import Partition, Topic
+from headrace.partition.machine.state import Partition, TopicState
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class TopicPlan:
     shard: GroupId
     schemas: tuple[bytes, ...]  # by version, from 1
     partition_count: int
-    retention: Retention = FOREVER
+    retention: RetentionLimits = FOREVER
     options: tuple[tuple[str, str], ...] = ()
     created_at: int = 0
     sources: dict[int, tuple[ShardSight, Partition]] = field(default_factory=dict)
@@ -143,7 +143,7 @@ def _add_unnamed(
 
 
 def _unnamed(
-    names: Names, number: GroupId, shard: ShardSight, topic: Topic, found: list[Partition]
+    names: Names, number: GroupId, shard: ShardSight, topic: TopicState, found: list[Partition]
 ) -> TopicPlan:
     ids = {names.layout.unpack(one.namespace).partition_id: one for one in found}
     stream_id, topic_id, _ = names.layout.unpack(found[0].namespace)

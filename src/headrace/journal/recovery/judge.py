@@ -32,7 +32,7 @@ _RESTORE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecoveryPlan:
     """What recovery does with what was found."""
 
     snapshot: Snapshot | None  # the one in use; None replays from op 1
@@ -54,7 +54,7 @@ class Plan:
     problem: Corrupt | None  # cluster only: why this replica must catch up before it votes
 
 
-def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
+def judge(survey: Survey, identity: Identity, slots: int, path: str) -> RecoveryPlan:
     """Choose the snapshot, check that nothing acknowledged is missing above it, and plan.
 
     Alone, whatever is missing refuses the start. In a cluster peers have it: single bad frames
@@ -88,7 +88,7 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Plan:
         raise TooFewSlots(path, slots, head - watermark)
     cut_from, cut_last = _cut(survey) if problem is None else (Op(head + 1), _last_lost(survey))
     commit = _commit(survey, identity, base, head)
-    return Plan(
+    return RecoveryPlan(
         snapshot=snapshot,
         fell_back=fell_back,
         base=base,

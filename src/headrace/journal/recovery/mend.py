@@ -12,7 +12,7 @@ from headrace.errors import DiskFull, NotNext, StorageFailed
 from headrace.journal.entry import CHECKSUM_SIZE, Entry, size_of
 from headrace.journal.frame import (
     PREFIX_SIZE,
-    Kind,
+    FrameKind,
     Prefix,
     aligned,
     encode_prefix,
@@ -144,7 +144,7 @@ def heal_end(journal: Journal, index: int) -> None:
     file, following = journal.files[index], journal.files[index + 1]
     last = Op(following.header.first_op - 1)
     prefix = Prefix(
-        Kind.END,
+        FrameKind.END,
         PREFIX_SIZE,
         file.header.file_id,
         last,
@@ -174,7 +174,7 @@ def repair(journal: Journal, faulty: Faulty, entry: Entry) -> None:
     file = next(file for file in journal.files if file.path == faulty.path)
     size = entry_frame_size(len(entry.body))
     prefix = Prefix(
-        Kind.ENTRY,
+        FrameKind.ENTRY,
         size,
         file.header.file_id,
         Op(entry.op - 1),

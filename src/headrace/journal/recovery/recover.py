@@ -35,8 +35,8 @@ from headrace.journal.journal import Journal
 from headrace.journal.journal_file import BLOCK_SIZE, JournalFile, size_for
 from headrace.journal.machine_seam import Machine
 from headrace.journal.recovery import mend
-from headrace.journal.recovery.judge import Plan, judge
-from headrace.journal.recovery.recovery_report import Cut, Note, RecoveryReport
+from headrace.journal.recovery.judge import RecoveryPlan, judge
+from headrace.journal.recovery.recovery_report import Note, RecoveryReport, TailCut
 from headrace.journal.recovery.survey import Survey, survey
 from headrace.journal.ring import Ring, Slot
 from headrace.journal.snapshot import SnapshotFiles, snapshot_name
@@ -56,7 +56,7 @@ SPARE_COUNT_MAX = 8  # what a Seal's window of 512 MiB fills; more would only ho
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RecoveryOptions:
     """What a group is run with. `slots` is a constant of the cluster; the rest is local."""
 
     slots: int = SLOTS_SHARD
@@ -84,10 +84,13 @@ class _Rooms:
 
 
 def recover(
-    directory: Directory, identity: Identity, machine: Machine, options: Options | None = None
+    directory: Directory,
+    identity: Identity,
+    machine: Machine,
+    options: RecoveryOptions | None = None,
 ) -> tuple[Group, RecoveryReport]:
     """Bring the group in `directory` back, or make it. The caller holds the lock."""
-    options = options or Options()
+    options = options or RecoveryOptions()
     if options.slots < SLOTS_MIN:
         raise TooFewSlots(directory.path, options.slots, SLOTS_MIN)
     started = options.clock()
@@ -117,7 +120,7 @@ def recover(
     return group, replace(report, seconds=options.clock() - started)
 
 
-def _judged(found: Survey, identity: Identity, slots: int, path: str) -> Plan:
+def _judged(found: Survey, identity: Identity, slots: int, path: str) -> RecoveryPlan:
     try:
         return judge(found, identity, slots, path)
     except HeadraceError:
@@ -126,7 +129,7 @@ def _judged(found: Survey, identity: Identity, slots: int, path: str) -> Plan:
         raise
 
 
-def _rooms(directory: Directory, identity: Identity, options: Options) -> _Rooms:
+def _rooms(directory: Directory, identity: Identity, options: RecoveryOptions) -> _Rooms:
     """Open the directories of a group; make those that are not there if that is allowed."""
     journal = _room(directory, "journal", options)
     return _Rooms(
@@ -143,7 +146,7 @@ def _rooms(directory: Directory, identity: Identity, options: Options) -> _Rooms
     )
 
 
-def _room(parent: Directory, name: str, options: Options) -> Directory:
+def _room(parent: Directory, name: str, options: RecoveryOptions) -> Directory:
     try:
         return parent.child(name)
     except FileNotFoundError as error:
@@ -159,7 +162,7 @@ def _room(parent: Directory, name: str, options: Options) -> Directory:
 
 
 def _make(
-    rooms: _Rooms, identity: Identity, machine: Machine, options: Options
+    rooms: _Rooms, identity: Identity, machine: Machine, options: RecoveryOptions
 ) -> tuple[Group, RecoveryReport]:
     """Make a new group: its first journal file, then the superblock that relies on it."""
     rooms.spares.tidy(set())
@@ -189,7 +192,7 @@ def _make(
     return group, RecoveryReport(is_new=True, file_count=1)
 
 
-def _starts(known: Superblock, options: Options) -> tuple[tuple[int, int], ...]:
+def _starts(known: Superblock, options: RecoveryOptions) -> tuple[tuple[int, int], ...]:
     """Name this start beside those before: peers ask whether it descends from one they know."""
     if known.identity.is_solo:
         return ()
@@ -201,9 +204,9 @@ class _Recovery:
     rooms: _Rooms
     identity: Identity
     machine: Machine
-    options: Options
+    options: RecoveryOptions
     found: Survey
-    plan: Plan
+    plan: RecoveryPlan
     notes: list[Note] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
     files: list[JournalFile] = field(default_factory=list)  # one for each that was scanned
@@ -326,13 +329,13 @@ class _Recovery:
             far=far,
         )
 
-    def _cut(self, journal: Journal, superblock: SuperblockFile) -> Cut | None:
+    def _cut(self, journal: Journal, superblock: SuperblockFile) -> TailCut | None:
         first = self.plan.cut_from
         if first is None:
             return None
         path = journal.newest.path if journal.files else journal.directory.path
         mend.cut(journal, superblock, first, self.plan.suspect)
-        return Cut(first, max(first, self.plan.cut_last or first), path)
+        return TailCut(first, max(first, self.plan.cut_last or first), path)
 
     def _note_superblock(self) -> None:
         for name, flaw in zip(NAMES, self.found.copies.flaws, strict=True):

@@ -7,7 +7,7 @@ from headrace.model.ids import OP_MAX, Op
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class TailCut:
     """Ops removed from the end: an unfinished commit group, or a cut that was begun before."""
 
     first: Op
@@ -37,7 +37,7 @@ class RecoveryReport:
     head: Op = Op(0)
     replayed: int = 0
     rewritten: int = 0  # frames above what was proven, written again before being trusted
-    cut: Cut | None = None
+    cut: TailCut | None = None
     suspect: tuple[Op, Op] | None = None
     faulty: tuple[Faulty, ...] = ()  # below the snapshot in use, or waiting for repair
     problem: str | None = None  # cluster: what was lost; catch up before voting

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.journal.entry import CHECKSUM_SIZE, HEADER_SIZE, Flaw, Header
-from headrace.journal.frame import PREFIX_SIZE, Kind, Prefix, aligned
+from headrace.journal.frame import PREFIX_SIZE, FrameKind, Prefix, aligned
 from headrace.journal.journal_file import FIRST_POSITION, FileHeader
 from headrace.journal.recovery.scan_findings import (
     Break,
@@ -187,12 +187,12 @@ class _Scanner:
         if self.tip is None:
             self._name_last_bad(prefix.tip)
             self.tip = prefix.tip
-        file.has_end = prefix.kind is Kind.END
+        file.has_end = prefix.kind is FrameKind.END
         return None if file.has_end else file.end
 
     def _is_named(self, prefix: Prefix | Flaw) -> bool:
         """Only the entry is bad: its prefix is whole, and the one that should be here."""
-        if not isinstance(prefix, Prefix) or prefix.kind is not Kind.ENTRY:
+        if not isinstance(prefix, Prefix) or prefix.kind is not FrameKind.ENTRY:
             return False
         return prefix.op == self.expected
 
@@ -274,7 +274,7 @@ class _Scanner:
                 self.commit = max(self.commit, trace.prefix.commit)
                 continue
             self._note(trace.prefix)
-            is_entry = trace.prefix.kind is Kind.ENTRY
+            is_entry = trace.prefix.kind is FrameKind.ENTRY
             target = trace.prefix.op if is_entry else Op(trace.prefix.op + 1)
             if trace.position == position and is_entry and target == self.expected:
                 return self._lose_named(index, file, position, flaw, trace.prefix)

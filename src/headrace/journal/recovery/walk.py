@@ -12,7 +12,7 @@ from headrace.journal.frame import (
     ALIGNMENT,
     FILE_ID_AT,
     PREFIX_SIZE,
-    Kind,
+    FrameKind,
     Prefix,
     aligned,
     decode_prefix,
@@ -29,7 +29,7 @@ _SECTOR_SIZE: Final = 512
 _FILE_ID = struct.Struct("<Q")
 
 
-class Frame(NamedTuple):
+class JournalFrame(NamedTuple):
     """What stands at a position: a whole frame if `flaw` is None. A tuple as `Header` is."""
 
     prefix: Prefix | Flaw
@@ -60,38 +60,40 @@ class FileReader:
     def __post_init__(self) -> None:
         self.size = min(self.storage.size(), self.limit)
 
-    def frame(self, position: int) -> Frame:
+    def frame(self, position: int) -> JournalFrame:
         """Read and check the frame at `position`: prefix, header, body."""
         try:
             data = self._view(position, PREFIX_SIZE)
             prefix = decode_prefix(data, self.file_id, position)
             if isinstance(prefix, Flaw):
-                return Frame(prefix, flaw=prefix)
-            if prefix.kind is not Kind.ENTRY:
-                return Frame(prefix)
+                return JournalFrame(prefix, flaw=prefix)
+            if prefix.kind is not FrameKind.ENTRY:
+                return JournalFrame(prefix)
             return self._entry(position, prefix)
         except OSError as error:
             flaw = Flaw("unreadable", "bytes", error.strerror or str(error))
-            return Frame(flaw, flaw=flaw)
+            return JournalFrame(flaw, flaw=flaw)
 
     def sealed(self, position: int) -> bytes:
         """Return the header bytes of the entry whose frame begins at `position`."""
         return bytes(self._view(position + PREFIX_SIZE, HEADER_SIZE))
 
-    def _entry(self, position: int, prefix: Prefix) -> Frame:
+    def _entry(self, position: int, prefix: Prefix) -> JournalFrame:
         data = self._view(position, prefix.size)
         header = decode_header(data[PREFIX_SIZE:])
         if isinstance(header, Flaw):
-            return Frame(prefix, flaw=header)
+            return JournalFrame(prefix, flaw=header)
         if header.checksum != prefix.tip or header.op != prefix.op:
-            return Frame(prefix, flaw=Flaw("entry", prefix.tip.hex(), header.checksum.hex()))
+            return JournalFrame(
+                prefix, flaw=Flaw("entry", prefix.tip.hex(), header.checksum.hex())
+            )
         if len(data) != prefix.size or entry_frame_size(header.body_size) != prefix.size:
-            return Frame(prefix, flaw=Flaw("frame size", prefix.size, len(data)))
+            return JournalFrame(prefix, flaw=Flaw("frame size", prefix.size, len(data)))
         checksum = xxh3_128_digest(data[PREFIX_SIZE + HEADER_SIZE :])
         if checksum != header.body_checksum:
             flaw = Flaw("body checksum", header.body_checksum.hex(), checksum.hex())
-            return Frame(prefix, flaw=flaw)
-        return Frame(prefix, header)
+            return JournalFrame(prefix, flaw=flaw)
+        return JournalFrame(prefix, header)
 
     def _view(self, position: int, size: int) -> memoryview:
         """Return the bytes there, fewer only where the file ends."""

@@ -70,7 +70,7 @@ class Layer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SettingOrigin:
     """Where a value came from, exactly: a file with its line, a variable, a flag."""
 
     layer: Layer
@@ -82,7 +82,7 @@ class Traced:
     """A config, and the origin of each setting in it, by key."""
 
     config: Config
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, SettingOrigin]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +90,15 @@ class _Given:
     """A raw value: text, or what TOML made of it."""
 
     raw: object
-    origin: Origin
+    origin: SettingOrigin
 
     @property
     def source(self) -> str:
         return self.origin.where
 
 
-_DEFAULT: Final = Origin(Layer.DEFAULT, "the default")
-_FLAG: Final = Origin(Layer.FLAG, "a flag")
+_DEFAULT: Final = SettingOrigin(Layer.DEFAULT, "the default")
+_FLAG: Final = SettingOrigin(Layer.FLAG, "a flag")
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class _Layers:
             self.given.pop(_TOKEN_FILE, None)
         self.given.update(layer)
 
-    def origin(self, key: str) -> Origin:
+    def origin(self, key: str) -> SettingOrigin:
         return self.given[key].origin if key in self.given else _DEFAULT
 
     def source(self, key: str) -> str:
@@ -201,9 +201,9 @@ def _make(cls: Callable[..., _Made], values: Mapping[str, object]) -> _Made:
 def _from_file(path: Path) -> dict[str, _Given]:
     table, lines = _read_toml(path)
 
-    def origin(key: str) -> Origin:
+    def origin(key: str) -> SettingOrigin:
         line = lines.get(key) or lines.get(key.partition(".")[0])
-        return Origin(Layer.FILE, f"{path}:{line}" if line else str(path))
+        return SettingOrigin(Layer.FILE, f"{path}:{line}" if line else str(path))
 
     found = {}
     for section, content in table.items():
@@ -246,7 +246,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
                 source="the environment",
                 hint=_nearest(name.upper(), variables),
             )
-        found[variables[name]] = _Given(text, Origin(Layer.VARIABLE, name))
+        found[variables[name]] = _Given(text, SettingOrigin(Layer.VARIABLE, name))
     return found
 
 

@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class AddressKind:
     """A host and a port. As text an IPv6 address stands in brackets."""
 
     host: str
@@ -65,7 +65,7 @@ def _ip(host: str) -> IPv4Address | IPv6Address | None:
     return number
 
 
-class Kind(Protocol):
+class SettingKind(Protocol):
     """One kind of value."""
 
     def read(self, raw: object) -> object:
@@ -153,7 +153,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SpanKind:
     """A length of time, between two others, both included."""
 
     least: Duration
@@ -214,13 +214,13 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PathKind:
     """A host and a port; empty, where that is allowed, is none."""
 
     port_least: int = 0  # 0 takes any port that is free
     may_be_empty: bool = False
 
-    def read(self, raw: object) -> Address | None:
+    def read(self, raw: object) -> AddressKind | None:
         if raw == "" and self.may_be_empty:
             return None
         match = _PLACE.fullmatch(raw) if isinstance(raw, str) else None
@@ -235,7 +235,7 @@ class Place:
             raise BadConfig("", f"port {port} is not within {self.port_least} to {PORT_MAX}")
         if not _is_host(host):
             raise BadConfig("", f"{shown(host)} is no host")
-        return Address(host.strip("[]"), port)
+        return AddressKind(host.strip("[]"), port)
 
     def toml(self, value: object) -> str:
         return quoted("" if value is None else str(value))

@@ -13,7 +13,7 @@ PIPELINES_PER_RING: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class SettingFlaw:
     """A rule that a config breaks, told of the setting that should change."""
 
     key: str
@@ -21,26 +21,26 @@ class Flaw:
     hint: str = ""
 
 
-Rule = Callable[[Config], Iterator[Flaw]]
+Rule = Callable[[Config], Iterator[SettingFlaw]]
 
 
-def flaws(config: Config) -> Iterator[Flaw]:
+def flaws(config: Config) -> Iterator[SettingFlaw]:
     """Give every rule that `config` breaks, the gravest first."""
     for rule in RULES:
         yield from rule(config)
 
 
-def _this_release_runs_one_replica(config: Config) -> Iterator[Flaw]:
+def _this_release_runs_one_replica(config: Config) -> Iterator[SettingFlaw]:
     if config.cluster.replicas != 1:
         text = f"is {config.cluster.replicas}, but this release runs one replica"
-        yield Flaw("cluster.replicas", text, "Leave it at 1")
+        yield SettingFlaw("cluster.replicas", text, "Leave it at 1")
 
 
-def _a_namespace_fits_its_field(config: Config) -> Iterator[Flaw]:
+def _a_namespace_fits_its_field(config: Config) -> Iterator[SettingFlaw]:
     cluster = config.cluster
     bits = cluster.stream_bits + cluster.topic_bits + cluster.partition_bits
     if bits > NAMESPACE_BITS:
-        yield Flaw(
+        yield SettingFlaw(
             "cluster.partition_bits",
             f"stream_bits, topic_bits and partition_bits are {bits} together, "
             f"more than {NAMESPACE_BITS}",
@@ -48,7 +48,7 @@ def _a_namespace_fits_its_field(config: Config) -> Iterator[Flaw]:
         )
 
 
-def _the_ring_holds_the_pipeline(config: Config) -> Iterator[Flaw]:
+def _the_ring_holds_the_pipeline(config: Config) -> Iterator[SettingFlaw]:
     least = PIPELINES_PER_RING * config.commit.pipeline
     slots = {
         "journal.slots": config.journal.slots,
@@ -57,10 +57,10 @@ def _the_ring_holds_the_pipeline(config: Config) -> Iterator[Flaw]:
     for key, count in slots.items():
         if count < least:
             text = f"{count} is less than {PIPELINES_PER_RING} x commit.pipeline, {least}"
-            yield Flaw(key, text, "Give it more slots, or make the pipeline shorter")
+            yield SettingFlaw(key, text, "Give it more slots, or make the pipeline shorter")
 
 
-def _the_largest_body_fits(config: Config) -> Iterator[Flaw]:
+def _the_largest_body_fits(config: Config) -> Iterator[SettingFlaw]:
     body_size = config.limits.body_size
     sizes = {
         "commit.pipeline_size": config.commit.pipeline_size,
@@ -72,51 +72,53 @@ def _the_largest_body_fits(config: Config) -> Iterator[Flaw]:
             text = (
                 f"{format_size(size)} is less than limits.body_size, {format_size(body_size)}"
             )
-            yield Flaw(key, text, "Make it larger, or take smaller bodies")
+            yield SettingFlaw(key, text, "Make it larger, or take smaller bodies")
 
 
-def _the_queue_holds_a_connection(config: Config) -> Iterator[Flaw]:
+def _the_queue_holds_a_connection(config: Config) -> Iterator[SettingFlaw]:
     limits = config.limits
     if limits.queue_size < limits.in_flight_size:
         text = (
             f"{format_size(limits.queue_size)} is less than limits.in_flight_size, "
             f"{format_size(limits.in_flight_size)}"
         )
-        yield Flaw("limits.queue_size", text, "One connection could fill the node")
+        yield SettingFlaw("limits.queue_size", text, "One connection could fill the node")
 
 
-def _a_default_deadline_may_be_named(config: Config) -> Iterator[Flaw]:
+def _a_default_deadline_may_be_named(config: Config) -> Iterator[SettingFlaw]:
     request = config.request
     if request.timeout > request.timeout_max:
         text = f"{request.timeout} is more than request.timeout_max, {request.timeout_max}"
-        yield Flaw("request.timeout", text)
+        yield SettingFlaw("request.timeout", text)
 
 
-def _others_prove_a_token(config: Config) -> Iterator[Flaw]:
+def _others_prove_a_token(config: Config) -> Iterator[SettingFlaw]:
     if not (config.listen.address.is_loopback or config.auth.token):
-        yield Flaw(
+        yield SettingFlaw(
             "listen.address",
             f"{config.listen.address} can be reached by others, and there is no token",
             "Set auth.token_file or HEADRACE_AUTH__TOKEN, or listen on 127.0.0.1",
         )
 
 
-def _an_advertised_address_can_be_reached(config: Config) -> Iterator[Flaw]:
+def _an_advertised_address_can_be_reached(config: Config) -> Iterator[SettingFlaw]:
     listen = config.listen
     if listen.advertise is not None and listen.advertise.is_wildcard:
-        yield Flaw("listen.advertise", f"{listen.advertise} is no address to connect to")
+        yield SettingFlaw("listen.advertise", f"{listen.advertise} is no address to connect to")
     if listen.advertise is None and listen.address.is_wildcard and config.cluster.replicas > 1:
-        yield Flaw(
+        yield SettingFlaw(
             "listen.advertise",
             f"is needed: listen.address is {listen.address}, which tells peers nothing",
             "Set it to the address by which they reach this node",
         )
 
 
-def _two_listeners_have_two_ports(config: Config) -> Iterator[Flaw]:
+def _two_listeners_have_two_ports(config: Config) -> Iterator[SettingFlaw]:
     address, http = config.listen.address, config.listen.http
     if http == address and address.port:
-        yield Flaw("listen.http", f"{http} is listen.address, too", "Give it another port")
+        yield SettingFlaw(
+            "listen.http", f"{http} is listen.address, too", "Give it another port"
+        )
 
 
 RULES: Final[tuple[Rule, ...]] = (

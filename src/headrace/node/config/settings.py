@@ -18,21 +18,21 @@ from headrace.journal.recovery.recover import (
 )
 from headrace.model.units import DAY, GIB, HOUR, KIB, MIB, MILLISECOND, MINUTE, SECOND, Duration
 from headrace.node.config.setting_kinds import (
-    Address,
+    AddressKind,
     Choice,
     Count,
-    Kind,
-    Place,
+    PathKind,
     Secret,
+    SettingKind,
     Size,
-    Span,
+    SpanKind,
     Switch,
     Text,
 )
 from headrace.node.group.seal_pace import SEAL_AGE_US, SEAL_SIZE
 
-LISTEN: Final = Address("127.0.0.1", 7654)
-LISTEN_HTTP: Final = Address("127.0.0.1", 7655)
+LISTEN: Final = AddressKind("127.0.0.1", 7654)
+LISTEN_HTTP: Final = AddressKind("127.0.0.1", 7655)
 SEAL_AGE: Final = Duration(SEAL_AGE_US)
 
 SHARDS_MAX: Final = 256  # each has a thread, a journal and its spares
@@ -40,7 +40,7 @@ REPLICAS_MAX: Final = 255
 SLOTS_MAX: Final = 2**24  # a slot keeps its entry's header in memory
 JOURNAL_FILE_SIZE_MAX: Final = 4 * GIB  # a larger number in a header is taken for rot
 TICK_MAX: Final = 30 * SECOND  # a pass that a lost wake-up delays is never later than this
-_TIMEOUT: Final = Span(MILLISECOND, HOUR)
+_TIMEOUT: Final = SpanKind(MILLISECOND, HOUR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class Listen:
     """Where the node is reached."""
 
     address: Annotated[
-        Address, Place(), "where clients connect; port 0 takes any that is free"
+        AddressKind, PathKind(), "where clients connect; port 0 takes any that is free"
     ] = LISTEN
     advertise: Annotated[
-        Address | None,
-        Place(port_least=1, may_be_empty=True),
+        AddressKind | None,
+        PathKind(port_least=1, may_be_empty=True),
         "the address that clients are told to use; empty: the one listened on",
     ] = None
     http: Annotated[
-        Address | None,
-        Place(may_be_empty=True),
+        AddressKind | None,
+        PathKind(may_be_empty=True),
         "where health and metrics are served, to anyone who asks; empty: nowhere",
     ] = LISTEN_HTTP
     socket: Annotated[bool, Switch(), "listen on a unix socket in the data directory, too"] = (
@@ -90,7 +90,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class JournalSettings:
     """A group's log on disk."""
 
     file_size: Annotated[
@@ -127,7 +127,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class SealSettings:
     """When rows go from the journal into segments."""
 
     size: Annotated[
@@ -135,7 +135,7 @@ class Seal:
     ] = SEAL_SIZE
     age: Annotated[
         Duration,
-        Span(100 * MILLISECOND, DAY),
+        SpanKind(100 * MILLISECOND, DAY),
         "age of the oldest unsealed entry that brings one",
     ] = SEAL_AGE
     children: Annotated[int, Count(1, 64), "processes of one shard that write segments"] = 2
@@ -147,32 +147,32 @@ class Reconcile:
 
     tick: Annotated[
         Duration,
-        Span(10 * MILLISECOND, TICK_MAX),
+        SpanKind(10 * MILLISECOND, TICK_MAX),
         "time between passes when no change of metadata brings one",
     ] = SECOND
     park_deadline: Annotated[
         Duration,
-        Span(MILLISECOND, 5 * MINUTE),
+        SpanKind(MILLISECOND, 5 * MINUTE),
         "how long a request waits for its partition to be made",
     ] = 5 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class RetentionSettings:
     """How rows expire."""
 
     tick: Annotated[
-        Duration, Span(100 * MILLISECOND, HOUR), "time between looks for rows that expired"
+        Duration, SpanKind(100 * MILLISECOND, HOUR), "time between looks for rows that expired"
     ] = 30 * SECOND
     max_hold: Annotated[
         Duration,
-        Span(SECOND, 3650 * DAY),
+        SpanKind(SECOND, 3650 * DAY),
         "age at which rows go even if a consumer group holds them",
     ] = 30 * DAY
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LimitSettings:
     """What peers may ask of the node."""
 
     connections: Annotated[int, Count(1, 65_536), "connections at once"] = 1024
@@ -187,7 +187,7 @@ class Limits:
         Duration, _TIMEOUT, "until a new connection has said who it is"
     ] = 5 * SECOND
     idle_timeout: Annotated[
-        Duration, Span(MILLISECOND, DAY), "until a connection with nothing to do is closed"
+        Duration, SpanKind(MILLISECOND, DAY), "until a connection with nothing to do is closed"
     ] = 5 * MINUTE
     stall_timeout: Annotated[
         Duration,
@@ -203,7 +203,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestSettings:
     """Deadlines of requests."""
 
     timeout: Annotated[Duration, _TIMEOUT, "deadline of a request that names none"] = (
@@ -234,7 +234,7 @@ class Auth:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class LogSettings:
     """How events are written, to standard error."""
 
     format: Annotated[str, Choice(("text", "json")), "aligned lines, or JSON lines"] = "text"
@@ -250,16 +250,16 @@ class Config:
     listen: Listen = field(default_factory=Listen)
     data: Data = field(default_factory=Data)
     cluster: Cluster = field(default_factory=Cluster)
-    journal: Journal = field(default_factory=Journal)
+    journal: JournalSettings = field(default_factory=JournalSettings)
     commit: Commit = field(default_factory=Commit)
-    seal: Seal = field(default_factory=Seal)
+    seal: SealSettings = field(default_factory=SealSettings)
     reconcile: Reconcile = field(default_factory=Reconcile)
-    retention: Retention = field(default_factory=Retention)
-    limits: Limits = field(default_factory=Limits)
-    request: Request = field(default_factory=Request)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    request: RequestSettings = field(default_factory=RequestSettings)
     stop: Stop = field(default_factory=Stop)
     auth: Auth = field(default_factory=Auth)
-    log: Log = field(default_factory=Log)
+    log: LogSettings = field(default_factory=LogSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +268,7 @@ class Setting:
 
     section: str
     name: str
-    kind: Kind
+    kind: SettingKind
     meaning: str
     default: object
 

@@ -18,7 +18,7 @@ from headrace.metadata.commands import (
     AdoptedTopic,
     ForgetLife,
 )
-from headrace.metadata.state import MetadataState, Topic
+from headrace.metadata.state import MetadataState, TopicMetadata
 from headrace.model.ids import GroupId, Revision
 from headrace.model.names import TopicName, check_name
 from headrace.model.namespace import Namespace, StreamId
@@ -35,7 +35,7 @@ NO_REVISION = Revision(0)
 
 
 @dataclass(slots=True)
-class Plan:
+class AdoptionPlan:
     """What an adoption is to do, as a command and in words."""
 
     metadata: MetadataState
@@ -74,7 +74,11 @@ class Plan:
                 )
 
     def take(
-        self, shard: GroupId, state: PartitionsState, lost: partitions.Topic, own: list[Orphan]
+        self,
+        shard: GroupId,
+        state: PartitionsState,
+        lost: partitions.TopicState,
+        own: list[Orphan],
     ) -> None:
         """Decide what becomes of the partitions of one topic of a shard."""
         layout = self.metadata.layout
@@ -106,7 +110,7 @@ class Plan:
 
     def _take_more(
         self,
-        known: Topic,
+        known: TopicMetadata,
         shard: GroupId,
         schemas: tuple[bytes, ...],
         found: tuple[AdoptedPartition, ...],
@@ -138,7 +142,7 @@ class Plan:
         made = AdoptedStream(stream_id, f"recovered-{stream_id}")
         return self.streams.setdefault(stream_id, made).name
 
-    def _full(self, topic: Topic) -> str:
+    def _full(self, topic: TopicMetadata) -> str:
         return str(TopicName(self.metadata.streams[topic.stream_id].name, topic.name))
 
 
@@ -147,9 +151,9 @@ def plan(
     shards: Mapping[GroupId, PartitionsState],
     doubt: Doubt,
     names: Mapping[Namespace, str],
-) -> Plan:
+) -> AdoptionPlan:
     """Decide what becomes of all that shards have and metadata does not know."""
-    made = Plan(metadata, names)
+    made = AdoptionPlan(metadata, names)
     for number, state in sorted(shards.items()):
         made.end(number, state)
     for number, state in sorted(shards.items()):
@@ -165,7 +169,7 @@ def plan(
     return made
 
 
-def _closed(metadata: MetadataState, state: PartitionsState, topic: Topic) -> int:
+def _closed(metadata: MetadataState, state: PartitionsState, topic: TopicMetadata) -> int:
     """Count the partitions of a topic of metadata that a shard has closed."""
     layout, closed = metadata.layout, state.closed
     return sum(
@@ -175,7 +179,10 @@ def _closed(metadata: MetadataState, state: PartitionsState, topic: Topic) -> in
 
 
 def _has_more_schemas(
-    metadata: MetadataState, shard: GroupId, state: PartitionsState, topic: partitions.Topic
+    metadata: MetadataState,
+    shard: GroupId,
+    state: PartitionsState,
+    topic: partitions.TopicState,
 ) -> bool:
     target = metadata.partition_at(topic.number << state.partition_bits)
     is_same = target is not None and target.shard == shard
@@ -188,7 +195,10 @@ def _has_more_schemas(
 
 
 def _is_same(
-    known: Topic, shard: GroupId, lost: partitions.Topic, schemas: tuple[bytes, ...]
+    known: TopicMetadata,
+    shard: GroupId,
+    lost: partitions.TopicState,
+    schemas: tuple[bytes, ...],
 ) -> bool:
     pairs = zip(known.schemas, schemas, strict=False)
     is_alike = all(ours.data == theirs for ours, theirs in pairs)
@@ -277,7 +287,7 @@ class WayOut:
 
 
 def _error(result: object) -> HeadraceError:
-    if isinstance(result, results.Refused):
+    if isinstance(result, results.MetadataRefusal):
         return metadata_error(result, ())
     assert isinstance(result, HeadraceError)
     return result

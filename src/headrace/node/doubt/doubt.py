@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.errors import MetadataInDoubt
-from headrace.metadata.state import MetadataState, Target
+from headrace.metadata.state import MetadataState, MetadataTarget
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import Order, is_within, newest, shown
-from headrace.partition.machine.state import Partition, PartitionsState, Topic
+from headrace.partition.machine.state import Partition, PartitionsState, TopicState
 from headrace.partition.reader import Key
 from headrace.wire import read_messages, write_messages
 from headrace.wire.messages import PartitionRequest
@@ -83,7 +83,7 @@ class Doubt:
         reads = isinstance(
             request, read_messages.Fetch | read_messages.GetOffset | read_messages.GetCursors
         )
-        removes = isinstance(request, write_messages.Trim | write_messages.Purge)
+        removes = isinstance(request, write_messages.TrimRequest | write_messages.PurgeRequest)
         return removes or (self.is_held and not reads)
 
     def error(self, path: str, what: str) -> MetadataInDoubt:
@@ -147,8 +147,8 @@ def _reasons(metadata: MetadataState, number: GroupId, state: PartitionsState) -
 
 
 def _target(
-    metadata: MetadataState, number: GroupId, state: PartitionsState, topic: Topic
-) -> Target | None:
+    metadata: MetadataState, number: GroupId, state: PartitionsState, topic: TopicState
+) -> MetadataTarget | None:
     """Return what metadata wants of a topic, if it is the very one that a shard has."""
     target = metadata.partition_at(topic.number << state.partition_bits)
     if target is None or target.shard != number or target.topic_created != topic.created:
@@ -168,7 +168,7 @@ def _orphans(
 
 
 def _is_own(
-    target: Target | None, number: GroupId, state: PartitionsState, partition: Partition
+    target: MetadataTarget | None, number: GroupId, state: PartitionsState, partition: Partition
 ) -> bool:
     """Say whether a partition is the very one that metadata means, by all that both know."""
     if target is None or target.shard != number:

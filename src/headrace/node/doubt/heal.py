@@ -23,9 +23,9 @@ from headrace.journal.entry import root
 from headrace.journal.frame import entry_frame_size
 from headrace.journal.journal import Journal
 from headrace.journal.journal_file import size_for
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.journal.recovery.judge import judge
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.journal.recovery.survey import Survey, survey
 from headrace.journal.ring import Ring
 from headrace.journal.snapshot import SnapshotFiles
@@ -59,7 +59,9 @@ def is_old(name: str) -> bool:
     return name.startswith(_OLD)
 
 
-def heal(groups: Directory, identity: Identity, options: Options, base: Base) -> Swapped:
+def heal(
+    groups: Directory, identity: Identity, options: RecoveryOptions, base: Base
+) -> Swapped:
     """Make group 0 anew at `base`, and put it in the old one's place.
 
     DiskFull: the old one is in its place; repeat. StorageFailed: the next start tells.
@@ -72,7 +74,7 @@ def heal(groups: Directory, identity: Identity, options: Options, base: Base) ->
     return _swap(groups)
 
 
-def resume(groups: Directory, identity: Identity, options: Options) -> Swapped | None:
+def resume(groups: Directory, identity: Identity, options: RecoveryOptions) -> Swapped | None:
     """Go on with a heal that has set the old group aside; None if there is none."""
     with _failing(joined(groups.path, NEW)):
         room = _child(groups, NEW) if _child(groups, GROUP) is None else None
@@ -81,7 +83,7 @@ def resume(groups: Directory, identity: Identity, options: Options) -> Swapped |
     return _swap(groups)
 
 
-def look(room: Directory, identity: Identity, options: Options) -> Survey:
+def look(room: Directory, identity: Identity, options: RecoveryOptions) -> Survey:
     """Survey a group's directory. The caller closes what it opened: see `closed`.
 
     A room of it that is gone is made, as every start does: without it nothing can be listed.
@@ -104,7 +106,7 @@ def closed(found: Survey) -> "Iterator[Survey]":
 def _is_whole(room: Directory, identity: Identity, slots: int) -> bool:
     """Tell whether a recovery takes it, and the superblocks, which are made last, are there."""
     try:
-        with closed(look(room, identity, Options())) as found:
+        with closed(look(room, identity, RecoveryOptions())) as found:
             judge(found, identity, slots, room.path)
             return found.superblock is not None and not any(found.copies.flaws)
     except Corrupt:
@@ -126,7 +128,7 @@ def _empty(room: Directory) -> None:
         each.sync()
 
 
-def _make(room: Directory, identity: Identity, options: Options, base: Base) -> None:
+def _make(room: Directory, identity: Identity, options: RecoveryOptions, base: Base) -> None:
     """Make a whole group: a journal file, the snapshot, and last the superblock."""
     journal, snapshots, _ = (room.child(name, make=True) for name in _ROOMS)
     spares = Spares(
@@ -143,7 +145,9 @@ def _make(room: Directory, identity: Identity, options: Options, base: Base) -> 
     if base.op == 0:
         superblock.write()
         return
-    kept = SnapshotFiles(snapshots, identity).persist(base.op, base.tip, State(base.image))
+    kept = SnapshotFiles(snapshots, identity).persist(
+        base.op, base.tip, MachineState(base.image)
+    )
     superblock.write(
         checkpoint=Checkpoint(base.op, base.tip, kept.checksum),
         previous_op=base.op,

@@ -25,7 +25,7 @@ from headrace.journal.heads import Head
 from headrace.journal.journal import Journal
 from headrace.journal.recovery.judge import judge as judge_journal
 from headrace.journal.recovery.readable_prefix import read_prefix
-from headrace.journal.recovery.recover import Options, recover
+from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.recovery.scan import contiguous_from
 from headrace.journal.recovery.survey import Survey
@@ -86,7 +86,7 @@ class MetadataStart:
     directory: Directory  # the data directory
     identity: Identity
     machine: MetadataMachine
-    options: Options
+    options: RecoveryOptions
     found: FoundCopy
     remains: Remains
     refusal: HeadraceError | None  # why a recovery would refuse what is there
@@ -102,7 +102,7 @@ class MetadataStart:
         directory: Directory,
         identity: Identity,
         machine: MetadataMachine,
-        options: Options,
+        options: RecoveryOptions,
         *,
         is_in_use: bool,
     ) -> "MetadataStart":
@@ -255,7 +255,7 @@ def _surveyed(
     directory: Directory,
     groups: Directory | None,
     identity: Identity,
-    options: Options,
+    options: RecoveryOptions,
     is_in_use: bool,
 ) -> tuple[Remains, HeadraceError | None]:
     """Survey group 0, and say why a recovery would refuse it, if it would."""
@@ -279,7 +279,7 @@ def _surveyed(
 
 
 def _nothing(
-    directory: Directory, options: Options, is_in_use: bool
+    directory: Directory, options: RecoveryOptions, is_in_use: bool
 ) -> tuple[Remains, HeadraceError | None]:
     """Group 0 has no file: a new log, or one that lost it."""
     if not is_in_use and options.head is None:

@@ -20,13 +20,13 @@ from headrace.node.events import event
 from headrace.node.group.journal_thread import (
     GROUP_SIZE,
     Durable,
-    Failed,
     JournalWriter,
+    NotWritten,
     Paired,
     Report,
 )
-from headrace.node.group.pump import Effect, Pair, Persist, Pump
-from headrace.vsr.peer_messages import Append, Reply, Request
+from headrace.node.group.pump import Effect, Pair, PersistSnapshot, Pump
+from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloReply
 
 Ticket = Callable[[object], None]  # what a request's answer is given to
 
@@ -63,7 +63,7 @@ class Driver:
         self.writer.start()
         self.tick()
 
-    def submit(self, request: Request, ticket: Ticket | None, deadline: float) -> None:
+    def submit(self, request: EntryProposal, ticket: Ticket | None, deadline: float) -> None:
         """Take a request; `ticket` is called once with its result or its error."""
         self.perform(self.pump.submit(request, now_us(), ticket=ticket, deadline=deadline))
 
@@ -79,13 +79,13 @@ class Driver:
         self._hand_over([one for effect in effects for one in _entries_of(effect)])
         for effect in effects:
             match effect:
-                case Append():
+                case SoloAppend():
                     pass
-                case Reply(ticket, result):
+                case SoloReply(ticket, result):
                     if ticket is not None:
                         assert callable(ticket)
                         ticket(result)
-                case Persist():
+                case PersistSnapshot():
                     running = self.checkpoints.submit(self.pump.group.checkpoints.persist)
                     running.add_done_callback(self._persisted)
                 case Pair(checkpoint):
@@ -135,7 +135,7 @@ class Driver:
             case Durable(op):
                 self.on_group(op - self.pump.replica.durable)
                 self.perform(self.pump.on_durable(op, now_us()))
-            case Failed(durable, error):
+            case NotWritten(durable, error):
                 # What this turn has prepared chains to what failed: it goes the same way.
                 self._outgoing.clear()
                 effects = self.pump.on_failed(durable, error, now_us())
@@ -178,4 +178,4 @@ class Driver:
 
 
 def _entries_of(effect: Effect) -> list[Entry]:
-    return effect.prepares if isinstance(effect, Append) else []
+    return effect.prepares if isinstance(effect, SoloAppend) else []

@@ -30,7 +30,7 @@ class Durable:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class NotWritten:
     """All up to `durable` is on disk. What came behind is not, if `error` is Unavailable."""
 
     durable: Op
@@ -45,7 +45,7 @@ class Paired:
     error: HeadraceError | None
 
 
-Report = Durable | Failed | Paired
+Report = Durable | NotWritten | Paired
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class JournalWriter:
         with self._changed:
             self._is_dropping = True
             self._waiting.clear()
-        self.report(Failed(self.group.journal.durable, error))
+        self.report(NotWritten(self.group.journal.durable, error))
 
     def _pair(self, checkpoint: Checkpoint) -> None:
         try:

@@ -25,13 +25,13 @@ from headrace.journal.group import SEAL_SLOTS, Group
 from headrace.journal.heads import Head
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
-from headrace.node.group.seal_pace import Pace
+from headrace.node.group.seal_pace import SealPace
 from headrace.partition.machine import operations
-from headrace.vsr.peer_messages import Append, Apply, Reply, Request
+from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloApply, SoloReply
 from headrace.vsr.replica import Replica
 
 _SEAL_REQUESTS = {
-    expire: Request(SEAL, operations.encode(operations.Seal(expire=expire)))
+    expire: EntryProposal(SEAL, operations.encode(operations.Seal(expire=expire)))
     for expire in (True, False)
 }
 _FREEING = frozenset({operations.ClosePartition.operation, operations.Purge.operation})
@@ -49,7 +49,7 @@ class PumpLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Persist:
+class PersistSnapshot:
     """Write the oldest pending checkpoint."""
 
 
@@ -60,11 +60,11 @@ class Pair:
     checkpoint: Checkpoint
 
 
-Effect = Append[Entry] | Reply | Persist | Pair
+Effect = SoloAppend[Entry] | SoloReply | PersistSnapshot | Pair
 
 
 class _Waiting(NamedTuple):
-    request: Request
+    request: EntryProposal
     ticket: object
     deadline: float
 
@@ -78,7 +78,7 @@ class Pump:
     """Drives one group. All calls come from one thread, one after the other."""
 
     group: Group
-    pace: Pace
+    pace: SealPace
     limits: PumpLimits = field(default_factory=PumpLimits)
     observe: Callable[[Entry, object], None] = _unobserved  # told of every op that was applied
     replica: Replica[Entry] = field(init=False)
@@ -100,16 +100,18 @@ class Pump:
         self.replica = Replica(self._seal, journal.durable, journal.tip, timestamp)
 
     def submit(
-        self, request: Request, now: int, *, ticket: object = None, deadline: float = 0.0
+        self, request: EntryProposal, now: int, *, ticket: object = None, deadline: float = 0.0
     ) -> list[Effect]:
         """Take a request. It is answered exactly once, through its ticket."""
         size = len(request.body)
         if self.halted is not None:
-            return [Reply(ticket, not_ready(self.halted))]
+            return [SoloReply(ticket, not_ready(self.halted))]
         if not self.inbox and self._has_room():
             return self._prepare(request, now, ticket, deadline)
         if self.inbox and self.inbox_size + size > self.limits.inbox_size:
-            return [Reply(ticket, Busy("the group has as much to write as it may", BUSY_MS))]
+            return [
+                SoloReply(ticket, Busy("the group has as much to write as it may", BUSY_MS))
+            ]
         self.inbox.append(_Waiting(request, ticket, deadline))
         self.inbox_size += size
         return self._relieve(now)
@@ -120,7 +122,7 @@ class Pump:
             return []
         effects: list[Effect] = []
         for effect in self.replica.on_durable(op):
-            assert isinstance(effect, Apply)
+            assert isinstance(effect, SoloApply)
             entry = effect.prepare
             try:
                 result = self.group.apply(entry)
@@ -140,7 +142,7 @@ class Pump:
         if self.halted is not None:
             return effects
         # What was prepared meanwhile goes back, too: it chains to what is not there.
-        effects = [one for one in effects if not isinstance(one, Append)]
+        effects = [one for one in effects if not isinstance(one, SoloAppend)]
         effects += _replies(self.replica.on_failed(error))
         self.owes_seal = self.owes_seal or self.seals_in_flight > 0
         self.seals_in_flight = 0
@@ -179,7 +181,7 @@ class Pump:
             self.inbox = deque(one for one in self.inbox if clock < one.deadline)
             self.inbox_size = sum(len(one.request.body) for one in self.inbox)
             error = _timed_out(self.last_failure)
-            effects += [Reply(one.ticket, error) for one in late if one.ticket]
+            effects += [SoloReply(one.ticket, error) for one in late if one.ticket]
         if self.halted is not None:
             return effects
         if clock >= self.retry_at:
@@ -207,7 +209,7 @@ class Pump:
         return not self.inbox and not self.replica.in_flight and not self.is_persisting
 
     def _seal(
-        self, op: Op, parent: bytes, view: int, timestamp: int, request: Request
+        self, op: Op, parent: bytes, view: int, timestamp: int, request: EntryProposal
     ) -> Entry:
         return seal(
             self.group.journal.identity,
@@ -243,7 +245,7 @@ class Pump:
         return self.group.journal.ring.collides(Op(self.replica.op + 1 + SEAL_SLOTS))
 
     def _prepare(
-        self, request: Request, now: int, ticket: object, deadline: float
+        self, request: EntryProposal, now: int, ticket: object, deadline: float
     ) -> list[Effect]:
         append = self.replica.on_request(request, now, ticket=ticket, deadline=deadline)
         frees = request.operation in _FREEING
@@ -277,17 +279,17 @@ class Pump:
         if self.is_persisting or not self.group.checkpoints.pending:
             return []
         self.is_persisting = True
-        return [Persist()]
+        return [PersistSnapshot()]
 
     def _refuse_inbox(self, error: HeadraceError) -> list[Effect]:
         refused = [one.ticket for one in self.inbox if one.ticket is not None]
         self.inbox.clear()
         self.inbox_size = 0
-        return [Reply(ticket, error) for ticket in refused]
+        return [SoloReply(ticket, error) for ticket in refused]
 
 
-def _replies(effects: list[Append[Entry] | Apply[Entry] | Reply]) -> list[Effect]:
-    return [effect for effect in effects if isinstance(effect, Reply)]
+def _replies(effects: list[SoloAppend[Entry] | SoloApply[Entry] | SoloReply]) -> list[Effect]:
+    return [effect for effect in effects if isinstance(effect, SoloReply)]
 
 
 def not_ready(error: HeadraceError) -> NotReady:

@@ -12,7 +12,7 @@ SEAL_SHARE: Final = 4
 
 
 @dataclass(slots=True)
-class Pace:
+class SealPace:
     """What happened since the last Seal. All numbers are given; no clock is read."""
 
     slots: int

@@ -28,8 +28,8 @@ from headrace.partition.machine.operations import (
     encode_stage,
 )
 from headrace.storage.seam import Buffer
-from headrace.vsr.peer_messages import NOBODY, Request
-from headrace.wire.write_messages import Append, Stage
+from headrace.vsr.peer_messages import NOBODY, EntryProposal
+from headrace.wire.write_messages import AppendRequest, StageRequest
 
 # Judged within a loop's turn: a quarter of a millisecond, less than two wake-ups of a thread.
 INLINE_SIZE_MAX = 1024 * 1024 + 64 * 1024
@@ -37,21 +37,23 @@ _VERSION_MAX = 2**63 - 1
 _NUMBER_MAX = 2**32 - 1
 
 
-class Kind(NamedTuple):
+class BatchSchema(NamedTuple):
     """What a batch must be."""
 
     schema: pa.Schema
     layout: batch.Layout
 
 
-Judge = Callable[[int], Request]  # given what the batch may inflate to; `batch.Inflates` else
-Then = Callable[[Request | HeadraceError], None]
+Judge = Callable[
+    [int], EntryProposal
+]  # given what the batch may inflate to; `batch.Inflates` else
+Then = Callable[[EntryProposal | HeadraceError], None]
 
 
 @dataclass(slots=True)
 class _InLine:
     then: Then
-    outcome: Request | HeadraceError | None = None
+    outcome: EntryProposal | HeadraceError | None = None
 
 
 @dataclass(slots=True)
@@ -78,7 +80,9 @@ class Admission:
         outcome = _outcome(judge, INFLATED_SIZE_MAX)
         self.loop.call_soon_threadsafe(self._judged, writer, place, outcome)
 
-    def _judged(self, writer: bytes, place: _InLine, outcome: Request | HeadraceError) -> None:
+    def _judged(
+        self, writer: bytes, place: _InLine, outcome: EntryProposal | HeadraceError
+    ) -> None:
         place.outcome = outcome
         line = self._lines[writer]
         while line and line[0].outcome is not None:
@@ -89,7 +93,7 @@ class Admission:
             del self._lines[writer]
 
 
-def _outcome_now(judge: Judge) -> Request | HeadraceError | None:
+def _outcome_now(judge: Judge) -> EntryProposal | HeadraceError | None:
     """Judge within a loop's turn; None if that would take too long."""
     try:
         return _outcome(judge, INLINE_SIZE_MAX)
@@ -97,7 +101,7 @@ def _outcome_now(judge: Judge) -> Request | HeadraceError | None:
         return None
 
 
-def _outcome(judge: Judge, inflated_max: int) -> Request | HeadraceError:
+def _outcome(judge: Judge, inflated_max: int) -> EntryProposal | HeadraceError:
     try:
         return judge(inflated_max)
     except HeadraceError as error:
@@ -110,10 +114,12 @@ def _outcome(judge: Judge, inflated_max: int) -> Request | HeadraceError:
         return defect("the judging of a batch", error)
 
 
-def judge_append(request: Append, body: Buffer, kind: Kind, inflated_max: int) -> Request:
+def judge_append(
+    request: AppendRequest, body: Buffer, kind: BatchSchema, inflated_max: int
+) -> EntryProposal:
     """Return what is proposed for an Append, or raise."""
     checksum = _judge(request, body, kind, inflated_max)
-    return Request(
+    return EntryProposal(
         APPEND,
         body,
         checksum,
@@ -126,12 +132,14 @@ def judge_append(request: Append, body: Buffer, kind: Kind, inflated_max: int) -
     )
 
 
-def judge_stage(request: Stage, body: Buffer, kind: Kind, inflated_max: int) -> Request:
+def judge_stage(
+    request: StageRequest, body: Buffer, kind: BatchSchema, inflated_max: int
+) -> EntryProposal:
     """Return what is proposed for a Stage, or raise."""
     if len(request.stage_id) != STAGE_ID_SIZE or not 0 <= request.number <= _NUMBER_MAX:
         raise BadBatch("the stage's id or number cannot be")
     _judge(request, body, kind, inflated_max, reserve=STAGE_HEADER_SIZE)
-    return Request(
+    return EntryProposal(
         STAGE,
         encode_stage(request.stage_id, request.number) + bytes(body),
         b"",
@@ -145,7 +153,11 @@ def judge_stage(request: Stage, body: Buffer, kind: Kind, inflated_max: int) -> 
 
 
 def _judge(
-    request: Append | Stage, body: Buffer, kind: Kind, inflated_max: int, reserve: int = 0
+    request: AppendRequest | StageRequest,
+    body: Buffer,
+    kind: BatchSchema,
+    inflated_max: int,
+    reserve: int = 0,
 ) -> bytes:
     """Judge a batch, and return the checksum of its body."""
     if len(body) + reserve > BODY_SIZE_MAX:

@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from headrace.errors import BadSchema, HeadraceError
 from headrace.journal.entry import Entry
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.metadata import commands, results
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.state import LEVEL, MetadataState, Retention, Topic
+from headrace.metadata.state import LEVEL, MetadataState, RetentionLimits, TopicMetadata
 from headrace.model.ids import GroupId, Revision
 from headrace.model.names import TopicName, check_name, parse_topic
 from headrace.model.schema import check_evolution, check_sealable, decode_schema
 from headrace.node.group.driver import Driver
 from headrace.node.requests.outcomes import defect, metadata_error, topic_unknown
-from headrace.vsr.peer_messages import Request
+from headrace.vsr.peer_messages import EntryProposal
 from headrace.wire import topic_messages as wire
 from headrace.wire.messages import MetadataRequest, Reply
 
@@ -46,10 +46,10 @@ class MetadataGroup:
             header.operation, header.timestamp, entry.body, header.op, header.checksum
         )
 
-    def snapshot(self) -> State:
-        return State(self.machine.snapshot())
+    def snapshot(self) -> MachineState:
+        return MachineState(self.machine.snapshot())
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: MachineState | None) -> None:
         self.machine.restore(None if state is None else state.replicated)
 
     def digest(self) -> bytes:
@@ -94,7 +94,7 @@ class Catalog:
             assert self.driver is not None
             self._is_levelling = True
             command = commands.Level(LEVEL)
-            request = Request(command.operation, commands.encode(command))
+            request = EntryProposal(command.operation, commands.encode(command))
             self.driver.submit(request, done, float("inf"))
 
     def handle(self, request: MetadataRequest, deadline: float, answer: Answer) -> None:
@@ -105,7 +105,7 @@ class Catalog:
         except HeadraceError as error:
             answer(error, ())
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> TopicMetadata:
         """Find a topic by its name, or raise TopicUnknown with what was meant perhaps."""
         wanted = parse_topic(name)
         found = self.state.topic(wanted.stream, wanted.topic)
@@ -122,7 +122,7 @@ class Catalog:
             for topic in self.state.topics.values()
         )
 
-    def info(self, topic: Topic) -> wire.TopicInfo:
+    def info(self, topic: TopicMetadata) -> wire.TopicInfo:
         """Describe a topic as it is now."""
         layout = self.state.layout
         return wire.TopicInfo(
@@ -168,36 +168,45 @@ class Catalog:
             case wire.ListTopics():
                 streams = sorted(each.name for each in self.state.streams.values())
                 answer(wire.Topics(tuple(self.names()), tuple(streams)), ())
-            case wire.CreateStream():
+            case wire.CreateStreamRequest():
                 name = check_name("stream", request.name)
                 self._propose(commands.CreateStream(name), deadline, answer)
-            case wire.DeleteStream():
+            case wire.DeleteStreamRequest():
                 command = commands.DeleteStream(request.name, request.with_topics)
                 self._propose(command, deadline, answer)
-            case wire.CreateTopic():
+            case wire.CreateTopicRequest():
                 self._create_topic(request, deadline, answer)
-            case wire.AddSchema():
+            case wire.AddSchemaRequest():
                 self._add_schema(request, deadline, answer)
-            case wire.AlterTopic() | wire.AddPartitions() | wire.DeleteTopic():
+            case (
+                wire.AlterTopicRequest()
+                | wire.AddPartitionsRequest()
+                | wire.DeleteTopicRequest()
+            ):
                 self._propose(self._change(request), deadline, answer)
             case _:
                 assert_never(request)
 
     def _change(
-        self, request: wire.AlterTopic | wire.AddPartitions | wire.DeleteTopic
+        self,
+        request: wire.AlterTopicRequest | wire.AddPartitionsRequest | wire.DeleteTopicRequest,
     ) -> commands.Command:
         name = parse_topic(request.topic)
         where = (name.stream, name.topic, Revision(request.created))
         match request:
-            case wire.AlterTopic():
-                kept = None if request.retention is None else Retention(*request.retention)
+            case wire.AlterTopicRequest():
+                kept = (
+                    None if request.retention is None else RetentionLimits(*request.retention)
+                )
                 return commands.AlterTopic(*where, kept, request.options)
-            case wire.AddPartitions():
+            case wire.AddPartitionsRequest():
                 return commands.AddPartitions(*where, request.first, request.count)
-            case wire.DeleteTopic():
+            case wire.DeleteTopicRequest():
                 return commands.DeleteTopic(*where)
 
-    def _create_topic(self, request: wire.CreateTopic, deadline: float, answer: Answer) -> None:
+    def _create_topic(
+        self, request: wire.CreateTopicRequest, deadline: float, answer: Answer
+    ) -> None:
         name = parse_topic(request.topic)
         options = dict(request.options)
 
@@ -208,7 +217,7 @@ class Catalog:
                 request.schema,
                 request.partition_count,
                 self._quietest_shard(),
-                Retention(request.retention_age_ms, request.retention_size),
+                RetentionLimits(request.retention_age_ms, request.retention_size),
                 request.options,
             )
 
@@ -218,7 +227,7 @@ class Catalog:
         def with_stream(result: object) -> None:
             if isinstance(result, HeadraceError):
                 answer(result, ())
-            elif isinstance(result, results.Refused) and not _is_there(result):
+            elif isinstance(result, results.MetadataRefusal) and not _is_there(result):
                 answer(metadata_error(result, self.names()), ())
             else:
                 propose()
@@ -235,7 +244,9 @@ class Catalog:
 
         self._checked(lambda: _check_new(request.schema, options), begin, answer)
 
-    def _add_schema(self, request: wire.AddSchema, deadline: float, answer: Answer) -> None:
+    def _add_schema(
+        self, request: wire.AddSchemaRequest, deadline: float, answer: Answer
+    ) -> None:
         topic = self.topic(request.topic)
         name = parse_topic(request.topic)
         older = topic.schemas[min(max(request.version - 1, 1), len(topic.schemas)) - 1].data
@@ -279,7 +290,7 @@ class Catalog:
         def done(result: object) -> None:
             if isinstance(result, HeadraceError):
                 answer(result, ())
-            elif isinstance(result, results.Refused):
+            elif isinstance(result, results.MetadataRefusal):
                 answer(metadata_error(result, self.names()), ())
             else:
                 answer(self._reply(command, result), ())
@@ -292,7 +303,9 @@ class Catalog:
         """Propose a command, which nobody has judged; `done` gets its result or an error."""
         self.begin_level()
         assert self.driver is not None
-        self.driver.submit(Request(command.operation, commands.encode(command)), done, deadline)
+        self.driver.submit(
+            EntryProposal(command.operation, commands.encode(command)), done, deadline
+        )
 
     def _reply(self, command: commands.Command, result: object) -> Reply:
         assert isinstance(result, results.Created | results.Altered | results.Deleted)
@@ -311,9 +324,9 @@ class Catalog:
         return min(counts, key=lambda shard: (counts[shard], shard))
 
 
-def _is_there(refused: results.Refused) -> bool:
+def _is_there(refused: results.MetadataRefusal) -> bool:
     """Tell whether somebody else was quicker to make a stream, which is as good."""
-    return refused.code is results.Code.STREAM_EXISTS
+    return refused.code is results.MetadataCode.STREAM_EXISTS
 
 
 def _check_new(data: bytes, options: dict[str, str]) -> None:

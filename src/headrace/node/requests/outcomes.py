@@ -24,40 +24,42 @@ from headrace.partition.machine import results as partition
 
 _COMPARED_MAX = 100  # names that are compared with a wrong one: each takes its time
 _HINTS = {
-    partition.Code.WRITER_CONFLICT: "Use a new writer, or the content of the first try",
-    partition.Code.TOO_OLD: "Its answer was given long ago; go on with a new writer",
-    partition.Code.STAGE_MISSING: "Stage the rows again, and publish those receipts",
-    partition.Code.SUPERSEDED: "A later version was published; begin a new one above it",
-    partition.Code.FENCED: "Another consumer took over; join the group again",
+    partition.RefusalCode.WRITER_CONFLICT: "Use a new writer, or the content of the first try",
+    partition.RefusalCode.TOO_OLD: "Its answer was given long ago; go on with a new writer",
+    partition.RefusalCode.STAGE_MISSING: "Stage the rows again, and publish those receipts",
+    partition.RefusalCode.SUPERSEDED: "A later version was published; begin a new one above it",
+    partition.RefusalCode.FENCED: "Another consumer took over; join the group again",
 }
 _CHANGED = "Somebody else has changed it: look the topic up again"
 _METADATA_HINTS = {
-    metadata.Code.BAD_PARTITION_COUNT: "Ask for one at least",
-    metadata.Code.BAD_RETENTION: "Give more than nothing, or leave it out to keep everything",
-    metadata.Code.BAD_OPTION: "Take it out, or write it as the others are",
-    metadata.Code.STREAM_EXISTS: "Use it, or choose another name",
-    metadata.Code.STREAM_NOT_EMPTY: "Delete its topics first, or say that they go with it",
-    metadata.Code.PARTITIONS_NOT_NEXT: _CHANGED,
-    metadata.Code.SCHEMA_NOT_NEXT: _CHANGED,
-    metadata.Code.SCHEMA_REPEATED: "Nothing is left to do",
-    metadata.Code.LIMIT_REACHED: "Ask for fewer, or delete what is not needed any more",
+    metadata.MetadataCode.BAD_PARTITION_COUNT: "Ask for one at least",
+    metadata.MetadataCode.BAD_RETENTION: "Give more than nothing, or leave it out to keep "
+    "everything",
+    metadata.MetadataCode.BAD_OPTION: "Take it out, or write it as the others are",
+    metadata.MetadataCode.STREAM_EXISTS: "Use it, or choose another name",
+    metadata.MetadataCode.STREAM_NOT_EMPTY: "Delete its topics first, or say that they go with "
+    "it",
+    metadata.MetadataCode.PARTITIONS_NOT_NEXT: _CHANGED,
+    metadata.MetadataCode.SCHEMA_NOT_NEXT: _CHANGED,
+    metadata.MetadataCode.SCHEMA_REPEATED: "Nothing is left to do",
+    metadata.MetadataCode.LIMIT_REACHED: "Ask for fewer, or delete what is not needed any more",
 }
 
 
-def metadata_error(refused: metadata.Refused, topics: Sequence[str]) -> HeadraceError:
+def metadata_error(refused: metadata.MetadataRefusal, topics: Sequence[str]) -> HeadraceError:
     """Say why group 0 refused a command. `topics` are names that may have been meant."""
     fields = refused.fields
     match refused.code:
-        case metadata.Code.TOPIC_UNKNOWN:
+        case metadata.MetadataCode.TOPIC_UNKNOWN:
             name = TopicName(str(fields["stream"]), str(fields["topic"]))
             return topic_unknown(name, topics)
-        case metadata.Code.STREAM_UNKNOWN:
+        case metadata.MetadataCode.STREAM_UNKNOWN:
             return TopicUnknown(refused.message, hint="Create the stream, or check its name")
-        case metadata.Code.TOPIC_EXISTS:
+        case metadata.MetadataCode.TOPIC_EXISTS:
             return TopicExists(refused.message, hint="Use it, or choose another name")
-        case metadata.Code.BAD_NAME:
+        case metadata.MetadataCode.BAD_NAME:
             return BadName(str(fields["what"]), str(fields["name"]))
-        case metadata.Code.RECREATED:
+        case metadata.MetadataCode.RECREATED:
             name = TopicName(str(fields["stream"]), str(fields["topic"]))
             return Recreated(str(name), int(fields["expected"]), int(fields["found"]))
         case _:
@@ -65,17 +67,17 @@ def metadata_error(refused: metadata.Refused, topics: Sequence[str]) -> Headrace
             return Refused(refused.code.value, refused.message, hint=hint)
 
 
-def partition_error(refused: partition.Refused) -> HeadraceError:
+def partition_error(refused: partition.Refusal) -> HeadraceError:
     """Say why a shard refused an operation."""
     match refused.code:
-        case partition.Code.PARTITION_UNKNOWN:
+        case partition.RefusalCode.PARTITION_UNKNOWN:
             return PartitionUnknown(f"{refused.fields['namespace']:x}")
-        case partition.Code.RECREATED:
+        case partition.RefusalCode.RECREATED:
             fields = refused.fields
             return Recreated(
                 f"{fields['namespace']:x}", int(fields["expected"]), int(fields["found"])
             )
-        case partition.Code.WRITER_UNKNOWN:
+        case partition.RefusalCode.WRITER_UNKNOWN:
             return WriterUnknown(refused.message)
         case code if refused.is_retryable:
             return NotYet(code.value, refused.message, hint="Repeat it in a moment")

@@ -8,30 +8,30 @@ from headrace.model.ids import Offset
 from headrace.node.requests.outcomes import partition_error
 from headrace.partition.machine import operations, results
 from headrace.partition.machine.operations import STAGE_ID_SIZE, Command, Receipt
-from headrace.vsr.peer_messages import NOBODY, Request
+from headrace.vsr.peer_messages import NOBODY, EntryProposal
 from headrace.wire import read_messages, write_messages
 from headrace.wire.messages import Reply
 
 Written = (
-    write_messages.Publish
-    | write_messages.Discard
-    | write_messages.Trim
-    | write_messages.Purge
-    | read_messages.StoreCursor
-    | read_messages.DeleteCursor
+    write_messages.PublishRequest
+    | write_messages.DiscardRequest
+    | write_messages.TrimRequest
+    | write_messages.PurgeRequest
+    | read_messages.StoreCursorRequest
+    | read_messages.DeleteCursorRequest
 )
 _NUMBER_MAX = 2**63 - 1  # of what counts in the log: it fits where it is kept
 
 
-def to_log(request: Written) -> Request:
+def to_log(request: Written) -> EntryProposal:
     """Return what is proposed for a request without rows, or raise BadRequest."""
     writer, version = NOBODY, 0
-    if isinstance(request, write_messages.Publish | write_messages.Discard):
+    if isinstance(request, write_messages.PublishRequest | write_messages.DiscardRequest):
         writer = _writer(request.writer)
-    if isinstance(request, write_messages.Publish):
+    if isinstance(request, write_messages.PublishRequest):
         version = _number("version", request.version)
     command = _command(request)
-    return Request(
+    return EntryProposal(
         command.operation,
         operations.encode(command),
         b"",
@@ -44,7 +44,7 @@ def to_log(request: Written) -> Request:
 
 def _command(request: Written) -> Command:
     match request:
-        case write_messages.Publish():
+        case write_messages.PublishRequest():
             stages = tuple(
                 Receipt(
                     _stage_id(one.stage_id),
@@ -55,18 +55,18 @@ def _command(request: Written) -> Command:
                 for one in request.stages
             )
             return operations.Publish(stages)
-        case write_messages.Discard():
+        case write_messages.DiscardRequest():
             return operations.Discard(tuple(map(_stage_id, request.stage_ids)))
-        case write_messages.Trim():
+        case write_messages.TrimRequest():
             first = Offset(_number("first", request.first))
             return operations.Trim(first, request.past_hold)
-        case write_messages.Purge():
+        case write_messages.PurgeRequest():
             return operations.Purge()
-        case read_messages.StoreCursor():
+        case read_messages.StoreCursorRequest():
             following = Offset(_number("next", request.next))
             generation = _number("generation", request.generation)
             return operations.StoreCursor(request.group, following, generation, request.hold)
-        case read_messages.DeleteCursor():
+        case read_messages.DeleteCursorRequest():
             generation = _number("generation", request.generation)
             return operations.DeleteCursor(request.group, generation)
         case _:
@@ -80,36 +80,38 @@ def to_reply(result: object) -> Reply | HeadraceError:
     return _REPLIES[type(result)](result)
 
 
-def _staged(result: results.Staged) -> write_messages.Staged:
+def _staged(result: results.StageResult) -> write_messages.StageReply:
     found = result.receipt
-    receipt = write_messages.Receipt(
+    receipt = write_messages.StageReceipt(
         found.stage_id, found.op_count, found.row_count, found.digest
     )
-    return write_messages.Staged(receipt, result.repeated)
+    return write_messages.StageReply(receipt, result.repeated)
 
 
-def _published(result: results.Published) -> write_messages.Published:
+def _published(result: results.PublishResult) -> write_messages.PublishReply:
     given = tuple(
         write_messages.PublishedRange(one.namespace, one.start, one.end)
         for one in result.ranges
     )
-    return write_messages.Published(given, result.repeated, result.same)
+    return write_messages.PublishReply(given, result.repeated, result.same)
 
 
-def _trimmed(result: results.Trimmed) -> write_messages.Trimmed:
+def _trimmed(result: results.TrimResult) -> write_messages.TrimReply:
     holds = tuple((hold.group, hold.next) for hold in result.holds)
-    return write_messages.Trimmed(result.first, holds)
+    return write_messages.TrimReply(result.first, holds)
 
 
 _REPLIES: dict[type, Callable[[Any], Reply | HeadraceError]] = {
-    results.Refused: partition_error,
-    results.Appended: lambda one: write_messages.Appended(one.start, one.end, one.repeated),
-    results.Staged: _staged,
-    results.Published: _published,
-    results.Discarded: lambda one: write_messages.Discarded(one.count),
-    results.Trimmed: _trimmed,
-    results.CursorStored: lambda one: read_messages.CursorStored(one.next),
-    results.CursorDeleted: lambda one: read_messages.CursorDeleted(),
+    results.Refusal: partition_error,
+    results.AppendResult: lambda one: write_messages.AppendReply(
+        one.start, one.end, one.repeated
+    ),
+    results.StageResult: _staged,
+    results.PublishResult: _published,
+    results.DiscardResult: lambda one: write_messages.DiscardReply(one.count),
+    results.TrimResult: _trimmed,
+    results.CursorStored: lambda one: read_messages.StoreCursorReply(one.next),
+    results.CursorDeleted: lambda one: read_messages.DeleteCursorReply(),
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headrace.partition.fetch import Fetched
+from headrace.partition.fetch import FetchedRows
 from headrace.partition.machine.state import Partition
 from headrace.storage.seam import Buffer
 from headrace.wire import read_messages
@@ -30,14 +30,14 @@ def cursors_of(partition: Partition) -> read_messages.Cursors:
     )
 
 
-def fetched(found: Fetched) -> tuple[read_messages.Fetched, Sequence[Buffer]]:
+def fetched(found: FetchedRows) -> tuple[read_messages.FetchReply, Sequence[Buffer]]:
     """Return rows as a reply and a body, each piece at an aligned place."""
     pieces = []
     body: list[Buffer] = []
     for part in found.parts:
         size = len(part.body)
         pieces.append(
-            read_messages.Piece(
+            read_messages.FetchedPiece(
                 part.is_entry,
                 part.first,
                 part.row_count,
@@ -50,4 +50,4 @@ def fetched(found: Fetched) -> tuple[read_messages.Fetched, Sequence[Buffer]]:
         body.append(part.body)
         if size % ALIGNMENT:
             body.append(bytes(ALIGNMENT - size % ALIGNMENT))
-    return read_messages.Fetched(found.next, found.first, found.end, tuple(pieces)), body
+    return read_messages.FetchReply(found.next, found.first, found.end, tuple(pieces)), body

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from headrace.errors import HeadraceError, PartitionUnknown, Recreated
 from headrace.model.ids import GroupId, Revision
-from headrace.node.shard.retry_table import Work
+from headrace.node.shard.retry_table import ReconcileWork
 from headrace.partition.machine.operations import Schema
 from headrace.partition.reader import Key
 
@@ -63,7 +63,7 @@ class RefuseParked:
 class InsertOwned:
     """Propose OpenPartition."""
 
-    work: ClassVar = Work.BUILD
+    work: ClassVar = ReconcileWork.BUILD
     key: Key
     topic_created: Revision
     schemas: tuple[Schema, ...]
@@ -74,7 +74,7 @@ class InsertOwned:
 class AdvanceSchema:
     """Propose SetSchema. The key is the topic's: its partition 0, and its own `created`."""
 
-    work: ClassVar = Work.SCHEMA
+    work: ClassVar = ReconcileWork.SCHEMA
     key: Key
     version: int
     schema: bytes
@@ -84,7 +84,7 @@ class AdvanceSchema:
 class Close:
     """Propose ClosePartition."""
 
-    work: ClassVar = Work.REMOVAL
+    work: ClassVar = ReconcileWork.REMOVAL
     key: Key
     revision: Revision
 
@@ -96,7 +96,7 @@ class Collect:
     Done when its checkpoint has collected. Files that are left then are asked for again.
     """
 
-    work: ClassVar = Work.REMOVAL
+    work: ClassVar = ReconcileWork.REMOVAL
     key: Key
 
 
@@ -104,7 +104,7 @@ class Collect:
 class ConfirmRemove:
     """Drop from memory what belonged to this life: no file of it is left."""
 
-    work: ClassVar = Work.REMOVAL
+    work: ClassVar = ReconcileWork.REMOVAL
     key: Key
 
 

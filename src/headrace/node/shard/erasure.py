@@ -35,7 +35,7 @@ from headrace.partition.segments.segment import parse_name
 from headrace.partition.shard_store import Store
 from headrace.storage.atomic import is_leftover
 from headrace.storage.seam import joined
-from headrace.wire.erase_messages import EraseDeleted, Erasing, Unerased
+from headrace.wire.erase_messages import EraseDeleted, Erasing, UnerasedInfo
 
 _SOON: Final = "it goes with one of the next two checkpoints"
 _STAYED: Final = "two checkpoints let it stay: `headrace status` and `doctor --deep` say more"
@@ -56,7 +56,7 @@ class _Begun(NamedTuple):
     op: Op  # at or below this one
 
 
-class _Running(Protocol):
+class _ErasingNode(Protocol):
     """A shard that serves."""
 
     @property
@@ -70,7 +70,7 @@ Look = Callable[[], tuple[Erasing, list[Shard]]]
 class Erasure:
     """What a node was asked to erase, by shard."""
 
-    shards: Mapping[GroupId, _Running]
+    shards: Mapping[GroupId, _ErasingNode]
     leases: Leases
     begun: dict[GroupId, _Begun] = field(default_factory=dict)
 
@@ -155,7 +155,7 @@ def _answer(revision: Revision, left: Sequence[Left], shards: Sequence[Shard]) -
     return Erasing(
         revision,
         len(left),
-        tuple(Unerased(one.path, one.why + (why if one.waits else "")) for one in shown),
+        tuple(UnerasedInfo(one.path, one.why + (why if one.waits else "")) for one in shown),
     )
 
 

@@ -28,7 +28,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.metadata.state import Target
+from headrace.metadata.state import MetadataTarget
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import is_within, newest
@@ -46,7 +46,7 @@ from headrace.node.shard.actions import (
     RemoveRouted,
     ServeParked,
 )
-from headrace.node.shard.retry_table import Backoff, Work
+from headrace.node.shard.retry_table import ReconcileWork, RetryTable
 from headrace.node.shard.views import ActualView, Comparison, TargetView, schemas_of
 from headrace.partition.reader import Key
 
@@ -87,10 +87,10 @@ class Reconciler:
     shard: GroupId
     tick_ms: int = TICK_MS
     counters: Counters = field(default_factory=Counters)
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: RetryTable = field(default_factory=RetryTable)
     tombstones: set[Key] = field(default_factory=set)
     seen: Revision = BEFORE_ALL  # the newest metadata that a pass was given
-    flights: dict[tuple[Work, Key], Deed] = field(default_factory=dict)
+    flights: dict[tuple[ReconcileWork, Key], Deed] = field(default_factory=dict)
     _is_woken: bool = True  # the first pass is due at once
     _tick_at_ms: int = 0
     _settled: _Mark | None = None  # set by a pass that left nothing to do
@@ -183,7 +183,7 @@ class _Pass:
     is_deferred: bool = False  # something is left for a later pass
     is_current: bool = False  # metadata here is as new as any that was followed
     may_remove: bool = False
-    counts: Counter[Work] = field(default_factory=Counter)  # deeds in flight
+    counts: Counter[ReconcileWork] = field(default_factory=Counter)  # deeds in flight
     opening: dict[int, Revision] = field(default_factory=dict)  # topics: `created`, by number
     unlike: list[Namespace] = field(init=False)  # where there may be something to do
 
@@ -253,9 +253,13 @@ class _Pass:
                     self._propose(Close(key, self.both.target.revision))
             elif key in self.both.actual.files:
                 if self._propose(Collect(key)):
-                    self.reconciler.backoff.fail(Work.REMOVAL, key, FILES_STAY, self.now_ms)
+                    self.reconciler.backoff.fail(
+                        ReconcileWork.REMOVAL, key, FILES_STAY, self.now_ms
+                    )
             else:
-                self.reconciler.backoff.clear(Work.REMOVAL, key)  # nothing is left to fail
+                self.reconciler.backoff.clear(
+                    ReconcileWork.REMOVAL, key
+                )  # nothing is left to fail
                 self._start(ConfirmRemove(key))
 
     def _advance_schemas(self) -> None:
@@ -314,7 +318,7 @@ class _Pass:
             number = self.both.actual.state.topic_number(deed.key.namespace)
             self.opening[number] = deed.topic_created
 
-    def _can_open(self, key: Key, target: Target) -> bool:
+    def _can_open(self, key: Key, target: MetadataTarget) -> bool:
         """Say whether the machine would take it: no other life is there, or on its way."""
         state = self.both.actual.state
         number = state.topic_number(key.namespace)
@@ -347,15 +351,15 @@ class _Pass:
         is_unwanted = self.both.is_unwanted(key) or self.both.is_misplaced(key)
         return self.is_current and is_unwanted
 
-    def _is_recorded_for_reason(self, work: Work, key: Key) -> bool:
+    def _is_recorded_for_reason(self, work: ReconcileWork, key: Key) -> bool:
         """Say whether a failure still stands in the way of something."""
         match work:
-            case Work.BUILD:
+            case ReconcileWork.BUILD:
                 return not self.both.is_there(key) and self.both.is_wanted(key)
-            case Work.SCHEMA:
+            case ReconcileWork.SCHEMA:
                 number = self.both.actual.state.topic_number(key.namespace)
                 return bool(self.both.schemas_ahead(number))
-            case Work.REMOVAL:
+            case ReconcileWork.REMOVAL:
                 return self.reconciler.is_fenced(key)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import merge
 from typing import Final
 
-from headrace.metadata.state import Retention
+from headrace.metadata.state import RetentionLimits
 from headrace.model.ids import Offset
 from headrace.partition.machine.operations import Trim
 from headrace.partition.machine.state import Partition
@@ -29,7 +29,7 @@ class _Unit:
 
 
 def due_trim(
-    partition: Partition, retention: Retention, now: int, max_hold_ms: int = MAX_HOLD_MS
+    partition: Partition, retention: RetentionLimits, now: int, max_hold_ms: int = MAX_HOLD_MS
 ) -> Trim | None:
     """Return the Trim to be proposed now, at `now` microseconds; None if it changed nothing.
 
@@ -62,7 +62,7 @@ def _past_age(partition: Partition, age_ms: int | None, now: int) -> Offset:
     return end
 
 
-def _past_size(partition: Partition, retention: Retention) -> Offset:
+def _past_size(partition: Partition, retention: RetentionLimits) -> Offset:
     """Return the end of the units at the head without which the size is still reached."""
     end = partition.first
     if retention.size is None:

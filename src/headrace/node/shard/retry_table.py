@@ -11,7 +11,7 @@ DELAY_MS: Final = 1_000  # after the first failure; doubled by each that follows
 DELAY_MAX_MS: Final = 60_000  # what was repaired is found within a minute
 
 
-class Work(StrEnum):
+class ReconcileWork(StrEnum):
     """What is done for one life. Each has a budget of its own: none holds up another."""
 
     BUILD = "build"
@@ -23,7 +23,7 @@ class Work(StrEnum):
 class Failure:
     """How often one thing failed for one cause, and when it may be tried again."""
 
-    work: Work
+    work: ReconcileWork
     key: Key
     cause: str
     attempt_count: int
@@ -31,32 +31,32 @@ class Failure:
 
 
 @dataclass(slots=True)
-class Backoff:
+class RetryTable:
     """Failures that are not over, each with a delay of its own for (work, life, cause)."""
 
-    _failures: dict[tuple[Work, Key], dict[str, Failure]] = field(default_factory=dict)
+    _failures: dict[tuple[ReconcileWork, Key], dict[str, Failure]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return for how many works something is recorded."""
         return len(self._failures)
 
-    def fail(self, work: Work, key: Key, cause: str, now_ms: int) -> None:
+    def fail(self, work: ReconcileWork, key: Key, cause: str, now_ms: int) -> None:
         """Note a failure: twice the delay of the one before it for this cause."""
         known = self._failures.setdefault((work, key), {})
         before = known.get(cause)
         count = 1 + (before.attempt_count if before else 0)
         known[cause] = Failure(work, key, cause, count, now_ms + delay_ms(count))
 
-    def is_held(self, work: Work, key: Key, now_ms: int) -> bool:
+    def is_held(self, work: ReconcileWork, key: Key, now_ms: int) -> bool:
         """Say whether it is too early, for any cause, to do this work again."""
         causes = self._failures.get((work, key), {})
         return any(now_ms < each.until_ms for each in causes.values())
 
-    def clear(self, work: Work, key: Key) -> None:
+    def clear(self, work: ReconcileWork, key: Key) -> None:
         """Forget the failures of what was done at last."""
         self._failures.pop((work, key), None)
 
-    def prune(self, is_wanted: Callable[[Work, Key], bool]) -> None:
+    def prune(self, is_wanted: Callable[[ReconcileWork, Key], bool]) -> None:
         """Forget the failures of what nobody wants any more."""
         for work, key in [each for each in self._failures if not is_wanted(*each)]:
             del self._failures[work, key]

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from headrace.errors import PartitionUnknown, Recreated
-from headrace.metadata.state import MetadataState, Target
+from headrace.metadata.state import MetadataState, MetadataTarget
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import is_past, is_within, newest
@@ -91,7 +91,7 @@ class Router:
         return _NO_ROWS if rows is None else MappingProxyType(rows)
 
 
-def _newest(row: Route | None, wanted: Target | None) -> Revision | None:
+def _newest(row: Route | None, wanted: MetadataTarget | None) -> Revision | None:
     if row is None or wanted is None:
         known = wanted or row
         return None if known is None else known.created

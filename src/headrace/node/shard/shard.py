@@ -11,7 +11,7 @@ from typing import NamedTuple
 from headrace.errors import HeadraceError, NotReady, TimedOut
 from headrace.journal.entry import SEAL, Entry
 from headrace.journal.superblock import Checkpoint
-from headrace.metadata.state import MetadataState, Retention
+from headrace.metadata.state import MetadataState, RetentionLimits
 from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import Namespace
 from headrace.node.group.pump import Effect, Pump, not_ready
@@ -39,7 +39,7 @@ from headrace.partition.machine.operations import Command
 from headrace.partition.machine.state import PartitionsState
 from headrace.partition.reader import Key
 from headrace.partition.shard_store import Store
-from headrace.vsr.peer_messages import Reply, Request
+from headrace.vsr.peer_messages import EntryProposal, SoloReply
 
 _MS_PER_S = 1_000
 
@@ -84,7 +84,11 @@ class Shard:
         return self.store.machine.state
 
     def request(
-        self, request: Request, now: int, ticket: Callable[[object], None], deadline: float
+        self,
+        request: EntryProposal,
+        now: int,
+        ticket: Callable[[object], None],
+        deadline: float,
     ) -> list[Effect]:
         """Take a request for a partition that is here."""
         return self.pump.submit(request, now, ticket=ticket, deadline=deadline)
@@ -92,11 +96,11 @@ class Shard:
     def park(self, parked: Parked, size: int, deadline: float) -> list[Effect]:
         """Keep a request of `size` bytes until its partition is here."""
         if self.pump.halted is not None:
-            return [Reply(parked.ticket, not_ready(self.pump.halted))]
+            return [SoloReply(parked.ticket, not_ready(self.pump.halted))]
         try:
             self.parking.park(parked.key, parked, size, int(deadline * _MS_PER_S))
         except HeadraceError as error:
-            return [Reply(parked.ticket, error)]
+            return [SoloReply(parked.ticket, error)]
         self.reconciler.wake()
         return []
 
@@ -142,7 +146,7 @@ class Shard:
         self.store.keeper.files.groups.expire(clock)
         effects = self.pump.on_tick(now, clock)
         for late in self.parking.expire(int(clock * _MS_PER_S)):
-            effects.append(Reply(late.ticket, _not_here(late.key)))
+            effects.append(SoloReply(late.ticket, _not_here(late.key)))
         self._notify_late(clock)
         return [*effects, *self.reconcile(target, now, clock)]
 
@@ -158,7 +162,7 @@ class Shard:
             self._notify(key)
         stopping = NotReady("the node is stopping", hint="Connect again in a moment")
         parked = [each for key in list(self.parking.keys) for each in self.parking.drop(key)]
-        return [Reply(each.ticket, stopping) for each in parked]
+        return [SoloReply(each.ticket, stopping) for each in parked]
 
     def on_paired(self, checkpoint: Checkpoint) -> None:
         """Hear that a checkpoint is done: its files are collected, as far as they can be."""
@@ -206,10 +210,10 @@ class Shard:
                 self.router.insert(key, shard)
                 return []
             case ServeParked(key):
-                return [Reply(parked.ticket, Here()) for parked in self.parking.take(key)]
+                return [SoloReply(parked.ticket, Here()) for parked in self.parking.take(key)]
             case RefuseParked(key):
                 dropped = self.parking.drop(key)
-                return [Reply(parked.ticket, action.error) for parked in dropped]
+                return [SoloReply(parked.ticket, action.error) for parked in dropped]
             case _:
                 return self._begin(action, now)
 
@@ -218,7 +222,7 @@ class Shard:
             now_ms = int(self.clock * _MS_PER_S)
             if isinstance(result, HeadraceError):
                 self.reconciler.failed(deed, type(result).__name__, now_ms)
-            elif isinstance(result, results.Refused):
+            elif isinstance(result, results.Refusal):
                 self.reconciler.failed(deed, result.code.value, now_ms)
             else:
                 self.reconciler.done(deed)
@@ -243,7 +247,7 @@ class Shard:
     def _propose(
         self, key: Key, command: Command, now: int, ticket: Callable[[object], None]
     ) -> list[Effect]:
-        request = Request(
+        request = EntryProposal(
             command.operation,
             operations.encode(command),
             namespace=key.namespace,
@@ -255,9 +259,9 @@ class Shard:
         """Wake those who wait for what this op changed."""
         header = entry.header
         match result:
-            case results.Appended() | results.Trimmed():
+            case results.AppendResult() | results.TrimResult():
                 self._wake_readers(header.namespace, header.created)
-            case results.Published(ranges):
+            case results.PublishResult(ranges):
                 for one in ranges:
                     partition = self.state.partitions.get(one.namespace)
                     if partition is not None:
@@ -291,7 +295,7 @@ class Shard:
 
 def _retention_of(
     metadata: MetadataState, namespace: Namespace, created: Revision
-) -> Retention | None:
+) -> RetentionLimits | None:
     """Return what a topic says of its rows, in just this life; None: they stay."""
     stream_id, topic_id, _ = metadata.layout.unpack(namespace)
     topic = metadata.topic_by_id(stream_id, topic_id)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from headrace.metadata.state import Target
+from headrace.metadata.state import MetadataTarget
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import is_within, newest
@@ -20,7 +20,7 @@ class TargetView:
 
     revision: Revision
     is_normal: bool  # group 0 is neither recovering nor changing its view here
-    partitions: Mapping[Namespace, Target]  # all, in order: MetadataState.target()
+    partitions: Mapping[Namespace, MetadataTarget]  # all, in order: MetadataState.target()
     deleted: Mapping[Namespace, Revision]  # the newest life that was deleted: MetadataState
     doubt: Doubt | None = None  # then nothing is removed, nor opened in an orphan's place
 
@@ -66,7 +66,7 @@ class Comparison:
             if partition is not None:
                 yield Key(namespace, partition.created)
 
-    def wanted_here(self, among: Iterable[Namespace]) -> Iterator[tuple[Key, Target]]:
+    def wanted_here(self, among: Iterable[Namespace]) -> Iterator[tuple[Key, MetadataTarget]]:
         """Yield the lives that metadata places in this shard."""
         for namespace in among:
             target = self.target.partitions.get(namespace)
@@ -139,6 +139,6 @@ class Comparison:
         return Namespace(number << self.actual.state.partition_bits)
 
 
-def schemas_of(target: Target) -> tuple[Schema, ...]:
+def schemas_of(target: MetadataTarget) -> tuple[Schema, ...]:
     """Return a topic's schemas as the shard's log carries them."""
     return tuple(Schema(each.id, each.data) for each in target.schemas)

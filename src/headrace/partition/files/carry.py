@@ -38,7 +38,7 @@ from headrace.journal.entry import (
 from headrace.journal.frame import aligned, padding
 from headrace.model.ids import OP_MAX, Identity, Op
 from headrace.partition.files import carry_table
-from headrace.partition.files.carry_table import Item, Kept, Row, Source
+from headrace.partition.files.carry_table import CarrySource, Item, LinkedJournal, Row
 from headrace.storage.atomic import atomic_write, is_barred
 from headrace.storage.seam import Buffer, Directory, Storage, is_full, joined
 
@@ -71,7 +71,7 @@ class CarryFile:
     name: str
     size: int
     ops: Sequence[Op]  # rising; not to be changed
-    sources: tuple[Source, ...]
+    sources: tuple[CarrySource, ...]
     _table: bytes  # everything before the first entry, as on disk
     _file: Storage
     _room: Directory | None  # where the sources are; None: they are not looked at
@@ -110,7 +110,7 @@ class CarryFile:
         assert row is not None
         return row
 
-    def source_of(self, row: Row) -> Source | None:
+    def source_of(self, row: Row) -> CarrySource | None:
         """Return the kept file that an entry is in; None: it is in this file."""
         return self.sources[row.source - 1] if row.source else None
 
@@ -152,7 +152,7 @@ class CarryFile:
 
     def check_kept(self) -> Iterator[tuple[str, Flaw]]:
         """Check the entries in each kept file, and give the path of each with a flaw."""
-        rows: dict[Source, list[Row]] = {}
+        rows: dict[CarrySource, list[Row]] = {}
         for row in carry_table.rows(self._table, len(self.ops)):
             source = self.source_of(row)
             if source is not None:
@@ -172,7 +172,7 @@ class CarryFile:
         return carry_table.row_at(self._table, place)
 
     @contextmanager
-    def _kept(self, source: Source) -> Iterator[Storage]:
+    def _kept(self, source: CarrySource) -> Iterator[Storage]:
         """Open a kept file for one look: there may be many of them."""
         if self._room is None:
             raise FileNotFoundError(errno.ENOENT, "not looked for", source.name)
@@ -182,7 +182,7 @@ class CarryFile:
         finally:
             file.close()
 
-    def _check_source(self, source: Source, rows: list[Row]) -> Flaw | None:
+    def _check_source(self, source: CarrySource, rows: list[Row]) -> Flaw | None:
         try:
             with self._kept(source) as file:
                 file.drop_cache()
@@ -237,10 +237,10 @@ def write_carry(
     directory: Directory,
     identity: Identity,
     op: Op,
-    items: Sequence[Item | Kept],
+    items: Sequence[Item | LinkedJournal],
     read: Callable[[Op], Entry],
     glance: Glance = nothing,
-    sources: Sequence[Source] = (),
+    sources: Sequence[CarrySource] = (),
     before_rename: Callable[[], None] = lambda: None,
 ) -> CarryFile:
     """Write the carry file of the Seal at `op`; return it open once it is durable.
@@ -401,7 +401,7 @@ def _judged(data: Buffer, row: Row) -> Entry | Flaw:
     return entry
 
 
-def _unreadable(error: OSError, source: Source | None = None) -> Flaw:
+def _unreadable(error: OSError, source: CarrySource | None = None) -> Flaw:
     found = error.strerror or str(error)
     if source is None:
         return Flaw("carry file is unreadable", "bytes", found)

@@ -32,7 +32,7 @@ assert _ROW.size == 40
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CarrySource:
     """A journal file that is kept, because most of it is live."""
 
     file_id: int
@@ -52,7 +52,7 @@ class Item(NamedTuple):
     checksum: bytes
 
 
-class Kept(NamedTuple):
+class LinkedJournal(NamedTuple):
     """An entry that stays where it is: in which of the sources, and where there."""
 
     item: Item
@@ -109,8 +109,8 @@ def kept_name(file_id: int) -> str:
 def encode(
     identity: Identity,
     op: Op,
-    items: Sequence[Item | Kept],
-    sources: Sequence[Source] = (),
+    items: Sequence[Item | LinkedJournal],
+    sources: Sequence[CarrySource] = (),
 ) -> tuple[bytes, int]:
     """Return everything before the first entry, and the size of the whole file."""
     end = _ROWS_AT + len(items) * _ROW.size + len(sources) * _SOURCE.size
@@ -118,11 +118,11 @@ def encode(
     index = bytearray()
     last = 0
     for each in items:
-        item = each.item if isinstance(each, Kept) else each
+        item = each.item if isinstance(each, LinkedJournal) else each
         assert last < item.op <= op
         assert HEADER_SIZE <= item.size <= ENTRY_SIZE_MAX
         assert len(item.checksum) == CHECKSUM_SIZE
-        if isinstance(each, Kept):
+        if isinstance(each, LinkedJournal):
             index += _ROW.pack(item.op, each.position, item.size, each.source, item.checksum)
         else:
             index += _ROW.pack(item.op, position, item.size, 0, item.checksum)
@@ -193,11 +193,11 @@ def row_at(table: bytes, place: int) -> Row:
     return Row._make(_ROW.unpack_from(table, _ROWS_AT + place * _ROW.size))
 
 
-def sources(table: bytes, fields: Fields) -> tuple[Source, ...]:
+def sources(table: bytes, fields: Fields) -> tuple[CarrySource, ...]:
     """Return the kept files that the rows count."""
     some = memoryview(table)[fields.sources_at : fields.end]
     found = _SOURCE.iter_unpack(some)
-    return tuple(Source(file_id, size, Op(first_op)) for file_id, size, first_op in found)
+    return tuple(CarrySource(file_id, size, Op(first_op)) for file_id, size, first_op in found)
 
 
 def _rows_flaw(table: bytes, fields: Fields) -> Flaw | None:
@@ -222,7 +222,7 @@ def _rows_flaw(table: bytes, fields: Fields) -> Flaw | None:
     return None
 
 
-def _kept_flaw(row: Row, known: Sequence[Source]) -> Flaw | None:
+def _kept_flaw(row: Row, known: Sequence[CarrySource]) -> Flaw | None:
     if row.source > len(known):
         return Flaw(f"source of op {row.op}", f"at most {len(known)}", row.source)
     last = min(known[row.source - 1].size, _SOURCE_SIZE_MAX) - row.size

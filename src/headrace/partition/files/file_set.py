@@ -18,10 +18,10 @@ from headrace.model.namespace import Namespace
 from headrace.model.revisions import is_within
 from headrace.partition.files import placement as local_part
 from headrace.partition.files.carry import CarryFile, carry_name, kept_id, op_of, open_carry
-from headrace.partition.files.carry_table import Source, kept_name
+from headrace.partition.files.carry_table import CarrySource, kept_name
 from headrace.partition.files.placement import Carried, Local
 from headrace.partition.machine.state import PartitionsState, Placed
-from headrace.partition.segments.row_group_cache import Groups
+from headrace.partition.segments.row_group_cache import RowGroupCache
 from headrace.partition.segments.segment import Digests, SegmentInfo, parse_name, segment_name
 from headrace.partition.segments.segment_reader import SegmentFile, open_segment
 from headrace.storage.atomic import is_leftover
@@ -44,7 +44,7 @@ def is_damage(error: OSError) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FileFinding:
     """A file that is not as it should be. What it costs is said by `what`."""
 
     path: str
@@ -78,12 +78,12 @@ class ShardFiles:
     segments_stay: bool = False  # none is removed, nor set aside: nobody knows what is wanted
     kept_back: set[str] = field(default_factory=set)  # held at the last collection
     open: OrderedDict[str, SegmentFile] = field(default_factory=OrderedDict)
-    groups: Groups = field(default_factory=Groups)
-    findings: list[Finding] = field(default_factory=list)
+    groups: RowGroupCache = field(default_factory=RowGroupCache)
+    findings: list[FileFinding] = field(default_factory=list)
     stuck: StuckFiles = field(default_factory=StuckFiles)
     _lock: threading.Lock = field(default_factory=threading.Lock)  # of holds and `kept_back`
 
-    def report(self, finding: Finding) -> None:
+    def report(self, finding: FileFinding) -> None:
         """Note what is wrong with a file, once."""
         if finding not in self.findings:
             self.findings.append(finding)
@@ -103,7 +103,7 @@ class ShardFiles:
             name = segment_name(one.namespace, one.created, one.first, one.end)
             if name not in self.there:
                 what = f"segment is gone: offsets {one.first} to {one.end} cannot be read"
-                self.report(Finding(joined(self.segments.path, name), what))
+                self.report(FileFinding(joined(self.segments.path, name), what))
         for carried in known.carried:
             self._open_carry(carried)
 
@@ -115,14 +115,14 @@ class ShardFiles:
         if isinstance(found, Flaw):
             self.lost_carries[known.op] = (known, found)
             path = joined(self.carries.path, carry_name(known.op))
-            self.report(Finding(path, f"carry file: {found.what}"))
+            self.report(FileFinding(path, f"carry file: {found.what}"))
         else:
             self.add_carry(found)
             for source in found.sources:
                 if source.file_id not in self.kept:
                     path = joined(self.carries.path, source.name)
                     what = f"kept file of {found.name} is gone: its entries cannot be read"
-                    self.report(Finding(path, what))
+                    self.report(FileFinding(path, what))
 
     def add(self, name: str) -> None:
         """Note a segment that was written under its name just now."""
@@ -223,7 +223,7 @@ class ShardFiles:
                     continue
                 what = "segment of no row that this log knows: moved to quarantine"
                 path = joined(self.segments.path, name)
-                self.report(Finding(path, what, rows_missing=False))
+                self.report(FileFinding(path, what, rows_missing=False))
             else:
                 self._forget_open(name)  # first: the last to let go of a file frees it
                 if not self.stuck.unlink(self.segments, name):
@@ -328,7 +328,7 @@ class ShardFiles:
                 found.update(source.file_id for source in sources)
         return found
 
-    def _sources_of(self, op: Op) -> tuple[Source, ...] | None:
+    def _sources_of(self, op: Op) -> tuple[CarrySource, ...] | None:
         if op in self.lost_carries:
             return None  # whatever has its name now
         known = self.carry.get(op)
@@ -451,7 +451,7 @@ class ShardFiles:
         self._forget_open(name)
         if self.stuck.set_aside(self.segments, name, self.quarantine):
             self.there.discard(name)
-        self.report(Finding(joined(self.segments.path, name), what))
+        self.report(FileFinding(joined(self.segments.path, name), what))
 
     def close(self) -> None:
         """Let go of every file."""

@@ -30,7 +30,7 @@ from headrace.journal.journal_file import FIRST_POSITION, JournalFile
 from headrace.journal.ring import Slot
 from headrace.model.ids import Op
 from headrace.partition.files.carry import CarryFile
-from headrace.partition.files.carry_table import Item, Kept, Source, kept_name
+from headrace.partition.files.carry_table import CarrySource, Item, LinkedJournal, kept_name
 from headrace.partition.files.file_set import ShardFiles
 
 LIVE_SHARE: Final = 2  # at least one part in so many: what is dead in the file takes space
@@ -41,7 +41,7 @@ SPARSE_SHARE: Final = 64
 
 def keep(
     items: Sequence[Item], seal_op: Op, journal: Journal, files: ShardFiles
-) -> tuple[list[Item | Kept], list[Source]]:
+) -> tuple[list[Item | LinkedJournal], list[CarrySource]]:
     """Link the journal files that most of these entries are in; say which need no copy then."""
     slots = {item.op: journal.slot(item.op) for item in items}
     live: dict[int, int] = {}  # bytes of frames, by file id
@@ -51,14 +51,14 @@ def keep(
             file_id = slot.file.header.file_id
             live[file_id] = live.get(file_id, 0) + aligned(PREFIX_SIZE + item.size)
     numbers: dict[int, int] = {}  # of sources, by file id
-    sources: list[Source] = []
+    sources: list[CarrySource] = []
     for file in journal.files[:-1]:  # the last one is still appended to
         header = file.header
         is_live = live.get(header.file_id, 0) * LIVE_SHARE >= header.size - FIRST_POSITION
         if header.first_op < journal.fresh_from:
             continue  # what is dead in it is to go
         if is_live and _link(file, seal_op, journal, files):
-            sources.append(Source(header.file_id, header.size, header.first_op))
+            sources.append(CarrySource(header.file_id, header.size, header.first_op))
             numbers[header.file_id] = len(sources)
     return [_placed(item, slots[item.op], numbers) for item in items], sources
 
@@ -76,11 +76,11 @@ def is_same(slot: Slot, carry: CarryFile | None) -> bool:
     return source is not None and source.file_id == slot.file.header.file_id
 
 
-def _placed(item: Item, slot: Slot | None, numbers: dict[int, int]) -> Item | Kept:
+def _placed(item: Item, slot: Slot | None, numbers: dict[int, int]) -> Item | LinkedJournal:
     number = 0 if slot is None else numbers.get(slot.file.header.file_id, 0)
     if slot is None or not number:
         return item
-    return Kept(item, number, slot.position + PREFIX_SIZE)
+    return LinkedJournal(item, number, slot.position + PREFIX_SIZE)
 
 
 def _link(file: JournalFile, seal_op: Op, journal: Journal, files: ShardFiles) -> bool:

@@ -17,7 +17,7 @@ from headrace.errors import CorruptFile, UnsupportedFormat
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
 from headrace.partition.files.carry import carry_name
-from headrace.partition.machine.operations import Value
+from headrace.partition.machine.operations import PartitionValue
 from headrace.partition.machine.state import Piece
 from headrace.partition.segments.segment import segment_name
 
@@ -25,7 +25,7 @@ FORMAT: Final = 1
 _PLACE = "local part of a snapshot"
 
 
-class Carried(Value, frozen=True):
+class Carried(PartitionValue, frozen=True):
     """A carry file that some live row is in."""
 
     op: Op
@@ -33,7 +33,7 @@ class Carried(Value, frozen=True):
     size: int
 
 
-class PlacedHere(Value, frozen=True):
+class PlacedHere(PartitionValue, frozen=True):
     """A segment that is a file."""
 
     namespace: Namespace
@@ -45,7 +45,7 @@ class PlacedHere(Value, frozen=True):
     size: int
 
 
-class UnplacedHere(Value, frozen=True):
+class UnplacedHere(PartitionValue, frozen=True):
     """A segment that could not be written: its rows are still in carry files."""
 
     namespace: Namespace
@@ -56,7 +56,7 @@ class UnplacedHere(Value, frozen=True):
     flaw: str
 
 
-class Local(Value, frozen=True):
+class Local(PartitionValue, frozen=True):
     """Everything that a snapshot names."""
 
     format: int
@@ -73,12 +73,12 @@ class Local(Value, frozen=True):
         return frozenset((*segments, *(carry_name(one.op) for one in self.carried)))
 
 
-class _Opening(msgspec.Struct, array_like=True):
+class _LocalOpening(msgspec.Struct, array_like=True):
     format: int
 
 
 NOTHING: Final = Local(FORMAT, (), (), ())
-_OPENING_DECODER = msgspec.msgpack.Decoder(_Opening)
+_OPENING_DECODER = msgspec.msgpack.Decoder(_LocalOpening)
 _DECODER = msgspec.msgpack.Decoder(Local)
 
 

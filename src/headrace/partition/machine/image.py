@@ -29,10 +29,9 @@ from headrace.errors import CorruptFile, UnsupportedFormat
 from headrace.model.ids import Offset, Op, Revision, is_once
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import is_past
-from headrace.partition.machine.operations import Schema, Value
-from headrace.partition.machine.results import Range
+from headrace.partition.machine.operations import PartitionValue, Schema
+from headrace.partition.machine.results import PartitionRange
 from headrace.partition.machine.state import (
-    Cursor,
     Partition,
     PartitionsState,
     Piece,
@@ -41,7 +40,8 @@ from headrace.partition.machine.state import (
     Segment,
     Stage,
     StagedEntry,
-    Topic,
+    StoredCursor,
+    TopicState,
     Unplaced,
     Writer,
     Written,
@@ -67,13 +67,13 @@ _Hash = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 _U32_MAX: Final = 2**32 - 1
 
 
-class _Run(Value, frozen=True):
+class _Run(PartitionValue, frozen=True):
     version: _Number
     waited: _Number
     pieces: list[Piece]
 
 
-class _Segment(Value, frozen=True):
+class _Segment(PartitionValue, frozen=True):
     first: _Place
     end: _Place
     version: _Number
@@ -85,7 +85,7 @@ class _Segment(Value, frozen=True):
     size: _Number
 
 
-class _Partition(Value, frozen=True):
+class _Partition(PartitionValue, frozen=True):
     namespace: _Namespace
     created: _Revision
     topic_created: _Revision
@@ -98,29 +98,29 @@ class _Partition(Value, frozen=True):
     writers: list[tuple[_Hash, _Field, list[Written]]]
 
 
-class _Stage(Value, frozen=True):
+class _StageImage(PartitionValue, frozen=True):
     stage_id: _Hash
     writer: _Hash
     version: _Field
     entries: list[tuple[_Op, _Namespace, int, int, _Hash]]
 
 
-class _Topic(Value, frozen=True):
+class _Topic(PartitionValue, frozen=True):
     number: _Field
     created: _Revision
     schemas: tuple[Schema, ...]
-    publishers: list[tuple[_Hash, _Field, _Hash, tuple[Range, ...]]]
-    stages: list[_Stage]
+    publishers: list[tuple[_Hash, _Field, _Hash, tuple[PartitionRange, ...]]]
+    stages: list[_StageImage]
     staged_at: list[tuple[_Hash, _Field]]
 
 
-class _Opening(msgspec.Struct, array_like=True):
+class _ImageOpening(msgspec.Struct, array_like=True):
     """The first field of an image of any format; the rest is skipped."""
 
     format: int
 
 
-class _Written(Value, frozen=True):
+class _Written(PartitionValue, frozen=True):
     """An image whose topics and partitions are bytes already."""
 
     format: int
@@ -131,7 +131,7 @@ class _Written(Value, frozen=True):
     partitions: list[msgspec.Raw]
 
 
-class _Image(Value, frozen=True):
+class _PartitionImage(PartitionValue, frozen=True):
     format: int
     revision: _Revision
     sealed_op: _Op
@@ -141,8 +141,8 @@ class _Image(Value, frozen=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_OPENING_DECODER = msgspec.msgpack.Decoder(_Opening)
-_DECODER = msgspec.msgpack.Decoder(_Image)
+_OPENING_DECODER = msgspec.msgpack.Decoder(_ImageOpening)
+_DECODER = msgspec.msgpack.Decoder(_PartitionImage)
 
 
 def encode(state: PartitionsState) -> bytes:
@@ -188,7 +188,7 @@ def decode(data: bytes, partition_bits: int) -> PartitionsState:
     return state
 
 
-def _topic(topic: Topic) -> _Topic:
+def _topic(topic: TopicState) -> _Topic:
     return _Topic(
         topic.number,
         topic.created,
@@ -202,11 +202,11 @@ def _topic(topic: Topic) -> _Topic:
     )
 
 
-def _stage(stage: Stage) -> _Stage:
+def _stage(stage: Stage) -> _StageImage:
     entries = [
         (one.op, one.namespace, one.row_count, one.size, one.checksum) for one in stage.entries
     ]
-    return _Stage(stage.stage_id, stage.writer, stage.version, entries)
+    return _StageImage(stage.stage_id, stage.writer, stage.version, entries)
 
 
 def _partition(partition: Partition) -> _Partition:
@@ -241,7 +241,7 @@ def _segment(segment: Segment) -> _Segment:
     )
 
 
-def _read(data: bytes) -> _Image:
+def _read(data: bytes) -> _PartitionImage:
     try:
         found = _OPENING_DECODER.decode(data).format
         if found not in (FORMAT, ONCE_FORMAT):
@@ -251,9 +251,9 @@ def _read(data: bytes) -> _Image:
         raise CorruptFile(f"cannot be read: {error}", path=_PLACE) from error
 
 
-def _restored_topic(one: _Topic) -> Topic:
+def _restored_topic(one: _Topic) -> TopicState:
     staging = {stage.writer for stage in one.stages}
-    return Topic(
+    return TopicState(
         one.number,
         one.created,
         one.schemas,
@@ -267,7 +267,7 @@ def _restored_topic(one: _Topic) -> Topic:
     )
 
 
-def _restored_stage(one: _Stage) -> Stage:
+def _restored_stage(one: _StageImage) -> Stage:
     stage = Stage(one.stage_id, one.writer, one.version, [])
     for op, namespace, row_count, size, checksum in one.entries:
         stage.entries.append(StagedEntry(op, namespace, row_count, size, checksum))
@@ -290,7 +290,7 @@ def _restored_partition(one: _Partition) -> Partition:
         ],
         tuple(_restored_segment(one, each) for each in one.segments),
         {
-            group: Cursor(following, generation, hold)
+            group: StoredCursor(following, generation, hold)
             for group, following, generation, hold in one.cursors
         },
         {key: Writer(window, timestamp) for key, timestamp, window in one.writers},
@@ -334,7 +334,7 @@ def _flaw(state: PartitionsState) -> str | None:
     return None
 
 
-def _topic_flaw(state: PartitionsState, topic: Topic) -> str | None:
+def _topic_flaw(state: PartitionsState, topic: TopicState) -> str | None:
     versions = [each.version for each in topic.schemas]
     if not versions or versions != list(range(1, len(versions) + 1)):
         return "its schemas do not count from 1"
@@ -348,7 +348,7 @@ def _topic_flaw(state: PartitionsState, topic: Topic) -> str | None:
     return None
 
 
-def _is_staged(state: PartitionsState, topic: Topic, entry: StagedEntry) -> bool:
+def _is_staged(state: PartitionsState, topic: TopicState, entry: StagedEntry) -> bool:
     return (
         entry.namespace in state.partitions
         and state.topic_number(entry.namespace) == topic.number
@@ -357,7 +357,7 @@ def _is_staged(state: PartitionsState, topic: Topic, entry: StagedEntry) -> bool
     )
 
 
-def _partition_flaw(partition: Partition, topic: Topic) -> str | None:
+def _partition_flaw(partition: Partition, topic: TopicState) -> str | None:
     if not _are_versions(partition, topic):
         return "its schemas are not those of its topic"
     if not all(_are_dense(run.pieces) for run in partition.runs):
@@ -385,7 +385,7 @@ def _rows_flaw(partition: Partition) -> str | None:
     return None if end == partition.end else f"rows {end} to {partition.end} are nowhere"
 
 
-def _are_versions(partition: Partition, topic: Topic) -> bool:
+def _are_versions(partition: Partition, topic: TopicState) -> bool:
     """Say whether schemas of the topic are in force from `first` on, the newest at the end."""
     known = partition.versions
     return (

@@ -30,18 +30,20 @@ _ZEROS = bytes(44)
 assert _STAGE.size == STAGE_HEADER_SIZE
 
 
-class Value(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+class PartitionValue(
+    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
+):
     """A value that is written as a msgpack array of exactly its fields."""
 
 
-class Schema(Value, frozen=True):
+class Schema(PartitionValue, frozen=True):
     """One version of a topic's schema."""
 
     version: int
     schema: bytes  # an Arrow schema message
 
 
-class OpenPartition(Value, frozen=True):
+class OpenPartition(PartitionValue, frozen=True):
     """Bring a partition to life. `revision` is the metadata that its proposer had applied."""
 
     operation: ClassVar[int] = 32
@@ -50,7 +52,7 @@ class OpenPartition(Value, frozen=True):
     schemas: tuple[Schema, ...]  # all versions of the topic, ascending
 
 
-class SetSchema(Value, frozen=True):
+class SetSchema(PartitionValue, frozen=True):
     """Give a topic its next schema: in force from each partition's end on."""
 
     operation: ClassVar[int] = 33
@@ -58,14 +60,14 @@ class SetSchema(Value, frozen=True):
     schema: bytes
 
 
-class ClosePartition(Value, frozen=True):
+class ClosePartition(PartitionValue, frozen=True):
     """End a partition's life. Its files go when no kept snapshot names them."""
 
     operation: ClassVar[int] = 34
     revision: Revision
 
 
-class Receipt(Value, frozen=True):
+class Receipt(PartitionValue, frozen=True):
     """What a stage holds: the answer to its last Stage, and what Publish asks for."""
 
     stage_id: bytes
@@ -74,21 +76,21 @@ class Receipt(Value, frozen=True):
     digest: bytes  # its body checksums, folded in order
 
 
-class Publish(Value, frozen=True):
+class Publish(PartitionValue, frozen=True):
     """Give the rows of exactly these stages offsets, in this order, all at once."""
 
     operation: ClassVar[int] = 35
     stages: tuple[Receipt, ...]
 
 
-class Discard(Value, frozen=True):
+class Discard(PartitionValue, frozen=True):
     """Forget stages by their ids, never by a version: another task may still fill its own."""
 
     operation: ClassVar[int] = 36
     stage_ids: tuple[bytes, ...]
 
 
-class StoreCursor(Value, frozen=True):
+class StoreCursor(PartitionValue, frozen=True):
     """Say which offset a consumer group reads next. `hold` keeps Trim from going past it."""
 
     operation: ClassVar[int] = 37
@@ -98,7 +100,7 @@ class StoreCursor(Value, frozen=True):
     hold: bool
 
 
-class DeleteCursor(Value, frozen=True):
+class DeleteCursor(PartitionValue, frozen=True):
     """Forget a consumer group's cursor, and its hold."""
 
     operation: ClassVar[int] = 38
@@ -106,7 +108,7 @@ class DeleteCursor(Value, frozen=True):
     generation: int
 
 
-class Trim(Value, frozen=True):
+class Trim(PartitionValue, frozen=True):
     """Drop the rows below `first`; not beyond a held cursor, unless `past_hold`."""
 
     operation: ClassVar[int] = 39
@@ -114,13 +116,13 @@ class Trim(Value, frozen=True):
     past_hold: bool
 
 
-class Purge(Value, frozen=True):
+class Purge(PartitionValue, frozen=True):
     """Drop all rows. Offsets go on: none is ever given twice."""
 
     operation: ClassVar[int] = 42
 
 
-class Seal(Value, frozen=True):
+class Seal(PartitionValue, frozen=True):
     """The body of the group's Seal; an empty one expires nothing."""
 
     expire: bool  # writers and stages that were idle too long leave, by this entry's time

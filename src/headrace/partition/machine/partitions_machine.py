@@ -13,7 +13,7 @@ from typing import Any, Final
 from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import SEAL, Entry, Header
-from headrace.journal.machine_seam import State
+from headrace.journal.machine_seam import MachineState
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.names import is_name
 from headrace.model.namespace import Namespace
@@ -38,22 +38,28 @@ from headrace.partition.machine.operations import (
     is_command,
 )
 from headrace.partition.machine.results import (
-    Appended,
+    AppendResult,
     Closed,
-    Code,
     CursorDeleted,
     CursorStored,
     Hold,
     Opened,
-    Refused,
+    Refusal,
+    RefusalCode,
     Result,
     SchemaSet,
     Sealed,
-    Trimmed,
+    TrimResult,
     refuse,
 )
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes, cut
-from headrace.partition.machine.state import Cursor, Partition, PartitionsState, Segment, Topic
+from headrace.partition.machine.state import (
+    Partition,
+    PartitionsState,
+    Segment,
+    StoredCursor,
+    TopicState,
+)
 
 TIMESTAMP_MAX: Final = 2**63 - 1  # what the column `_timestamp` holds
 CURSOR_COUNT_MAX: Final = 1_024  # consumer groups of one partition
@@ -92,16 +98,16 @@ class PartitionsMachine:
         if header.operation == SEAL:
             return self._seal(entry)
         if not is_command(header.operation):
-            return refuse(Code.OPERATION_UNKNOWN, operation=header.operation)
+            return refuse(RefusalCode.OPERATION_UNKNOWN, operation=header.operation)
         command = decode(header.operation, entry.body)
         if command is None:
-            return refuse(Code.MALFORMED, operation=header.operation)
+            return refuse(RefusalCode.MALFORMED, operation=header.operation)
         return self._command(header, command)
 
-    def snapshot(self) -> State:
-        return State(image.encode(self.state))
+    def snapshot(self) -> MachineState:
+        return MachineState(image.encode(self.state))
 
-    def restore(self, state: State | None) -> None:
+    def restore(self, state: MachineState | None) -> None:
         """Become `state`. Where its segments are, the keeper finds in the local part."""
         if state is None:
             self.state = PartitionsState.empty(self.partition_bits)
@@ -118,30 +124,32 @@ class PartitionsMachine:
         if isinstance(command, SetSchema | Publish | Discard):
             topic = self._topic(header)
             return (
-                topic if isinstance(topic, Refused) else self._on_topic(topic, header, command)
+                topic if isinstance(topic, Refusal) else self._on_topic(topic, header, command)
             )
         partition = self._partition(header)
-        if isinstance(partition, Refused):
+        if isinstance(partition, Refusal):
             return partition
         act: Callable[[Partition, Any], Result] = _ON_PARTITION[type(command)]
         result = act(partition, command)
-        if not isinstance(result, Refused):
+        if not isinstance(result, Refusal):
             partition.image = None
         return result
 
     def _on_topic(
-        self, topic: Topic, header: Header, command: SetSchema | Publish | Discard
+        self, topic: TopicState, header: Header, command: SetSchema | Publish | Discard
     ) -> Result:
         match command:
             case SetSchema():
                 if command.version != topic.newest + 1:
                     return refuse(
-                        Code.SCHEMA_NOT_NEXT, version=command.version, newest=topic.newest
+                        RefusalCode.SCHEMA_NOT_NEXT,
+                        version=command.version,
+                        newest=topic.newest,
                     )
                 self._advance(topic, command.version, command.schema)
                 return SchemaSet(command.version)
             case Publish() if header.timestamp > TIMESTAMP_MAX:
-                return refuse(Code.MALFORMED, operation=header.operation)
+                return refuse(RefusalCode.MALFORMED, operation=header.operation)
             case Publish():
                 return transactions.publish(self.state, topic, header, command)
             case Discard():
@@ -150,12 +158,14 @@ class PartitionsMachine:
     def _fenced(self, header: Header, command: OpenPartition | ClosePartition) -> Result:
         """Refuse what was planned with older metadata than was followed before."""
         if not is_within(self.state.revision, command.revision):
-            return refuse(Code.STALE, found=command.revision, expected=self.state.revision)
+            return refuse(
+                RefusalCode.STALE, found=command.revision, expected=self.state.revision
+            )
         if isinstance(command, OpenPartition):
             result = self._open(header, command)
         else:
             result = self._close(header)
-        if not isinstance(result, Refused):
+        if not isinstance(result, Refusal):
             self.state.revision = command.revision
         return result
 
@@ -168,10 +178,10 @@ class PartitionsMachine:
         if known is not None or not is_past(header.created, closed):
             found = known.created if known is not None else closed
             return refuse(
-                Code.RECREATED, namespace=namespace, expected=header.created, found=found
+                RefusalCode.RECREATED, namespace=namespace, expected=header.created, found=found
             )
         topic = self._enter_topic(namespace, command)
-        if isinstance(topic, Refused):
+        if isinstance(topic, Refusal):
             return topic
         partition = Partition(
             namespace,
@@ -183,25 +193,27 @@ class PartitionsMachine:
         insort(topic.members, namespace)
         return Opened(partition.end)
 
-    def _enter_topic(self, namespace: Namespace, command: OpenPartition) -> Topic | Refused:
+    def _enter_topic(
+        self, namespace: Namespace, command: OpenPartition
+    ) -> TopicState | Refusal:
         """Find or make the topic of a new partition; what it brings of new schemas counts."""
         number = self.state.topic_number(namespace)
         versions = [each.version for each in command.schemas]
         if not versions or versions != list(range(1, len(versions) + 1)):
-            return refuse(Code.MALFORMED, operation=command.operation)
+            return refuse(RefusalCode.MALFORMED, operation=command.operation)
         if command.topic_created < 0:  # no header could name it
-            return refuse(Code.MALFORMED, operation=command.operation)
+            return refuse(RefusalCode.MALFORMED, operation=command.operation)
         topic = self.state.topics.get(number)
         if topic is None:
-            topic = Topic(number, command.topic_created, command.schemas)
+            topic = TopicState(number, command.topic_created, command.schemas)
             self.state.topics[number] = topic
         if topic.created != command.topic_created:
-            return refuse(Code.TOPIC_UNKNOWN, topic=number)
+            return refuse(RefusalCode.TOPIC_UNKNOWN, topic=number)
         for each in command.schemas[len(topic.schemas) :]:
             self._advance(topic, each.version, each.schema)
         return topic
 
-    def _advance(self, topic: Topic, version: int, schema: bytes) -> None:
+    def _advance(self, topic: TopicState, version: int, schema: bytes) -> None:
         """Put the next schema in force, in each partition of the topic from its end on."""
         topic.schemas = (*topic.schemas, Schema(version, schema))
         topic.image = None
@@ -211,7 +223,7 @@ class PartitionsMachine:
 
     def _close(self, header: Header) -> Result:
         partition = self._partition(header)
-        if isinstance(partition, Refused):
+        if isinstance(partition, Refusal):
             gone = self.state.closed.get(Namespace(header.namespace), 0)
             return Closed() if is_within(header.created, gone) else partition
         topic = self.state.topic_of(partition)
@@ -224,9 +236,9 @@ class PartitionsMachine:
             del self.state.topics[topic.number]
         return Closed()
 
-    def _append(self, header: Header) -> Appended | Refused:
+    def _append(self, header: Header) -> AppendResult | Refusal:
         partition = self._partition(header)
-        if isinstance(partition, Refused):
+        if isinstance(partition, Refusal):
             return partition
         answer = self._unfit(partition, header) or writer_rule.judge(partition, header)
         if answer is not None:
@@ -234,26 +246,28 @@ class PartitionsMachine:
         start = partition.add(header.row_count, header.op, header.timestamp, header.body_size)
         writer_rule.remember(partition, header, start)
         partition.image = None
-        return Appended(start, partition.end, repeated=False)
+        return AppendResult(start, partition.end, repeated=False)
 
     def _stage(self, entry: Entry) -> Result:
         partition = self._partition(entry.header)
-        if isinstance(partition, Refused):
+        if isinstance(partition, Refusal):
             return partition
         refused = self._unfit(partition, entry.header)
         if refused is not None:
             return refused
         return transactions.stage(self.state.topic_of(partition), partition, entry)
 
-    def _unfit(self, partition: Partition, header: Header) -> Refused | None:
+    def _unfit(self, partition: Partition, header: Header) -> Refusal | None:
         """Refuse rows that are none, or whose schema is not known yet."""
         if header.timestamp > TIMESTAMP_MAX:
-            return refuse(Code.MALFORMED, operation=header.operation)
+            return refuse(RefusalCode.MALFORMED, operation=header.operation)
         if header.row_count == 0:
-            return refuse(Code.EMPTY)
+            return refuse(RefusalCode.EMPTY)
         topic = self.state.topic_of(partition)
         if not 1 <= header.schema_id <= topic.newest:
-            return refuse(Code.SCHEMA_UNKNOWN, schema_id=header.schema_id, newest=topic.newest)
+            return refuse(
+                RefusalCode.SCHEMA_UNKNOWN, schema_id=header.schema_id, newest=topic.newest
+            )
         return None
 
     def _seal(self, entry: Entry) -> Sealed:
@@ -286,47 +300,49 @@ class PartitionsMachine:
         stages = (transactions.expire(topic, now) for topic in self.state.topics.values())
         return writer_count, sum(stages)
 
-    def _partition(self, header: Header) -> Partition | Refused:
+    def _partition(self, header: Header) -> Partition | Refusal:
         partition = self.state.partitions.get(Namespace(header.namespace))
         if partition is None:
-            return refuse(Code.PARTITION_UNKNOWN, namespace=header.namespace)
+            return refuse(RefusalCode.PARTITION_UNKNOWN, namespace=header.namespace)
         if partition.created != header.created:
             return refuse(
-                Code.RECREATED,
+                RefusalCode.RECREATED,
                 namespace=header.namespace,
                 expected=header.created,
                 found=partition.created,
             )
         return partition
 
-    def _topic(self, header: Header) -> Topic | Refused:
+    def _topic(self, header: Header) -> TopicState | Refusal:
         number = self.state.topic_number(header.namespace)
         topic = self.state.topics.get(number)
         if topic is None or topic.created != header.created:
-            return refuse(Code.TOPIC_UNKNOWN, topic=number)
+            return refuse(RefusalCode.TOPIC_UNKNOWN, topic=number)
         return topic
 
 
 def _store_cursor(partition: Partition, command: StoreCursor) -> Result:
     known = partition.cursors.get(command.group)
     if not is_name(command.group):
-        return refuse(Code.BAD_NAME, name=command.group[:200])
+        return refuse(RefusalCode.BAD_NAME, name=command.group[:200])
     if known is not None and command.generation < known.generation:
-        return refuse(Code.FENCED, found=command.generation, expected=known.generation)
+        return refuse(RefusalCode.FENCED, found=command.generation, expected=known.generation)
     if not 0 <= command.next <= partition.end:
-        return refuse(Code.OUT_OF_RANGE, offset=command.next, first=0, end=partition.end)
+        return refuse(RefusalCode.OUT_OF_RANGE, offset=command.next, first=0, end=partition.end)
     if known is None and len(partition.cursors) >= CURSOR_COUNT_MAX:
-        return refuse(Code.CURSORS_FULL, max=CURSOR_COUNT_MAX)
-    partition.cursors[command.group] = Cursor(command.next, command.generation, command.hold)
+        return refuse(RefusalCode.CURSORS_FULL, max=CURSOR_COUNT_MAX)
+    partition.cursors[command.group] = StoredCursor(
+        command.next, command.generation, command.hold
+    )
     return CursorStored(command.next)
 
 
 def _delete_cursor(partition: Partition, command: DeleteCursor) -> Result:
     known = partition.cursors.get(command.group)
     if known is None:
-        return refuse(Code.CURSOR_UNKNOWN, group=command.group[:200])
+        return refuse(RefusalCode.CURSOR_UNKNOWN, group=command.group[:200])
     if command.generation < known.generation:
-        return refuse(Code.FENCED, found=command.generation, expected=known.generation)
+        return refuse(RefusalCode.FENCED, found=command.generation, expected=known.generation)
     del partition.cursors[command.group]
     return CursorDeleted()
 
@@ -334,7 +350,9 @@ def _delete_cursor(partition: Partition, command: DeleteCursor) -> Result:
 def _trim(partition: Partition, command: Trim) -> Result:
     """Cut a Trim down to the lowest held cursor, unless it says to go past."""
     if not 0 <= command.first <= partition.end:
-        return refuse(Code.OUT_OF_RANGE, offset=command.first, first=0, end=partition.end)
+        return refuse(
+            RefusalCode.OUT_OF_RANGE, offset=command.first, first=0, end=partition.end
+        )
     holds = sorted(
         (cursor.next, group)
         for group, cursor in partition.cursors.items()
@@ -345,12 +363,12 @@ def _trim(partition: Partition, command: Trim) -> Result:
         first = holds[0][0]
     if first > partition.first:
         partition.trim(first)
-    return Trimmed(partition.first, tuple(Hold(group, offset) for offset, group in holds))
+    return TrimResult(partition.first, tuple(Hold(group, offset) for offset, group in holds))
 
 
 def _purge(partition: Partition, _: Purge) -> Result:
     partition.trim(partition.end)
-    return Trimmed(partition.first, ())
+    return TrimResult(partition.first, ())
 
 
 _ON_PARTITION: Final[dict[type, Callable[[Partition, Any], Result]]] = {

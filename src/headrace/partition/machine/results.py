@@ -8,10 +8,10 @@ from enum import StrEnum
 
 from headrace.model.ids import Offset
 from headrace.model.namespace import Namespace
-from headrace.partition.machine.operations import Receipt, Value
+from headrace.partition.machine.operations import PartitionValue, Receipt
 
 
-class Code(StrEnum):
+class RefusalCode(StrEnum):
     """Why an operation was refused. A name never changes its meaning; none is used again."""
 
     MALFORMED = "malformed"
@@ -40,41 +40,47 @@ class Code(StrEnum):
 
 
 # Those that may be repeated as they are: what is missing may be on its way.
-RETRYABLE = frozenset({Code.PARTITION_UNKNOWN, Code.SCHEMA_UNKNOWN, Code.OUT_OF_ORDER})
+RETRYABLE = frozenset(
+    {RefusalCode.PARTITION_UNKNOWN, RefusalCode.SCHEMA_UNKNOWN, RefusalCode.OUT_OF_ORDER}
+)
 
-MESSAGES: dict[Code, str] = {
-    Code.MALFORMED: "the body of operation {operation} cannot be read",
-    Code.OPERATION_UNKNOWN: "the partitions machine knows no operation {operation}",
-    Code.STALE: "planned with metadata of revision {found}, but {expected} was seen already",
-    Code.PARTITION_UNKNOWN: "there is no partition {namespace:x} here, or not yet",
-    Code.RECREATED: "partition {namespace:x} was deleted and created again: "
+MESSAGES: dict[RefusalCode, str] = {
+    RefusalCode.MALFORMED: "the body of operation {operation} cannot be read",
+    RefusalCode.OPERATION_UNKNOWN: "the partitions machine knows no operation {operation}",
+    RefusalCode.STALE: "planned with metadata of revision {found}, but {expected} "
+    "was seen already",
+    RefusalCode.PARTITION_UNKNOWN: "there is no partition {namespace:x} here, or not yet",
+    RefusalCode.RECREATED: "partition {namespace:x} was deleted and created again: "
     "meant for revision {expected}, found {found}",
-    Code.TOPIC_UNKNOWN: "there is no topic {topic:x} here, or it is another one by now",
-    Code.SCHEMA_UNKNOWN: "schema {schema_id} is not known here yet; the newest is {newest}",
-    Code.SCHEMA_NOT_NEXT: "schema {version} does not follow the known {newest}",
-    Code.EMPTY: "a batch without rows",
-    Code.WRITER_UNKNOWN: "an unknown writer begins with version 1, not {version}: what it had "
+    RefusalCode.TOPIC_UNKNOWN: "there is no topic {topic:x} here, or it is another one by now",
+    RefusalCode.SCHEMA_UNKNOWN: "schema {schema_id} is not known here yet; the newest is "
+    "{newest}",
+    RefusalCode.SCHEMA_NOT_NEXT: "schema {version} does not follow the known {newest}",
+    RefusalCode.EMPTY: "a batch without rows",
+    RefusalCode.WRITER_UNKNOWN: "an unknown writer begins with version 1, not {version}: "
+    "what it had "
     "in flight may have happened; go on as a new writer",
-    Code.WRITER_CONFLICT: "version {version} was written before with other content",
-    Code.WRITERS_FULL: "there are {max} writers already",
-    Code.TOO_OLD: "version {version} is below the {first} that is still remembered",
-    Code.OUT_OF_ORDER: "version {version} came before {expected}",
-    Code.SUPERSEDED: "version {version} is not above the published {published}",
-    Code.STAGE_MISSING: "stage {stage_id} is absent, has expired or holds something else",
-    Code.STAGE_REPEATED: "stage {stage_id} is named twice",
-    Code.STAGES_FULL: "there are {max} stages already",
-    Code.FENCED: "generation {found} of the consumer group is over, it is at {expected}",
-    Code.CURSOR_UNKNOWN: "consumer group {group!r} has no cursor here",
-    Code.CURSORS_FULL: "there are {max} cursors already",
-    Code.BAD_NAME: "{name!r} is no name for a consumer group",
-    Code.OUT_OF_RANGE: "offset {offset} is not within {first} and {end}",
+    RefusalCode.WRITER_CONFLICT: "version {version} was written before with other content",
+    RefusalCode.WRITERS_FULL: "there are {max} writers already",
+    RefusalCode.TOO_OLD: "version {version} is below the {first} that is still remembered",
+    RefusalCode.OUT_OF_ORDER: "version {version} came before {expected}",
+    RefusalCode.SUPERSEDED: "version {version} is not above the published {published}",
+    RefusalCode.STAGE_MISSING: "stage {stage_id} is absent, has expired or holds something "
+    "else",
+    RefusalCode.STAGE_REPEATED: "stage {stage_id} is named twice",
+    RefusalCode.STAGES_FULL: "there are {max} stages already",
+    RefusalCode.FENCED: "generation {found} of the consumer group is over, it is at {expected}",
+    RefusalCode.CURSOR_UNKNOWN: "consumer group {group!r} has no cursor here",
+    RefusalCode.CURSORS_FULL: "there are {max} cursors already",
+    RefusalCode.BAD_NAME: "{name!r} is no name for a consumer group",
+    RefusalCode.OUT_OF_RANGE: "offset {offset} is not within {first} and {end}",
 }
 
 
-class Refused(Value, frozen=True):
+class Refusal(PartitionValue, frozen=True):
     """Nothing changed."""
 
-    code: Code
+    code: RefusalCode
     fields: dict[str, int | str]  # what the message of `code` names, in that order
 
     @property
@@ -86,23 +92,23 @@ class Refused(Value, frozen=True):
         return self.code in RETRYABLE
 
 
-class Opened(Value, frozen=True):
+class Opened(PartitionValue, frozen=True):
     """The partition is there, now or already."""
 
     end: Offset
 
 
-class SchemaSet(Value, frozen=True):
+class SchemaSet(PartitionValue, frozen=True):
     """The topic has this version in force."""
 
     version: int
 
 
-class Closed(Value, frozen=True):
+class Closed(PartitionValue, frozen=True):
     """The partition is gone, now or already."""
 
 
-class Range(Value, frozen=True):
+class PartitionRange(PartitionValue, frozen=True):
     """Rows of one partition, `start` to before `end`."""
 
     namespace: Namespace
@@ -110,7 +116,7 @@ class Range(Value, frozen=True):
     end: Offset
 
 
-class Appended(Value, frozen=True):
+class AppendResult(PartitionValue, frozen=True):
     """The rows have these offsets: given now, or by an earlier try."""
 
     start: Offset
@@ -118,52 +124,54 @@ class Appended(Value, frozen=True):
     repeated: bool
 
 
-class Staged(Value, frozen=True):
+class StageResult(PartitionValue, frozen=True):
     """The stage holds this, the entry included."""
 
     receipt: Receipt
     repeated: bool
 
 
-class Published(Value, frozen=True):
+class PublishResult(PartitionValue, frozen=True):
     """The rows of all stages have offsets: given now, or by an earlier try."""
 
-    ranges: tuple[Range, ...]  # one for each partition, in the order of their first rows
+    ranges: tuple[
+        PartitionRange, ...
+    ]  # one for each partition, in the order of their first rows
     repeated: bool
     same: bool  # False: the earlier try had other content, which is what counts
 
 
-class Discarded(Value, frozen=True):
+class DiscardResult(PartitionValue, frozen=True):
     """So many stages were there and are gone."""
 
     count: int
 
 
-class CursorStored(Value, frozen=True):
+class CursorStored(PartitionValue, frozen=True):
     """The group reads `next` next."""
 
     next: Offset
 
 
-class CursorDeleted(Value, frozen=True):
+class CursorDeleted(PartitionValue, frozen=True):
     """The group has no cursor here any more."""
 
 
-class Hold(Value, frozen=True):
+class Hold(PartitionValue, frozen=True):
     """A consumer group that holds rows, and the first of them."""
 
     group: str
     next: Offset
 
 
-class Trimmed(Value, frozen=True):
+class TrimResult(PartitionValue, frozen=True):
     """`first` is the first row retained; `holds` stood in the way, or were passed."""
 
     first: Offset
     holds: tuple[Hold, ...]
 
 
-class Sealed(Value, frozen=True):
+class Sealed(PartitionValue, frozen=True):
     """So many runs become segments; the rest is carried."""
 
     segment_count: int
@@ -172,20 +180,20 @@ class Sealed(Value, frozen=True):
 
 
 Result = (
-    Refused
+    Refusal
     | Opened
     | SchemaSet
     | Closed
-    | Appended
-    | Staged
-    | Published
-    | Discarded
+    | AppendResult
+    | StageResult
+    | PublishResult
+    | DiscardResult
     | CursorStored
     | CursorDeleted
-    | Trimmed
+    | TrimResult
     | Sealed
 )
 
 
-def refuse(code: Code, **fields: int | str) -> Refused:
-    return Refused(code, fields)
+def refuse(code: RefusalCode, **fields: int | str) -> Refusal:
+    return Refusal(code, fields)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
 from headrace.partition.machine.operations import Receipt, Schema
-from headrace.partition.machine.results import Range
+from headrace.partition.machine.results import PartitionRange
 
 
 class Piece(NamedTuple):
@@ -84,7 +84,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class StoredCursor:
     """Where a consumer group reads on."""
 
     next: Offset
@@ -121,7 +121,7 @@ class Partition:
     end: Offset = Offset(0)  # the next to be given
     runs: list[Run] = field(default_factory=list)  # by offset, replaced as a whole
     segments: tuple[Segment, ...] = ()  # by offset
-    cursors: dict[str, Cursor] = field(default_factory=dict)
+    cursors: dict[str, StoredCursor] = field(default_factory=dict)
     writers: dict[bytes, Writer] = field(default_factory=dict)
     image: bytes | None = None  # as encoded at the last Seal, while nothing changed
 
@@ -210,11 +210,11 @@ class Publisher:
 
     version: int
     content: bytes  # xxh3-128 of the receipts
-    ranges: tuple[Range, ...]
+    ranges: tuple[PartitionRange, ...]
 
 
 @dataclass(slots=True)
-class Topic:
+class TopicState:
     """What the partitions of one topic share."""
 
     number: int  # its namespaces without the partition's bits
@@ -242,7 +242,7 @@ class PartitionsState:
     revision: Revision  # the highest metadata revision seen
     sealed_op: Op  # the newest Seal
     partitions: dict[Namespace, Partition] = field(default_factory=dict)
-    topics: dict[int, Topic] = field(default_factory=dict)
+    topics: dict[int, TopicState] = field(default_factory=dict)
     closed: dict[Namespace, Revision] = field(default_factory=dict)  # newest life that ended
 
     @classmethod
@@ -256,10 +256,10 @@ class PartitionsState:
     def partition_id(self, namespace: int) -> int:
         return namespace & ((1 << self.partition_bits) - 1)
 
-    def topic_of(self, partition: Partition) -> Topic:
+    def topic_of(self, partition: Partition) -> TopicState:
         return self.topics[self.topic_number(partition.namespace)]
 
-    def partitions_of(self, topic: Topic) -> list[Partition]:
+    def partitions_of(self, topic: TopicState) -> list[Partition]:
         """Return the partitions of a topic that are open here, in order."""
         return [self.partitions[namespace] for namespace in topic.members]
 

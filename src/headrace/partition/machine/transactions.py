@@ -26,12 +26,12 @@ from headrace.partition.machine.operations import (
     decode_stage,
 )
 from headrace.partition.machine.results import (
-    Code,
-    Discarded,
-    Published,
-    Range,
-    Refused,
-    Staged,
+    DiscardResult,
+    PartitionRange,
+    PublishResult,
+    Refusal,
+    RefusalCode,
+    StageResult,
     refuse,
 )
 from headrace.partition.machine.state import (
@@ -40,7 +40,7 @@ from headrace.partition.machine.state import (
     Publisher,
     Stage,
     StagedEntry,
-    Topic,
+    TopicState,
 )
 
 # Of one topic. Last versions are kept as long as it lives, but those of writers of one.
@@ -50,12 +50,12 @@ IDLE_MAX_US: Final = 24 * 3600 * 1_000_000  # a writer that staged nothing for a
 _ONLY: Final = 1  # the version of a writer of one transaction
 
 
-def stage(topic: Topic, partition: Partition, entry: Entry) -> Staged | Refused:
+def stage(topic: TopicState, partition: Partition, entry: Entry) -> StageResult | Refusal:
     """Add an entry to its stage."""
     header = entry.header
     place = decode_stage(entry.body)
     if place is None or header.body_size <= STAGE_HEADER_SIZE:
-        return refuse(Code.MALFORMED, operation=header.operation)
+        return refuse(RefusalCode.MALFORMED, operation=header.operation)
     refused = _unfit(topic, header)
     if refused is not None:
         return refused
@@ -65,9 +65,9 @@ def stage(topic: Topic, partition: Partition, entry: Entry) -> Staged | Refused:
         if answer is not None:
             return answer
     elif place.number != 0:
-        return refuse(Code.OUT_OF_ORDER, version=place.number, expected=0)
+        return refuse(RefusalCode.OUT_OF_ORDER, version=place.number, expected=0)
     elif len(topic.stages) >= STAGE_COUNT_MAX:
-        return refuse(Code.STAGES_FULL, max=STAGE_COUNT_MAX)
+        return refuse(RefusalCode.STAGES_FULL, max=STAGE_COUNT_MAX)
     else:
         known = Stage(place.stage_id, header.writer, header.version, [])
         topic.stages[place.stage_id] = known
@@ -84,7 +84,7 @@ def stage(topic: Topic, partition: Partition, entry: Entry) -> Staged | Refused:
     known.digest = fold(known.digest, header.body_checksum)
     topic.staged_at[header.writer] = header.timestamp
     topic.image = None
-    return Staged(known.receipt, repeated=False)
+    return StageResult(known.receipt, repeated=False)
 
 
 def fold(digest: bytes, checksum: bytes) -> bytes:
@@ -92,43 +92,47 @@ def fold(digest: bytes, checksum: bytes) -> bytes:
     return xxh3_128_digest(digest + checksum)
 
 
-def _unfit(topic: Topic, header: Header) -> Refused | None:
+def _unfit(topic: TopicState, header: Header) -> Refusal | None:
     if is_once(header.writer) and header.version != _ONLY:
-        return refuse(Code.OUT_OF_ORDER, version=header.version, expected=_ONLY)
+        return refuse(RefusalCode.OUT_OF_ORDER, version=header.version, expected=_ONLY)
     publisher = topic.publishers.get(header.writer)
     if publisher is not None and header.version <= publisher.version:
-        return refuse(Code.SUPERSEDED, version=header.version, published=publisher.version)
+        return refuse(
+            RefusalCode.SUPERSEDED, version=header.version, published=publisher.version
+        )
     if publisher is None and len(topic.publishers) >= PUBLISHER_COUNT_MAX:
-        return refuse(Code.WRITERS_FULL, max=PUBLISHER_COUNT_MAX)
+        return refuse(RefusalCode.WRITERS_FULL, max=PUBLISHER_COUNT_MAX)
     return None
 
 
-def _known(known: Stage, header: Header, place: StageHeader) -> Staged | Refused | None:
+def _known(known: Stage, header: Header, place: StageHeader) -> StageResult | Refusal | None:
     """Answer an op of a stage that is there; None means that it is the stage's next."""
     if (known.writer, known.version) != (header.writer, header.version):
-        return refuse(Code.WRITER_CONFLICT, version=header.version)
+        return refuse(RefusalCode.WRITER_CONFLICT, version=header.version)
     if place.number < len(known.entries):
         if known.entries[place.number].checksum != header.body_checksum:
-            return refuse(Code.WRITER_CONFLICT, version=header.version)
-        return Staged(known.receipt, repeated=True)
+            return refuse(RefusalCode.WRITER_CONFLICT, version=header.version)
+        return StageResult(known.receipt, repeated=True)
     if place.number > len(known.entries):
-        return refuse(Code.OUT_OF_ORDER, version=place.number, expected=len(known.entries))
+        return refuse(
+            RefusalCode.OUT_OF_ORDER, version=place.number, expected=len(known.entries)
+        )
     return None
 
 
 def publish(
-    state: PartitionsState, topic: Topic, header: Header, command: Publish
-) -> Published | Refused:
+    state: PartitionsState, topic: TopicState, header: Header, command: Publish
+) -> PublishResult | Refusal:
     """Give the rows of exactly these stages offsets; refuse all if one is not as said."""
     content = xxh3_128_digest(msgspec.msgpack.encode(command.stages))
     publisher = topic.publishers.get(header.writer)
     if publisher is not None and header.version == publisher.version:
         same = publisher.content == content
-        return Published(publisher.ranges, repeated=True, same=same)
+        return PublishResult(publisher.ranges, repeated=True, same=same)
     refused = _unfit(topic, header) or _missing(topic, header, command.stages)
     if refused is not None:
         return refused
-    given: dict[Namespace, Range] = {}
+    given: dict[Namespace, PartitionRange] = {}
     for receipt in command.stages:
         for entry in topic.stages[receipt.stage_id].entries:
             _give(state, entry, header.timestamp, given)
@@ -138,11 +142,14 @@ def publish(
     if is_once(header.writer):
         topic.once_at[header.writer] = header.timestamp
     topic.image = None
-    return Published(ranges, repeated=False, same=True)
+    return PublishResult(ranges, repeated=False, same=True)
 
 
 def _give(
-    state: PartitionsState, entry: StagedEntry, timestamp: int, given: dict[Namespace, Range]
+    state: PartitionsState,
+    entry: StagedEntry,
+    timestamp: int,
+    given: dict[Namespace, PartitionRange],
 ) -> None:
     """Give one entry's rows their offsets. All of a partition in one op follow one another."""
     partition = state.partitions[entry.namespace]
@@ -150,26 +157,28 @@ def _give(
     partition.image = None
     known = given.get(entry.namespace)
     first = start if known is None else known.start
-    given[entry.namespace] = Range(entry.namespace, first, partition.end)
+    given[entry.namespace] = PartitionRange(entry.namespace, first, partition.end)
 
 
-def _missing(topic: Topic, header: Header, receipts: tuple[Receipt, ...]) -> Refused | None:
+def _missing(
+    topic: TopicState, header: Header, receipts: tuple[Receipt, ...]
+) -> Refusal | None:
     """Name the first stage that is absent, differs, is another's or is named twice."""
     seen: set[bytes] = set()
     for receipt in receipts:
         name = receipt.stage_id[:STAGE_ID_SIZE].hex()
         if receipt.stage_id in seen:
-            return refuse(Code.STAGE_REPEATED, stage_id=name)
+            return refuse(RefusalCode.STAGE_REPEATED, stage_id=name)
         seen.add(receipt.stage_id)
         stage = topic.stages.get(receipt.stage_id)
         if stage is None or stage.receipt != receipt:
-            return refuse(Code.STAGE_MISSING, stage_id=name)
+            return refuse(RefusalCode.STAGE_MISSING, stage_id=name)
         if (stage.writer, stage.version) != (header.writer, header.version):
-            return refuse(Code.STAGE_MISSING, stage_id=name)
+            return refuse(RefusalCode.STAGE_MISSING, stage_id=name)
     return None
 
 
-def discard(topic: Topic, header: Header, command: Discard) -> Discarded:
+def discard(topic: TopicState, header: Header, command: Discard) -> DiscardResult:
     """Forget the named stages of this writer. Those that are absent are no error."""
     count = 0
     for stage_id in command.stage_ids:
@@ -179,10 +188,10 @@ def discard(topic: Topic, header: Header, command: Discard) -> Discarded:
             count += 1
     _forget_idle(topic)
     topic.image = None
-    return Discarded(count)
+    return DiscardResult(count)
 
 
-def expire(topic: Topic, now: int) -> int:
+def expire(topic: TopicState, now: int) -> int:
     """Drop the stages of writers that staged nothing for too long; return how many.
 
     Writers of one transaction are forgotten as long after it.
@@ -202,7 +211,7 @@ def expire(topic: Topic, now: int) -> int:
     return len(expired)
 
 
-def drop_partition(topic: Topic, namespace: Namespace) -> None:
+def drop_partition(topic: TopicState, namespace: Namespace) -> None:
     """Drop the stages with rows for a partition that closes: its next life is another one."""
     for key, stage in list(topic.stages.items()):
         if any(entry.namespace == namespace for entry in stage.entries):
@@ -211,7 +220,7 @@ def drop_partition(topic: Topic, namespace: Namespace) -> None:
     topic.image = None
 
 
-def _drop_through(topic: Topic, writer: bytes, version: int) -> None:
+def _drop_through(topic: TopicState, writer: bytes, version: int) -> None:
     """Drop everything staged by `writer` for `version` or below."""
     for key, stage in list(topic.stages.items()):
         if stage.writer == writer and stage.version <= version:
@@ -219,7 +228,7 @@ def _drop_through(topic: Topic, writer: bytes, version: int) -> None:
     _forget_idle(topic)
 
 
-def _forget_idle(topic: Topic) -> None:
+def _forget_idle(topic: TopicState) -> None:
     """Forget when a writer staged last once it has no stage any more."""
     busy = {stage.writer for stage in topic.stages.values()}
     for writer in [key for key in topic.staged_at if key not in busy]:

@@ -4,7 +4,7 @@ from typing import Final
 
 from headrace.journal.entry import Header
 from headrace.model.ids import Offset
-from headrace.partition.machine.results import Appended, Code, Refused, refuse
+from headrace.partition.machine.results import AppendResult, Refusal, RefusalCode, refuse
 from headrace.partition.machine.state import Partition, Writer, Written
 
 # As many as a producer may have in flight: older ones were answered and are not repeated.
@@ -13,7 +13,7 @@ WRITER_COUNT_MAX: Final = 65_536  # of one partition: they all are in each snaps
 IDLE_MAX_US: Final = 7 * 24 * 3600 * 1_000_000  # a producer that slept a week is a new writer
 
 
-def judge(partition: Partition, header: Header) -> Appended | Refused | None:
+def judge(partition: Partition, header: Header) -> AppendResult | Refusal | None:
     """Answer an append from the writer's window; None means that it is new and next."""
     writer = partition.writers.get(header.writer)
     if writer is None:
@@ -23,20 +23,20 @@ def judge(partition: Partition, header: Header) -> Appended | Refused | None:
     if version == newest + 1:
         return None
     if version > newest:
-        return refuse(Code.OUT_OF_ORDER, version=version, expected=newest + 1)
+        return refuse(RefusalCode.OUT_OF_ORDER, version=version, expected=newest + 1)
     if version < oldest:
-        return refuse(Code.TOO_OLD, version=version, first=oldest)
+        return refuse(RefusalCode.TOO_OLD, version=version, first=oldest)
     known = writer.window[version - oldest]
     if known.checksum != header.body_checksum:
-        return refuse(Code.WRITER_CONFLICT, version=version)
-    return Appended(known.start, Offset(known.start + known.row_count), repeated=True)
+        return refuse(RefusalCode.WRITER_CONFLICT, version=version)
+    return AppendResult(known.start, Offset(known.start + known.row_count), repeated=True)
 
 
-def _judge_new(partition: Partition, version: int) -> Refused | None:
+def _judge_new(partition: Partition, version: int) -> Refusal | None:
     if version != 1:
-        return refuse(Code.WRITER_UNKNOWN, version=version)
+        return refuse(RefusalCode.WRITER_UNKNOWN, version=version)
     if len(partition.writers) >= WRITER_COUNT_MAX:
-        return refuse(Code.WRITERS_FULL, max=WRITER_COUNT_MAX)
+        return refuse(RefusalCode.WRITERS_FULL, max=WRITER_COUNT_MAX)
     return None
 
 

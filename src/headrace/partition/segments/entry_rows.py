@@ -56,7 +56,7 @@ def _decoded(data: bytes) -> tuple[pa.Schema, batch.Layout]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntryPlace:
     """Where the rows of an entry are in their partition."""
 
     partition_id: int
@@ -81,14 +81,14 @@ def rows_of(entry: Entry, schemas: Schemas, version: int, path: str) -> pa.Recor
         ) from error
 
 
-def placed(rows: pa.RecordBatch, place: Place) -> pa.RecordBatch:
+def placed(rows: pa.RecordBatch, place: EntryPlace) -> pa.RecordBatch:
     """Put the system's columns before the user's."""
     timestamps = pa.repeat(pa.scalar(place.timestamp, _TIMESTAMP.type), rows.num_rows)
     return _placed(rows, place, timestamps)
 
 
 def placed_together(
-    batches: Sequence[pa.RecordBatch], first: Place, timestamps: Sequence[int]
+    batches: Sequence[pa.RecordBatch], first: EntryPlace, timestamps: Sequence[int]
 ) -> pa.RecordBatch:
     """Put the rows of entries that follow one another from `first` on into one batch.
 
@@ -101,7 +101,7 @@ def placed_together(
     return _placed(pa.concat_batches(batches), first, pc.run_end_decode(each))
 
 
-def _placed(rows: pa.RecordBatch, first: Place, timestamps: pa.Array) -> pa.RecordBatch:
+def _placed(rows: pa.RecordBatch, first: EntryPlace, timestamps: pa.Array) -> pa.RecordBatch:
     count = rows.num_rows
     columns = [
         pa.repeat(pa.scalar(first.partition_id, _PARTITION.type), count),

@@ -22,7 +22,7 @@ Key = tuple[bytes, int, tuple[str, ...]]  # digest of the file, number of the gr
 
 
 @dataclass(slots=True)
-class Groups:
+class RowGroupCache:
     """The newest ones. Any thread may use it: nobody changes the rows."""
 
     size: int = 0  # of all that is kept

@@ -16,8 +16,8 @@ from headrace.errors import Corrupt, DiskFull, HeadraceError, StorageFailed
 from headrace.journal.entry import Entry
 from headrace.model.batch import compacted
 from headrace.model.ids import Offset, Op
-from headrace.partition.machine.operations import Value
-from headrace.partition.segments.entry_rows import Place, Schemas, placed_together, rows_of
+from headrace.partition.machine.operations import PartitionValue
+from headrace.partition.segments.entry_rows import EntryPlace, Schemas, placed_together, rows_of
 from headrace.partition.segments.segment import SYSTEM_ROW_SIZE, Digests, SegmentInfo
 from headrace.partition.segments.segment_reader import read_back
 from headrace.partition.segments.segment_writer import (
@@ -28,7 +28,7 @@ from headrace.partition.segments.segment_writer import (
 from headrace.storage.seam import Directory, is_full
 
 
-class Part(Value, frozen=True):
+class SealPart(PartitionValue, frozen=True):
     """One entry of a segment: where its bytes are, and which rows it gives."""
 
     op: Op
@@ -40,24 +40,24 @@ class Part(Value, frozen=True):
     timestamp: int
 
 
-class SealJob(Value, frozen=True):
+class SealJob(PartitionValue, frozen=True):
     """All that is needed to write one segment."""
 
     info: SegmentInfo
     partition_id: int
     schemas: dict[int, bytes]  # all of the topic, by version
-    parts: tuple[Part, ...]
+    parts: tuple[SealPart, ...]
     directory: str
     temporary: str  # the name to write
 
 
-class Done(Value, frozen=True, tag=True):
+class Done(PartitionValue, frozen=True, tag=True):
     """The file is whole and durable under its temporary name."""
 
     digests: Digests
 
 
-class Failed(Value, frozen=True, tag=True):
+class SealRefused(PartitionValue, frozen=True, tag=True):
     """Nothing is left under the temporary name, as far as that was possible."""
 
     kind: str  # one of the four below
@@ -69,7 +69,7 @@ DISK: Final = "disk"  # the disk failed, or memory: try again with a new file
 DAMAGED: Final = "damaged"  # an entry cannot be read
 UNSEALABLE: Final = "unsealable"  # no segment can be made of these rows by this release
 
-Outcome = Done | Failed
+Outcome = Done | SealRefused
 
 UNREFERRED_SIZE_MAX: Final = 1024 * 1024  # of an entry, held along with its rows
 
@@ -91,7 +91,7 @@ def at_once(work: Callable[[], None]) -> Callable[[], None]:
 def seal_file(
     job: SealJob,
     directory: Directory,
-    read: Callable[[Part], Entry],
+    read: Callable[[SealPart], Entry],
     begin: Callable[[Callable[[], None]], Callable[[], None]] = at_once,
 ) -> Outcome:
     """Write, sync and read back one segment under its temporary name.
@@ -102,17 +102,17 @@ def seal_file(
     try:
         return Done(_write(job, directory, read, begin))
     except OSError as error:
-        outcome = Failed(FULL if is_full(error) else DISK, str(error))
+        outcome = SealRefused(FULL if is_full(error) else DISK, str(error))
     except DiskFull as error:
-        outcome = Failed(FULL, str(error))
+        outcome = SealRefused(FULL, str(error))
     except (StorageFailed, MemoryError) as error:
-        outcome = Failed(DISK, str(error))
+        outcome = SealRefused(DISK, str(error))
     except Corrupt as error:
         # A segment that reads back wrong is a fault of the writing, not of the log.
         kind = UNSEALABLE if job.temporary in error.path else DAMAGED
-        outcome = Failed(kind, str(error))
+        outcome = SealRefused(kind, str(error))
     except (HeadraceError, pa.ArrowException, ValueError, TypeError, KeyError) as error:
-        outcome = Failed(UNSEALABLE, f"{type(error).__name__}: {error}")
+        outcome = SealRefused(UNSEALABLE, f"{type(error).__name__}: {error}")
     with suppress(OSError):
         directory.unlink(job.temporary)
     return outcome
@@ -121,7 +121,7 @@ def seal_file(
 def _write(
     job: SealJob,
     directory: Directory,
-    read: Callable[[Part], Entry],
+    read: Callable[[SealPart], Entry],
     begin: Callable[[Callable[[], None]], Callable[[], None]],
 ) -> Digests:
     schemas = Schemas.decode(job.schemas, job.temporary)
@@ -157,11 +157,11 @@ class _Together:
     """Entries whose rows follow one another, as many as a row group takes."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[SealPart] = field(default_factory=list)
     row_count: int = 0
     size: int = 0
 
-    def takes(self, part: Part, rows: pa.RecordBatch, size: int) -> bool:
+    def takes(self, part: SealPart, rows: pa.RecordBatch, size: int) -> bool:
         """Say whether this entry follows, and fits."""
         return (
             part.first == self.parts[0].first + self.row_count
@@ -169,14 +169,14 @@ class _Together:
             and self.size + size <= ROW_GROUP_SIZE_MAX
         )
 
-    def add(self, part: Part, rows: pa.RecordBatch, size: int) -> None:
+    def add(self, part: SealPart, rows: pa.RecordBatch, size: int) -> None:
         self.batches.append(rows)
         self.parts.append(part)
         self.row_count += rows.num_rows
         self.size += size
 
     def placed(self, partition_id: int) -> pa.RecordBatch:
-        first = Place(partition_id, self.parts[0].first, self.parts[0].timestamp)
+        first = EntryPlace(partition_id, self.parts[0].first, self.parts[0].timestamp)
         return placed_together(self.batches, first, [part.timestamp for part in self.parts])
 
 
@@ -204,7 +204,7 @@ def _trimmed(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _batches(
-    job: SealJob, schemas: Schemas, read: Callable[[Part], Entry]
+    job: SealJob, schemas: Schemas, read: Callable[[SealPart], Entry]
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows of the job, of as many entries at a time as a row group takes.
 

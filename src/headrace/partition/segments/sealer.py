@@ -18,10 +18,10 @@ from headrace.partition.segments.seal_job import (
     DISK,
     OUTCOME_DECODER,
     UNSEALABLE,
-    Failed,
     Outcome,
-    Part,
     SealJob,
+    SealPart,
+    SealRefused,
     encode,
     seal_file,
 )
@@ -44,7 +44,7 @@ class Sealer(Protocol):
         """Whether the work is done elsewhere, so that the caller may do its own meanwhile."""
 
     def seal(
-        self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[Part], Entry]
+        self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[SealPart], Entry]
     ) -> list[Outcome]:
         """Do all jobs, return their outcomes in the same order."""
 
@@ -57,7 +57,7 @@ class InProcess:
     is_apart = False
 
     def seal(
-        self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[Part], Entry]
+        self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[SealPart], Entry]
     ) -> list[Outcome]:
         return [seal_file(job, directory, read) for job in jobs]
 
@@ -91,7 +91,7 @@ class Children:
     is_apart: bool = True
 
     def seal(
-        self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[Part], Entry]
+        self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[SealPart], Entry]
     ) -> list[Outcome]:
         return _Round(self, jobs).run()
 
@@ -207,7 +207,7 @@ class _Round:
             outcome = OUTCOME_DECODER.decode(memoryview(child.answer)[SIZE.size :])
         # msgspec lets the error of a string that is not UTF-8 pass as it is.
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            outcome = Failed(DISK, f"the child's answer cannot be read: {error}")
+            outcome = SealRefused(DISK, f"the child's answer cannot be read: {error}")
             # What it says next might be taken for the answer to another job.
             child.process.kill()
             _end(child)
@@ -221,7 +221,7 @@ class _Round:
             self.waiting.appendleft(child.job)
             return
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        self.outcomes[child.job] = Failed(UNSEALABLE, f"the child died of it: {how}")
+        self.outcomes[child.job] = SealRefused(UNSEALABLE, f"the child died of it: {how}")
 
 
 def _send(selector: selectors.BaseSelector, child: _Child) -> None:

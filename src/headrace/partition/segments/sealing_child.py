@@ -27,8 +27,8 @@ from headrace.partition.files.file_set import is_damage
 from headrace.partition.segments.seal_job import (
     DISK,
     JOB_DECODER,
-    Failed,
-    Part,
+    SealPart,
+    SealRefused,
     encode,
     seal_file,
 )
@@ -74,8 +74,8 @@ def main() -> int:
             with FileDirectory.open_root(job.directory, create=False) as directory:
                 outcome = seal_file(job, directory, files.read, partial(_begin, syncing))
         except (OSError, msgspec.DecodeError) as error:
-            outcome = Failed(DISK, str(error))
-        if isinstance(outcome, Failed):
+            outcome = SealRefused(DISK, str(error))
+        if isinstance(outcome, SealRefused):
             files.close()  # the next try looks at what the names say then
         try:
             send(sink, encode(outcome))
@@ -133,7 +133,7 @@ class _Files:
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
 
-    def read(self, part: Part) -> Entry:
+    def read(self, part: SealPart) -> Entry:
         """Return one entry, every byte checked."""
         try:
             found = decode(os.pread(self._descriptor(part.path), part.size, part.position))

@@ -19,7 +19,7 @@ from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat
 from headrace.model.ids import Offset
 from headrace.model.row_digest import RowDigest
 from headrace.model.schema import SYSTEM_FIELDS
-from headrace.partition.segments.row_group_cache import Groups
+from headrace.partition.segments.row_group_cache import RowGroupCache
 from headrace.partition.segments.segment import (
     FORMAT,
     FORMAT_KEY,
@@ -53,7 +53,9 @@ class SegmentFile:
     _sums: Sums  # of the file when it was proven
     _metadata: pq.FileMetaData
     _bounds: list[Offset]  # the first offset of each row group, and the end
-    groups: Groups = field(default_factory=Groups)  # decoded, and not read to their end
+    groups: RowGroupCache = field(
+        default_factory=RowGroupCache
+    )  # decoded, and not read to their end
 
     def read(
         self, start: Offset, end: Offset, columns: Sequence[str] | None = None

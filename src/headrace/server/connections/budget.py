@@ -9,7 +9,7 @@ counts with the buffer it has, as that grows.
 from collections.abc import Callable, Sequence
 
 from headrace.errors import Busy, HeadraceError
-from headrace.server.connections.limits import Limits
+from headrace.server.connections.limits import PeerLimits
 from headrace.server.connections.traffic import Traffic
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
@@ -19,12 +19,12 @@ from headrace.wire.read_messages import Fetch
 Say = Callable[[int, Reply | HeadraceError, Sequence[Buffer], int], None]
 
 
-class InFlight:
+class PeerBudget:
     """How many requests there are, and how many bytes they and their answers hold."""
 
     __slots__ = ("_limits", "_traffic", "count", "size")
 
-    def __init__(self, limits: Limits, traffic: Traffic) -> None:
+    def __init__(self, limits: PeerLimits, traffic: Traffic) -> None:
         self.count = 0
         self.size = 0
         self._limits = limits
@@ -108,7 +108,7 @@ class Pending:
     __slots__ = ("_answer_size", "_id", "_in_flight", "_is_over", "_say", "_size")
 
     def __init__(
-        self, in_flight: InFlight, request_id: int, size: int, answer_size: int, say: Say
+        self, in_flight: PeerBudget, request_id: int, size: int, answer_size: int, say: Say
     ) -> None:
         self._in_flight = in_flight
         self._id = request_id
@@ -144,7 +144,7 @@ class Arrival:
 
     __slots__ = ("_limits", "_traffic", "_wake", "_wanted_size", "size")
 
-    def __init__(self, limits: Limits, traffic: Traffic) -> None:
+    def __init__(self, limits: PeerLimits, traffic: Traffic) -> None:
         self.size = 0
         self._limits = limits
         self._traffic = traffic

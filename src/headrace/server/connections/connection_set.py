@@ -4,12 +4,12 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.server.connections.limits import Limits
+from headrace.server.connections.limits import PeerLimits
 from headrace.server.connections.service import Service
 from headrace.server.connections.traffic import Traffic
 
 
-class Member(Protocol):
+class OpenConnection(Protocol):
     """A connection, as the crowd sees it."""
 
     def flush(self, now: float) -> None:
@@ -26,20 +26,20 @@ class Member(Protocol):
 
 
 @dataclass(slots=True)
-class Crowd:
+class ConnectionSet:
     """Writes answers once per turn of the loop, and looks at all times in one sweep."""
 
     service: Service
-    limits: Limits
+    limits: PeerLimits
     token: bytes | None
     release: str
     traffic: Traffic
     loop: asyncio.AbstractEventLoop
-    members: set[Member] = field(default_factory=set)
+    members: set[OpenConnection] = field(default_factory=set)
     is_stopping: bool = False
     # Where bytes go that nobody wants.
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(64 * 1024)))
-    _awake: list[Member] = field(default_factory=list)
+    _awake: list[OpenConnection] = field(default_factory=list)
     _emptied: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -47,13 +47,13 @@ class Crowd:
         """Nobody more is let in."""
         return len(self.members) >= self.limits.connection_count_max
 
-    def enter(self, member: Member) -> None:
+    def enter(self, member: OpenConnection) -> None:
         """Let a connection in."""
         self.members.add(member)
         self._emptied.clear()
         self.traffic.connections_open += 1
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: OpenConnection) -> None:
         """Forget a connection, if it was ever let in."""
         if member in self.members:
             self.members.remove(member)
@@ -61,7 +61,7 @@ class Crowd:
             if not self.members:
                 self._emptied.set()
 
-    def wake(self, member: Member) -> None:
+    def wake(self, member: OpenConnection) -> None:
         """Have this connection written, with all others, later in this turn of the loop."""
         if not self._awake:
             self.loop.call_soon(self._flush)

@@ -4,8 +4,8 @@ import secrets
 from dataclasses import dataclass, field
 
 from headrace.errors import BadFrame, Unauthorized, VersionUnknown
-from headrace.server.connections.limits import Limits
-from headrace.wire.greeting import VERSION, VERSION_MIN, Accepted, Hello, Proof, Welcome
+from headrace.server.connections.limits import PeerLimits
+from headrace.wire.greeting import VERSION, VERSION_MIN, Accepted, Hello, TokenProof, Welcome
 from headrace.wire.messages import Message
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 
@@ -14,7 +14,7 @@ from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 class Handshake:
     """The node's side of one connection's first words."""
 
-    limits: Limits
+    limits: PeerLimits
     token: bytes | None
     release: str
     is_done: bool = False
@@ -61,7 +61,7 @@ class Handshake:
 
     def _accept(self, message: Message, hello: Hello) -> Accepted:
         assert self.token is not None
-        if not isinstance(message, Proof):
+        if not isinstance(message, TokenProof):
             raise Unauthorized("this node wants a token", hint="Give the client its token")
         nonces = (hello.nonce, self._nonce)
         if not matches(message.mac, client_mac(self.token, *nonces, version=self._version)):

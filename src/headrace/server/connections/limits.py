@@ -19,7 +19,7 @@ LINGER_TIMEOUT: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PeerLimits:
     """Times are in seconds. The defaults are those of the config."""
 
     connection_count_max: int = 1024  # of one listener

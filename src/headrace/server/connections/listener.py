@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from headrace.server.connections.connection_set import Crowd
-from headrace.server.connections.limits import Limits
-from headrace.server.connections.server_connection import Connection
+from headrace.server.connections.connection_set import ConnectionSet
+from headrace.server.connections.limits import PeerLimits
+from headrace.server.connections.server_connection import ServerConnection
 from headrace.server.connections.service import Service
 from headrace.server.connections.traffic import Traffic
 
@@ -16,7 +16,7 @@ class Listener:
     def __init__(
         self,
         service: Service,
-        limits: Limits,
+        limits: PeerLimits,
         *,
         token: bytes | None = None,
         release: str = "",
@@ -24,7 +24,7 @@ class Listener:
     ) -> None:
         self.address = ""  # where it listens, once it does
         self._loop = asyncio.get_running_loop()
-        self._crowd = Crowd(
+        self._crowd = ConnectionSet(
             service=service,
             limits=limits,
             token=token,
@@ -41,9 +41,9 @@ class Listener:
         """What went through here, and through the listeners that share this object."""
         return self._crowd.traffic
 
-    def connect(self) -> Connection:
+    def connect(self) -> ServerConnection:
         """Make the protocol of a connection that was accepted."""
-        return Connection(self._crowd)
+        return ServerConnection(self._crowd)
 
     def begin(
         self,

@@ -27,15 +27,15 @@ from headrace.errors import (
     VersionUnknown,
 )
 from headrace.node.events import event
-from headrace.server.connections.budget import Arrival, InFlight, Pending
-from headrace.server.connections.connection_set import Crowd
+from headrace.server.connections.budget import Arrival, PeerBudget, Pending
+from headrace.server.connections.connection_set import ConnectionSet
 from headrace.server.connections.handshake import Handshake
 from headrace.server.connections.limits import (
     HANDSHAKE_META_SIZE_MAX,
     LINGER_TIMEOUT,
     UNSENT_SIZE_MAX,
 )
-from headrace.server.connections.write_queue import Outbox, Progress, Said, encode_answer
+from headrace.server.connections.write_queue import Progress, Said, WriteQueue, encode_answer
 from headrace.wire.frames import (
     BODY_BUFFER_SIZE,
     Frame,
@@ -45,7 +45,7 @@ from headrace.wire.frames import (
 )
 from headrace.wire.messages import Request
 from headrace.wire.msgpack import Buffer
-from headrace.wire.write_messages import Append, Stage
+from headrace.wire.write_messages import AppendRequest, StageRequest
 
 ROOM_SIZE: Final = 512 * 1024
 
@@ -77,7 +77,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class Connection(asyncio.BufferedProtocol):
+class ServerConnection(asyncio.BufferedProtocol):
     """One peer. Everything happens on the loop's thread."""
 
     __slots__ = (
@@ -101,15 +101,15 @@ class Connection(asyncio.BufferedProtocol):
         "_waiting",
     )
 
-    def __init__(self, crowd: Crowd) -> None:
+    def __init__(self, crowd: ConnectionSet) -> None:
         self._crowd = crowd
         self._transport: asyncio.Transport | None = None  # None: not yet, or no more
         self._reader: FrameReader | None = None  # None: what comes is thrown away
         self._handshake: Handshake | None = None  # None: done
         self._waiting: deque[tuple[Frame, float]] = deque()  # requests and their deadlines
-        self._in_flight = InFlight(crowd.limits, crowd.traffic)
+        self._in_flight = PeerBudget(crowd.limits, crowd.traffic)
         self._arrival = Arrival(crowd.limits, crowd.traffic)
-        self._outbox = Outbox(crowd.traffic)
+        self._outbox = WriteQueue(crowd.traffic)
         self._is_awake = False  # it is flushed in this turn
         self._is_paused = False  # we do not read
         self._is_unread = False  # the peer does not read
@@ -447,4 +447,7 @@ def _request(frame: Frame) -> Request:
 
 
 def _is_checked_by_node(request: Request) -> bool:
-    return isinstance(request, (Append, Stage)) and len(request.checksum) == CHECKSUM_SIZE
+    return (
+        isinstance(request, (AppendRequest, StageRequest))
+        and len(request.checksum) == CHECKSUM_SIZE
+    )

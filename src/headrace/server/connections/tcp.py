@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from headrace.errors import BadConfig
-from headrace.server.connections.limits import Limits
+from headrace.server.connections.limits import PeerLimits
 from headrace.server.connections.listener import Listener
 from headrace.server.connections.service import Service
 from headrace.server.connections.traffic import Traffic
@@ -89,7 +89,7 @@ async def bind_tcp(host: str, port: int) -> TcpPort:
 async def listen_tcp(
     service: Service,
     where: TcpPort,
-    limits: Limits,
+    limits: PeerLimits,
     token: bytes | None,
     *,
     release: str = "",

@@ -17,7 +17,7 @@ from typing import Final
 
 from headrace.errors import BadConfig
 from headrace.node.events import event
-from headrace.server.connections.limits import Limits
+from headrace.server.connections.limits import PeerLimits
 from headrace.server.connections.listener import Listener
 from headrace.server.connections.service import Service
 from headrace.server.connections.traffic import Traffic
@@ -32,7 +32,7 @@ _SETTING: Final = "listen.socket"
 async def listen_unix(
     service: Service,
     path: Path,
-    limits: Limits,
+    limits: PeerLimits,
     *,
     release: str = "",
     traffic: Traffic | None = None,

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.errors import HeadraceError
-from headrace.server.connections.limits import PROGRESS_SIZE_MIN, UNSENT_SIZE_MAX, Limits
+from headrace.server.connections.limits import PROGRESS_SIZE_MIN, UNSENT_SIZE_MAX, PeerLimits
 from headrace.server.connections.traffic import Traffic
 from headrace.wire.error_codes import to_failed
 from headrace.wire.frames import encode_frame
 from headrace.wire.greeting import Accepted, Welcome
 from headrace.wire.messages import Reply
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import Fetched
+from headrace.wire.read_messages import FetchReply
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Progress:
         """Start to look, at a total of `size`."""
         return cls(now, target, size, now)
 
-    def is_stuck(self, now: float, size: int, limits: Limits) -> bool:
+    def is_stuck(self, now: float, size: int, limits: PeerLimits) -> bool:
         """Tell whether too little moved for too long, or the whole took too long."""
         if now - self.since >= limits.frame_timeout:
             return True
@@ -74,10 +74,10 @@ def encode_answer(
 
 def _is_covered(said: Said) -> bool:
     """Tell whether an answer says the checksum of everything in its body."""
-    return isinstance(said, Fetched) and all(piece.checksum for piece in said.pieces)
+    return isinstance(said, FetchReply) and all(piece.checksum for piece in said.pieces)
 
 
-class Outbox:
+class WriteQueue:
     """The answers of one connection."""
 
     __slots__ = (
@@ -144,7 +144,7 @@ class Outbox:
         size, self._counted_size = self._counted_size, 0
         return size
 
-    def is_stuck(self, transport: asyncio.Transport, now: float, limits: Limits) -> bool:
+    def is_stuck(self, transport: asyncio.Transport, now: float, limits: PeerLimits) -> bool:
         """Tell whether the peer has stopped taking what was written."""
         unsent_size = transport.get_write_buffer_size()
         if not unsent_size:

@@ -50,7 +50,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
-class State(StrEnum):
+class DriverState(StrEnum):
     """How a pipeline is."""
 
     RUNNING = "running"
@@ -66,7 +66,7 @@ class Report:
     pipeline: str
     topic: str
     run: str  # of this driver alone
-    state: State
+    state: DriverState
     table: str
     version: int | None = None  # of the table, after the newest commit of this driver
     rows: int = 0  # that this driver has brought
@@ -81,9 +81,9 @@ class Report:
         """Return the same as it is to be taken now: who says nothing for long is silent."""
         assert self.reported_at is not None
         is_late = now - self.reported_at > timedelta(seconds=SILENT_SECONDS)
-        if self.state != State.RUNNING or not is_late:
+        if self.state != DriverState.RUNNING or not is_late:
             return self
-        return replace(self, state=State.SILENT, rows_per_second=0.0)
+        return replace(self, state=DriverState.SILENT, rows_per_second=0.0)
 
 
 def group_of(pipeline: str) -> str:
@@ -182,7 +182,7 @@ def summed_up(reports: Iterable[Report]) -> dict[tuple[str, str], Report]:
     found: dict[tuple[str, str], Report] = {}
     for report in reports:
         known = found.setdefault((report.pipeline, report.topic), report)
-        if report.state == State.RUNNING != known.state:
+        if report.state == DriverState.RUNNING != known.state:
             found[report.pipeline, report.topic] = report
     return found
 
@@ -200,11 +200,11 @@ def _report_of(row: Mapping[str, Any]) -> Report | None:
     texts = ("pipeline", "topic", "run", "table")
     if row["kind"] != _REPORT or not all(row[name] for name in texts):
         return None
-    if row["state"] not in (State.RUNNING, State.STOPPED, State.FAILED):
+    if row["state"] not in (DriverState.RUNNING, DriverState.STOPPED, DriverState.FAILED):
         return None
     return Report(
         **{name: row[name] for name in texts},
-        state=State(row["state"]),
+        state=DriverState(row["state"]),
         version=row["version"],
         rows=row["rows"] or 0,
         rows_per_second=row["rows_per_second"] or 0.0,

@@ -20,7 +20,7 @@ from typing import Final
 import headrace
 from headrace.errors import HeadraceError
 from headrace.spark.pipeline import driver_reports
-from headrace.spark.pipeline.driver_reports import Report, State
+from headrace.spark.pipeline.driver_reports import DriverState, Report
 
 EVERY_SECONDS: Final = 15.0  # a report, if nothing has happened
 NEWS_SECONDS: Final = 5.0  # if something has
@@ -29,7 +29,7 @@ RATE_SECONDS: Final = 60.0  # rows a second are counted over
 ASKED: Final = "asked to stop"
 
 
-class Reporter:
+class PipelineHeartbeat:
     """One for a driver, for as long as it runs: `with Reporter(…) as reporter`."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Reporter:
             pipeline=pipeline,
             topic=topic,
             run=secrets.token_hex(8),
-            state=State.RUNNING,
+            state=DriverState.RUNNING,
             table=table,
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -58,7 +58,7 @@ class Reporter:
         self._done: deque[tuple[float, int]] = deque()  # when, rows
         self._thread = threading.Thread(target=self._go_on, daemon=True)
 
-    def __enter__(self) -> "Reporter":
+    def __enter__(self) -> "PipelineHeartbeat":
         self._tell()
         self._thread.start()
         return self
@@ -72,7 +72,7 @@ class Reporter:
         self._is_over.set()
         self._thread.join()  # at most one request, whose time is limited
         is_failure = isinstance(error, Exception)  # Ctrl-C is not, nor a closed generator
-        state = State.FAILED if is_failure else State.STOPPED
+        state = DriverState.FAILED if is_failure else DriverState.STOPPED
         note = _first_line(error) if is_failure else ""
         self._report = replace(self._report, state=state, note=note)
         self._tell()
@@ -141,7 +141,7 @@ class Reporter:
         now = time.monotonic()
         while self._done and self._done[0][0] < now - RATE_SECONDS:
             self._done.popleft()
-        if self._report.state != State.RUNNING:
+        if self._report.state != DriverState.RUNNING:
             return 0.0
         seconds = min(max(now - self._began, TICK_SECONDS), RATE_SECONDS)
         return sum(count for _, count in self._done) / seconds

@@ -38,7 +38,7 @@ from headrace.spark.friendly_errors import (
 from headrace.spark.pipeline.definition import SOURCE, Definition, refuse_missing
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.failing_row import Ranges, failing_row
-from headrace.spark.pipeline.heartbeat import Reporter
+from headrace.spark.pipeline.heartbeat import PipelineHeartbeat
 from headrace.spark.pipeline.row_by_row import refuse_mixing
 from headrace.spark.source_options import parse
 from headrace.spark.spark_session import copied, unlogged
@@ -49,8 +49,15 @@ from headrace.spark.tables.table_columns import file_columns, new_columns, refus
 from headrace.spark.tables.table_errors import TableAhead
 from headrace.spark.tables.table_features import refuse_unkept
 from headrace.spark.tables.table_files import write_files
-from headrace.spark.tables.table_record import DataFile, Record, Source, create, is_made, look
-from headrace.spark.topic_source import Desk, SchemaChanged
+from headrace.spark.tables.table_record import (
+    DataFile,
+    LogSource,
+    Record,
+    create,
+    is_made,
+    look,
+)
+from headrace.spark.topic_source import SchemaChanged, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +96,7 @@ class Pipeline:
 
     spark: "SparkSession"
     definition: Definition
-    desk: Desk
+    desk: TopicSource
     transform: Transform
     lost: int = (
         0  # rounds for nothing: another committed first, or the schema changed meanwhile
@@ -103,8 +110,8 @@ class Pipeline:
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
 
     @property
-    def source(self) -> Source:
-        return Source.reading(self.definition.name, self.desk.topic)
+    def source(self) -> LogSource:
+        return LogSource.reading(self.definition.name, self.desk.topic)
 
     @told_in_words()
     def round(self) -> Round | None:
@@ -181,8 +188,8 @@ class Pipeline:
         self.compacted += found
         return found
 
-    def _reporter(self) -> Reporter:
-        return Reporter(
+    def _reporter(self) -> PipelineHeartbeat:
+        return PipelineHeartbeat(
             lambda: self.desk.another(REPORT_TIMEOUT),
             self.definition.name,
             self.desk.topic.name,
@@ -341,7 +348,7 @@ def opened(spark: "SparkSession", definition: Definition) -> Iterator[Pipeline]:
     One with SQL has a copy of the session to itself: the view that SQL reads is its own there,
     whatever others that share the session call `source`.
     """
-    desk = Desk(parse(definition.options), TIMEOUT)
+    desk = TopicSource(parse(definition.options), TIMEOUT)
     try:
         with transform_told(definition, "it"):
             transform = _transform(definition)

@@ -25,18 +25,18 @@ from headrace.errors import BadRequest
 from headrace.spark.prove.prove import OFFSET, PARTITION
 from headrace.spark.tables.restore_check import refuse_restored, restore_of
 from headrace.spark.tables.table_features import refuse_removal, refuse_unkept
-from headrace.spark.tables.table_record import DataFile, Place, Record, Removed, local_path
+from headrace.spark.tables.table_record import DataFile, Record, Removed, TablePlace, local_path
 from headrace.spark.worker.files import writer
 
 Places = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResetPlan:
     """What a reset would do."""
 
     before: Places  # the next row of each partition
-    after: Place
+    after: TablePlace
     deleted: int = 0  # rows that leave the table
     kept: int = 0  # rows of others, which stay
     again: int = 0  # rows of the log that were brought, and will be once more
@@ -54,7 +54,7 @@ class Plan:
 
 def planned(
     record: Record, bounds: "Mapping[int, headrace.Bounds]", places: Places, *, truncate: bool
-) -> Plan:
+) -> ResetPlan:
     """Return what a reset to `places` would do. BadRequest if it is no place to go on from."""
     refuse_unkept(record.table, record.path)
     before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
@@ -71,13 +71,13 @@ def planned(
     return _forward(record, before, places)
 
 
-def carry_out(record: Record, plan: Plan) -> bool:
+def carry_out(record: Record, plan: ResetPlan) -> bool:
     """Do it, all or nothing. False: somebody committed to the table since it was planned."""
     files = list(_rest(record, plan))
     return record.restart(files, plan.removed, plan.after)
 
 
-def _forward(record: Record, before: Places, places: Places) -> Plan:
+def _forward(record: Record, before: Places, places: Places) -> ResetPlan:
     for number, place in places.items():
         if place < before[number]:
             raise BadRequest(
@@ -90,7 +90,7 @@ def _forward(record: Record, before: Places, places: Places) -> Plan:
         for number, place in places.items()
     }
     firsts = {number: record.firsts.get(number, before[number]) for number in places}
-    return Plan(before, Place(firsts, places, skips), skipped=_sum(places, before))
+    return ResetPlan(before, TablePlace(firsts, places, skips), skipped=_sum(places, before))
 
 
 def _with(known: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
@@ -106,7 +106,7 @@ def _sum(places: Places, before: Places) -> int:
     return sum(max(0, place - before[number]) for number, place in places.items())
 
 
-def _truncated(record: Record, before: Places, places: Places, firsts: Places) -> Plan:
+def _truncated(record: Record, before: Places, places: Places, firsts: Places) -> ResetPlan:
     removed, mixed, deleted, kept = [], [], 0, 0
     is_restored = restore_of(record) is not None
     for path, size, own, others in _files(record, _own(record, is_restored=is_restored)):
@@ -123,9 +123,9 @@ def _truncated(record: Record, before: Places, places: Places, firsts: Places) -
         for start, end in record.ranges(number)
     ]
     skips = {number: _with([], firsts[number], place) for number, place in places.items()}
-    return Plan(
+    return ResetPlan(
         before,
-        Place(firsts, places, skips),
+        TablePlace(firsts, places, skips),
         deleted=deleted,
         kept=kept,
         again=sum(max(0, end - max(start, place)) for start, end, place in brought),
@@ -168,7 +168,7 @@ def _rows(record: Record, path: str) -> Any:  # noqa: ANN401 - a dataset, untype
     return ds.dataset([str(root / path)], schema=schema, format="parquet")
 
 
-def _rest(record: Record, plan: Plan) -> Iterator[DataFile]:
+def _rest(record: Record, plan: ResetPlan) -> Iterator[DataFile]:
     """Write what others have in files that go, and give the new files."""
     own = _own(record, is_restored=plan.is_restored)
     root = local_path(record.table.table_uri)

@@ -50,7 +50,7 @@ class Grade(StrEnum):
     NOT_PROVABLE = "not provable"
 
 
-class Kind(StrEnum):
+class MismatchKind(StrEnum):
     """What is wrong with some rows."""
 
     MISSING = "missing"  # in the log, and not in the table
@@ -60,10 +60,10 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProofMismatch:
     """Rows `start` to before `end` of a partition, and what is wrong with them."""
 
-    kind: Kind
+    kind: MismatchKind
     partition: int
     start: int
     end: int
@@ -87,8 +87,10 @@ class Proof:
     unlike: tuple[str, ...] = ()  # columns that both have, of different types: not compared
     absent: tuple[str, ...] = ()  # columns of the topic that the table does not have
     own_only: bool = False  # rows of others are counted, and may be there
-    findings: list[Finding] = field(default_factory=list)
-    counts: dict[Kind, int] = field(default_factory=lambda: dict.fromkeys(Kind, 0))
+    findings: list[ProofMismatch] = field(default_factory=list)
+    counts: dict[MismatchKind, int] = field(
+        default_factory=lambda: dict.fromkeys(MismatchKind, 0)
+    )
 
     @property
     def is_wrong(self) -> bool:
@@ -96,7 +98,7 @@ class Proof:
         return bool(self.ahead) or any(
             count
             for kind, count in self.counts.items()
-            if not (self.own_only and kind == Kind.FOREIGN)
+            if not (self.own_only and kind == MismatchKind.FOREIGN)
         )
 
     @property
@@ -105,13 +107,15 @@ class Proof:
         is_whole = not self.skipped and not self.not_compared
         return is_seen and is_whole and not self.is_wrong
 
-    def add(self, kind: Kind, partition: int, offsets: Sequence[int], note: str = "") -> None:
+    def add(
+        self, kind: MismatchKind, partition: int, offsets: Sequence[int], note: str = ""
+    ) -> None:
         """Note what is wrong with rows, those side by side as one."""
         self.counts[kind] += len(offsets)
         for start, end in _stretches(sorted(set(offsets))):
-            self.name(Finding(kind, partition, start, end, note))
+            self.name(ProofMismatch(kind, partition, start, end, note))
 
-    def name(self, finding: Finding) -> None:
+    def name(self, finding: ProofMismatch) -> None:
         """Have a finding told, if there are not many of its kind."""
         if sum(each.kind == finding.kind for each in self.findings) < SHOWN_MAX:
             self.findings.append(finding)
@@ -138,7 +142,7 @@ def prove(
     With `own_only` the pipeline's rows alone are judged: others may add rows of their own.
     """
     table = record.table
-    rows = _Table.of(table)
+    rows = _TableRows.of(table)
     version = table.version()
     has_places = {PARTITION, OFFSET} <= set(rows.schema.names)
     proof = Proof(Grade.NOT_PROVABLE, version)
@@ -160,7 +164,7 @@ def prove(
     recorded = {number: record.ranges(number) for number in record.ends}
     of_others = _look_for_foreign(proof, rows, recorded)
     for number, ranges in reach.ahead.items():
-        proof.counts[Kind.FOREIGN] += rows.count(_inside(number, ranges))
+        proof.counts[MismatchKind.FOREIGN] += rows.count(_inside(number, ranges))
     proof.in_table = rows.count() - of_others * own_only
     yield proof
 
@@ -183,7 +187,7 @@ def measure(proof: Proof, record: Record, bounds: "Mapping[int, headrace.Bounds]
             ends = "has no such partition" if known is None else f"ends at {log_end}"
             for start, end in ahead:
                 note = f"recorded, and the log {ends}"
-                proof.name(Finding(Kind.FOREIGN, number, start, end, note))
+                proof.name(ProofMismatch(MismatchKind.FOREIGN, number, start, end, note))
     proof.behind = sum(
         max(0, each.end - max(each.first, record.ends.get(number, 0)))
         for number, each in bounds.items()
@@ -251,13 +255,13 @@ def damaged_file(paths: Sequence[str]) -> CorruptFile | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _TableRows:
     root: str
     data: ds.Dataset
     schema: pa.Schema
 
     @classmethod
-    def of(cls, table: DeltaTable) -> "_Table":
+    def of(cls, table: DeltaTable) -> "_TableRows":
         root = local_path(table.table_uri)
         paths = files_of(table)
         schema = pa.schema(table.schema().to_arrow())
@@ -291,7 +295,7 @@ class _Table:
 
 
 def _compare(
-    proof: Proof, topic: "headrace.Topic", rows: _Table, number: int, start: int, end: int
+    proof: Proof, topic: "headrace.Topic", rows: _TableRows, number: int, start: int, end: int
 ) -> None:
     columns = proof.columns
     log = topic.read(
@@ -306,7 +310,7 @@ def _compare(
     if not found.column(OFFSET).combine_chunks().equals(pa.arange(start, end)):
         found, log = _alike(proof, number, found, log)
     for name in columns:
-        proof.add(Kind.CHANGED, number, _unlike(found, log, name), f"column {name}")
+        proof.add(MismatchKind.CHANGED, number, _unlike(found, log, name), f"column {name}")
 
 
 def _alike(
@@ -315,9 +319,9 @@ def _alike(
     """Note what is missing or there twice; return one row for each offset that both have."""
     offsets, wanted = found.column(OFFSET).to_pylist(), log.column("_offset").to_pylist()
     there = set(offsets)
-    proof.add(Kind.MISSING, number, [each for each in wanted if each not in there])
+    proof.add(MismatchKind.MISSING, number, [each for each in wanted if each not in there])
     repeats = [one == other for one, other in pairwise([None, *offsets])]
-    proof.add(Kind.TWICE, number, list(compress(offsets, repeats)))
+    proof.add(MismatchKind.TWICE, number, list(compress(offsets, repeats)))
     firsts = [place for place, is_repeat in enumerate(repeats) if not is_repeat]
     known = [place for place, each in enumerate(wanted) if each in there]
     return found.take(firsts), log.take(known)
@@ -349,7 +353,7 @@ def _inside(partition: int, ranges: Ranges) -> pc.Expression:
     return (pc.field(PARTITION) == partition) & found
 
 
-def _look_for_foreign(proof: Proof, rows: _Table, recorded: Mapping[int, Ranges]) -> int:
+def _look_for_foreign(proof: Proof, rows: _TableRows, recorded: Mapping[int, Ranges]) -> int:
     """Find rows whose place is in no recorded range, or that have none; return how many."""
     ours = pc.scalar(False)
     for number, ranges in recorded.items():
@@ -359,13 +363,13 @@ def _look_for_foreign(proof: Proof, rows: _Table, recorded: Mapping[int, Ranges]
     lost = [row[_FILE] for row in found if None in (row[PARTITION], row[OFFSET])]
     for path in sorted(set(lost)):
         note = f"{lost.count(path):,} without a place in the log, in {Path(path).name}"
-        proof.add(Kind.FOREIGN, NOWHERE, [NOWHERE] * lost.count(path), note)
+        proof.add(MismatchKind.FOREIGN, NOWHERE, [NOWHERE] * lost.count(path), note)
     elsewhere: dict[int, list[int]] = {}
     for row in found:
         if None not in (row[PARTITION], row[OFFSET]):
             elsewhere.setdefault(row[PARTITION], []).append(row[OFFSET])
     for partition, offsets in sorted(elsewhere.items()):
-        proof.add(Kind.FOREIGN, partition, offsets, "places that were never recorded")
+        proof.add(MismatchKind.FOREIGN, partition, offsets, "places that were never recorded")
     return len(found)
 
 

@@ -23,7 +23,7 @@ from headrace.spark.friendly_errors import told_in_words
 from headrace.spark.pipeline.pipeline import Pipeline
 from headrace.spark.prove.prove import (
     Grade,
-    Kind,
+    MismatchKind,
     Proof,
     Ranges,
     damaged_file,
@@ -77,8 +77,8 @@ def _compare(pipeline: Pipeline, record: Record) -> Proof:
         return proof
     chosen = [_quoted(name) for name in proof.columns]
     wanted, found = wanted.select(*chosen), found.select(*chosen)
-    proof.counts[Kind.MISSING] = _left(wanted, found)
-    proof.counts[Kind.FOREIGN] = _left(found, wanted)
+    proof.counts[MismatchKind.MISSING] = _left(wanted, found)
+    proof.counts[MismatchKind.FOREIGN] = _left(found, wanted)
     proof.compared = proof.in_log
     if proof.is_wrong and _left(wanted, _made(pipeline, reach.retained).select(*chosen)):
         proof.grade = Grade.NOT_PROVABLE  # it makes other rows each time

@@ -29,22 +29,28 @@ from pyspark.sql.datasource import (
 from headrace.errors import BadConfig, BadRequest
 from headrace.spark.sink.repeats import check_repeat
 from headrace.spark.source_options import Use, parse
-from headrace.spark.topic_source import PLAN_TIMEOUT, Desk
+from headrace.spark.topic_source import PLAN_TIMEOUT, TopicSource
 from headrace.spark.worker.content import Content
 from headrace.spark.worker.plain import plainly
-from headrace.spark.worker.write import Deed, Target, published_meanwhile, stage_all
-from headrace.wire.write_messages import Discard, Discarded, Publish, Published, Receipt
+from headrace.spark.worker.write import Deed, StageTarget, published_meanwhile, stage_all
+from headrace.wire.write_messages import (
+    DiscardReply,
+    DiscardRequest,
+    PublishReply,
+    PublishRequest,
+    StageReceipt,
+)
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
-class Message(WriterCommitMessage):
+class CommitMessage(WriterCommitMessage):
     """What one task did."""
 
     deed: Deed
-    receipts: tuple[Receipt, ...]
+    receipts: tuple[StageReceipt, ...]
     content: Content | None = None  # of rows that were not staged: their version was there
 
 
@@ -62,16 +68,16 @@ class _Writer:
             )
         self._target = target_of(options, self.use)
 
-    def _stage(self, deed: Deed, batches: Iterator[pa.RecordBatch]) -> Message:
+    def _stage(self, deed: Deed, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         context = TaskContext.get()
         turn = 0 if context is None else context.partitionId()
         found = stage_all(self._target, deed, batches, turn)
         if isinstance(found, Content):
-            return Message(deed, (), found)
-        return Message(deed, found)
+            return CommitMessage(deed, (), found)
+        return CommitMessage(deed, found)
 
     def _publish(self, messages: list[Any], batch: int | None = None) -> None:
-        found = [each for each in messages if isinstance(each, Message)]
+        found = [each for each in messages if isinstance(each, CommitMessage)]
         if not found:
             return
         deed = found[0].deed
@@ -79,14 +85,14 @@ class _Writer:
         stages = tuple(receipt for each in found for receipt in each.receipts)
         with self._target.where.link() as link:
             answer, _ = link.ask(
-                Publish(
+                PublishRequest(
                     namespace=namespace,
                     created=self._target.created,
                     writer=deed.writer,
                     version=deed.version,
                     stages=stages,
                 ),
-                Published,
+                PublishReply,
             )
         if answer.same or not parse(self._options, self.use).fail_on_other_rows:
             return
@@ -97,22 +103,22 @@ class _Writer:
 
     def _discard(self, messages: list[Any]) -> None:
         """Free what was staged. It expires by itself, too."""
-        found = [each for each in messages if isinstance(each, Message)]
+        found = [each for each in messages if isinstance(each, CommitMessage)]
         stage_ids = tuple(receipt.stage_id for each in found for receipt in each.receipts)
         if not stage_ids:
             return
         namespace, _ = self._target.partitions[0]
         writer = found[0].deed.writer
         with self._target.where.link() as link:
-            request = Discard(namespace, self._target.created, writer, stage_ids)
-            link.ask(request, Discarded, seconds=10.0)
+            request = DiscardRequest(namespace, self._target.created, writer, stage_ids)
+            link.ask(request, DiscardReply, seconds=10.0)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """The sink of a streaming query: the writer is its query id, the version its batch id."""
 
     @plainly
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         context = TaskContext.get()
         assert context is not None
         query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
@@ -145,7 +151,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             self._deed = Deed(said.app_id, said.app_version)
 
     @plainly
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
         return self._stage(self._deed, iterator)
 
     @plainly
@@ -157,16 +163,16 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         self._discard(messages)
 
 
-def target_of(options: dict[str, str], use: Use) -> Target:
+def target_of(options: dict[str, str], use: Use) -> StageTarget:
     """Look the topic up."""
     found = parse(options, use)
-    desk = Desk(found, found.timeout or PLAN_TIMEOUT)
+    desk = TopicSource(found, found.timeout or PLAN_TIMEOUT)
     try:
         view = desk.topic.core.view
         key = found.key or desk.topic.key
         if key is not None and key not in desk.topic.schema.names:
             raise BadConfig("key", f"{desk.topic.name} has no column {key!r}")
-        return Target(
+        return StageTarget(
             where=desk.where,
             topic=desk.topic.name,
             created=desk.topic.created,

@@ -10,10 +10,10 @@ from typing import Final
 
 from headrace.errors import BadRequest
 from headrace.spark.source_options import Use, parse
-from headrace.spark.topic_source import Desk
+from headrace.spark.topic_source import TopicSource
 from headrace.spark.worker.content import Content, content_of
 from headrace.spark.worker.read import read
-from headrace.spark.worker.write import Deed, Target
+from headrace.spark.worker.write import Deed, StageTarget
 from headrace.wire.write_messages import PublishedRange
 
 TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
@@ -31,14 +31,14 @@ class VersionTaken(BadRequest):
 
 def check_repeat(
     options: dict[str, str],
-    target: Target,
+    target: StageTarget,
     deed: Deed,
     published: Sequence[PublishedRange],
     content: Content,
     batch: int | None,
 ) -> None:
     """Raise VersionTaken unless the rows that were published are these. `batch`: of a query."""
-    desk = Desk(parse(options, Use.PUT), TIMEOUT)
+    desk = TopicSource(parse(options, Use.PUT), TIMEOUT)
     try:
         numbers = {namespace: n for n, (namespace, _) in enumerate(target.partitions)}
         ranges = {numbers[one.namespace]: (one.start, one.end) for one in published}
@@ -52,7 +52,7 @@ def check_repeat(
         desk.close()
 
 
-def _content(desk: Desk, target: Target, ranges: Ranges) -> Content:
+def _content(desk: TopicSource, target: StageTarget, ranges: Ranges) -> Content:
     """Count the rows of these ranges in, as the target's schema has them."""
     schema = desk.topic.core.view.schemas[target.version]
     total = Content()
@@ -61,7 +61,7 @@ def _content(desk: Desk, target: Target, ranges: Ranges) -> Content:
     return total
 
 
-def _refuse_trimmed(desk: Desk, deed: Deed, ranges: Ranges, batch: int | None) -> None:
+def _refuse_trimmed(desk: TopicSource, deed: Deed, ranges: Ranges, batch: int | None) -> None:
     bounds = desk.bounds()
     for number, (start, end) in sorted(ranges.items()):
         if bounds[number].first > start:
@@ -74,7 +74,7 @@ def _refuse_trimmed(desk: Desk, deed: Deed, ranges: Ranges, batch: int | None) -
 
 
 def _taken(
-    target: Target, deed: Deed, ranges: Ranges, content: Content, batch: int | None
+    target: StageTarget, deed: Deed, ranges: Ranges, content: Content, batch: int | None
 ) -> VersionTaken:
     row_count = sum(end - start for start, end in ranges.values())
     there = ", ".join(

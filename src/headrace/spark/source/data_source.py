@@ -33,9 +33,9 @@ from pyspark.sql.types import StructField, StructType
 from headrace.spark.batch_ranges import next_ends, next_version
 from headrace.spark.query_offsets import Offsets, from_json
 from headrace.spark.sink.data_sink import BatchWriter, StreamWriter
-from headrace.spark.source.progress_reporter import Teller
+from headrace.spark.source.progress_reporter import ProgressReporter
 from headrace.spark.source_options import PIN, Use, parse
-from headrace.spark.topic_source import PLAN_TIMEOUT, Desk, SchemaChanged
+from headrace.spark.topic_source import PLAN_TIMEOUT, SchemaChanged, TopicSource
 from headrace.spark.worker.plain import plain_rows, plainly
 from headrace.spark.worker.read import Span, introduce, read
 
@@ -56,7 +56,7 @@ class HeadraceSource(DataSource):
     @plainly
     def schema(self) -> StructType:
         options = parse(self.options, Use.READ)
-        desk = Desk(options, options.timeout or PLAN_TIMEOUT)
+        desk = TopicSource(options, options.timeout or PLAN_TIMEOUT)
         try:
             return spark_schema(desk.schema())
         finally:
@@ -100,17 +100,17 @@ class _Reader:
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._given = options
         self._schema = schema
-        self._found: Desk | None = None
+        self._found: TopicSource | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the connection behind: another process makes its own."""
         return {**self.__dict__, "_found": None}
 
     @property
-    def _desk(self) -> Desk:
+    def _desk(self) -> TopicSource:
         if self._found is None:
             options = parse(self._given, self.use)
-            self._found = Desk(options, options.timeout or self.timeout)
+            self._found = TopicSource(options, options.timeout or self.timeout)
         return self._found
 
     @property
@@ -153,7 +153,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._until: dict[int, int] | None = None  # where an availableNow run ends
         self._asked: tuple[float, str, dict[str, Any]] | None = None
         self._planned_at: float | None = None  # when rows were given to a batch last
-        self._teller: Teller | None = None
+        self._teller: ProgressReporter | None = None
         self._ends: dict[int, int] | None = None  # of the log, as they were seen last
 
     @plainly
@@ -267,9 +267,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._told_by.tell(places, at_once=at_once or self._told_by.is_new)
 
     @property
-    def _told_by(self) -> Teller:
+    def _told_by(self) -> ProgressReporter:
         if self._teller is None:
-            self._teller = Teller(self._desk)
+            self._teller = ProgressReporter(self._desk)
         return self._teller
 
     def __getstate__(self) -> dict[str, Any]:

@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace.errors import HeadraceError
-from headrace.spark.topic_source import Desk
+from headrace.spark.topic_source import TopicSource
 
 EVERY_SECONDS: Final = 1.0
 
 
-class Teller:
+class ProgressReporter:
     """One for a stream reader. It asks the log in a thread of its own."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: TopicSource) -> None:
         self._desk = desk
         self.group = desk.options.group  # None: not known yet
         self.generation = time.time_ns()  # no other driver has it

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from headrace.errors import BadConfig, Busy
-from headrace.model.projection import Shape
+from headrace.model.projection import Projection
 from headrace.spark.source.delta_scan import filtering
-from headrace.spark.source_options import Options, parse, suggestion
-from headrace.spark.topic_source import PLAN_TIMEOUT, Desk
+from headrace.spark.source_options import SourceOptions, parse, suggestion
+from headrace.spark.topic_source import PLAN_TIMEOUT, TopicSource
 from headrace.spark.worker.probe import Expected, probing
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _SCAN: Final = {
 class _Kept:
     """What a table needs while it is used."""
 
-    desk: Desk
+    desk: TopicSource
     lease: "Lease"
 
     @property
@@ -76,9 +76,11 @@ def table(
     """
     given = _options(topic, options)
     _sweep()
-    desk = Desk(given, given.timeout or PLAN_TIMEOUT)
+    desk = TopicSource(given, given.timeout or PLAN_TIMEOUT)
     try:
-        chosen = Shape.of(desk.topic.schema, columns).schema.names  # a wrong name shows here
+        chosen = Projection.of(
+            desk.topic.schema, columns
+        ).schema.names  # a wrong name shows here
         lease = _lease(spark, desk)
         frame, is_scan = _frame(spark, desk, lease, chosen)
     except BaseException:
@@ -112,7 +114,7 @@ def _sweep() -> None:
         each.end()
 
 
-def _options(topic: str, given: Mapping[str, object]) -> Options:
+def _options(topic: str, given: Mapping[str, object]) -> SourceOptions:
     known = {name.lower() for name in _MEANT}
     for name in given:
         if name.lower() not in known:
@@ -125,7 +127,7 @@ def _options(topic: str, given: Mapping[str, object]) -> Options:
     return parse({"topic": topic, **{name: str(value) for name, value in given.items()}})
 
 
-def _lease(spark: "SparkSession", desk: Desk) -> "Lease":
+def _lease(spark: "SparkSession", desk: TopicSource) -> "Lease":
     context = spark.sparkContext
     try:
         # A session that was stopped needs no files.
@@ -139,13 +141,13 @@ def _lease(spark: "SparkSession", desk: Desk) -> "Lease":
 
 
 def _frame(
-    spark: "SparkSession", desk: Desk, lease: "Lease", columns: Sequence[str]
+    spark: "SparkSession", desk: TopicSource, lease: "Lease", columns: Sequence[str]
 ) -> "tuple[DataFrame, bool]":
     """Put the two parts together, and say whether files are part of it."""
     from headrace.spark.source.data_source import spark_schema
 
-    whole = spark_schema(Shape.of(lease.view.schema, None).schema)
-    narrow = spark_schema(Shape.of(lease.view.schema, columns).schema)
+    whole = spark_schema(Projection.of(lease.view.schema, None).schema)
+    narrow = spark_schema(Projection.of(lease.view.schema, columns).schema)
     files = [file for each in lease.partitions for file in each.files]
     is_scan = bool(files) and _are_seen(spark, lease)
     starts = {
@@ -180,7 +182,7 @@ def _retained(rows: "DataFrame", each: "LeasedPartition") -> "Column":
 
 def _tail(
     spark: "SparkSession",
-    desk: Desk,
+    desk: TopicSource,
     schema: "StructType",
     starts: Mapping[int, int],
     ends: Mapping[int, int],

@@ -29,8 +29,8 @@ from headrace.spark.tables.table_features import refuse_unkept
 from headrace.spark.tables.table_record import (
     QUERY,
     DataFile,
+    LogSource,
     Record,
-    Source,
     create,
     own_table,
     read_record,
@@ -45,7 +45,7 @@ class TableDisagrees(BadRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Query(Source):
+class Query(LogSource):
     """A streaming query, as what fills a table."""
 
     @classmethod

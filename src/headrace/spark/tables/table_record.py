@@ -58,7 +58,7 @@ _UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; i
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogSource:
     """What a pipeline reads: one life of one topic of one log."""
 
     pipeline: str
@@ -67,7 +67,7 @@ class Source:
     cluster: str  # the log's id
 
     @classmethod
-    def reading(cls, pipeline: str, topic: "headrace.Topic") -> "Source":
+    def reading(cls, pipeline: str, topic: "headrace.Topic") -> "LogSource":
         return cls(pipeline, topic.name, topic.created, topic.cluster)
 
     @property
@@ -111,7 +111,7 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TablePlace:
     """Where a pipeline goes on, and what its table has."""
 
     firsts: Mapping[int, int]
@@ -123,7 +123,7 @@ class Place:
 class Record:
     """One look at the table, and the handle it was taken with."""
 
-    source: Source
+    source: LogSource
     table: DeltaTable
     number: int  # of the newest commit of this pipeline; 0: none
     ends: dict[int, int]  # the next row of each partition that was recorded
@@ -205,7 +205,7 @@ class Record:
         return self._attempt(lambda: self.table.alter.add_columns(fields))
 
     def restart(
-        self, files: Sequence[DataFile], removed: Sequence[Removed], after: Place
+        self, files: Sequence[DataFile], removed: Sequence[Removed], after: TablePlace
     ) -> bool:
         """Have the pipeline go on elsewhere, all or nothing. False: somebody committed.
 
@@ -353,12 +353,12 @@ def table_at(path: str) -> DeltaTable:
         raise log_damage(local_path(path), error) from error
 
 
-def look(path: str, source: Source) -> Record:
+def look(path: str, source: LogSource) -> Record:
     """Read how far the pipeline is. BadRequest for a table that is not its own."""
     return read_record(own_table(path, source), path, source)
 
 
-def own_table(path: str, source: Source) -> DeltaTable:
+def own_table(path: str, source: LogSource) -> DeltaTable:
     """Open the table. BadRequest if it does not name the source, or forgets its record."""
     table = table_at(path)
     _refuse_strange(table, path)
@@ -376,7 +376,7 @@ def own_table(path: str, source: Source) -> DeltaTable:
     return table
 
 
-def read_record(table: DeltaTable, path: str, source: Source) -> Record:
+def read_record(table: DeltaTable, path: str, source: LogSource) -> Record:
     """Read how far a table is that names the source."""
     number = table.transaction_version(source.own)
     count = table.transaction_version(source.of("count"))
@@ -402,7 +402,7 @@ def read_record(table: DeltaTable, path: str, source: Source) -> Record:
     return Record(source, table, number, ends, count, firsts, skips, version)
 
 
-def _refuse_other(path: str, source: Source, told: str) -> None:
+def _refuse_other(path: str, source: LogSource, told: str) -> None:
     """Raise TableForeign if the table says that it was filled from something else."""
     topic, found, _ = told.partition(" created ")
     if found and topic == source.topic:
@@ -430,7 +430,7 @@ def _refuse_strange(table: DeltaTable, path: str) -> None:
         )
 
 
-def _skips(table: DeltaTable, source: Source, partition: int) -> list[tuple[int, int]]:
+def _skips(table: DeltaTable, source: LogSource, partition: int) -> list[tuple[int, int]]:
     """Return what resets have left out of a partition, in order."""
     count = table.transaction_version(source.of(f"{partition}:skips")) or 0
     found = []
@@ -463,7 +463,7 @@ def is_made(path: str) -> bool:
     )
 
 
-def create(path: str, source: Source, schema: pa.Schema) -> Record:
+def create(path: str, source: LogSource, schema: pa.Schema) -> Record:
     """Make the table, which names its pipeline, or look at the one that is there."""
     if not is_made(path):
         first = [Transaction(source.own, 0), Transaction(source.of("count"), 0)]

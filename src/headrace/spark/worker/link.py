@@ -40,15 +40,15 @@ from headrace.wire.greeting import (
     VERSION,
     VERSION_MIN,
     Accepted,
-    Failed,
+    ErrorReply,
     Hello,
-    Proof,
+    TokenProof,
     Welcome,
 )
 from headrace.wire.messages import Message, Reply
 from headrace.wire.msgpack import Buffer
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
-from headrace.wire.write_messages import Stage
+from headrace.wire.write_messages import StageRequest
 
 CONNECT_SECONDS: Final = 5.0  # of one try; another address may be better
 ASK_SECONDS: Final = 120.0  # of one question, tries and waits included: a node may restart
@@ -198,7 +198,7 @@ class Link:
             return
         token = _token(self._token_file)
         nonces, version = (nonce, welcome.nonce), welcome.version
-        proof = Proof(client_mac(token, *nonces, version=version))
+        proof = TokenProof(client_mac(token, *nonces, version=version))
         accepted, _ = self._exchange(proof, (), deadline)
         mac = accepted.mac if isinstance(accepted, Accepted) else b""
         if not matches(mac, node_mac(token, *nonces, version=version)):
@@ -216,7 +216,7 @@ class Link:
         frame = self._receive(connection, lambda: deadline - time.monotonic())
         reply = decode_message(frame)
         check(frame, reply)
-        if isinstance(reply, Failed):
+        if isinstance(reply, ErrorReply):
             raise to_error(reply)
         if frame.id != request_id:
             raise BadFrame(f"an answer to request {frame.id}, not to {request_id}")
@@ -233,7 +233,7 @@ class Link:
         request_id, self._next_id = self._next_id, self._next_id + 1
         left = max(deadline - time.monotonic(), 0.001)
         connection.settimeout(left)
-        has_crc = not (isinstance(message, Stage) and message.checksum)
+        has_crc = not (isinstance(message, StageRequest) and message.checksum)
         deadline_ms = int(left * 1_000)
         for piece in encode_frame(message, request_id, body, deadline_ms, has_crc=has_crc):
             connection.sendall(piece)

@@ -11,11 +11,17 @@ from typing import Final
 import pyarrow as pa
 
 from headrace.errors import BadFrame, BadRequest, HeadraceError
-from headrace.model.projection import Place, Shape, cut, read_entry
+from headrace.model.projection import Projection, RowPlace, cut, read_entry
 from headrace.spark.worker.link import Link
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import pieces_of
-from headrace.wire.read_messages import CursorStored, Fetch, Fetched, Piece, StoreCursor
+from headrace.wire.read_messages import (
+    Fetch,
+    FetchedPiece,
+    FetchReply,
+    StoreCursorReply,
+    StoreCursorRequest,
+)
 
 FETCH_SIZE: Final = 8 * 1024 * 1024  # of one answer
 # Spark takes batches as they come. Around 10,000 rows were the fastest; wide ones are cut.
@@ -26,7 +32,7 @@ INTRODUCE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class LogAddress:
     """How to reach the log."""
 
     address: str
@@ -42,7 +48,7 @@ class Where:
 class Span:
     """Rows `start` to before `end` of one partition, and how they are shown."""
 
-    where: Where
+    where: LogAddress
     topic: str
     partition: int
     namespace: int
@@ -62,7 +68,7 @@ def read(span: Span) -> Iterator[pa.RecordBatch]:
     """Give the rows of a span, in order, as batches of about `ROWS`."""
     schemas = {version: _schema(data) for version, data in span.schemas}
     exact = _schema(span.exact)
-    shape = Shape.of(schemas[span.version], exact.names)
+    shape = Projection.of(schemas[span.version], exact.names)
     for batch in gathered(_entries(span, schemas, shape)):
         yield conformed(batch, exact)
     settle()
@@ -86,7 +92,7 @@ def introduce(span: Span, group: str, generation: int, *, hold: bool) -> None:
 
     `hold`: what it reads stays until it has read it.
     """
-    request = StoreCursor(
+    request = StoreCursorRequest(
         namespace=span.namespace,
         created=span.created,
         group=group,
@@ -95,16 +101,16 @@ def introduce(span: Span, group: str, generation: int, *, hold: bool) -> None:
         hold=hold,
     )
     with suppress(HeadraceError), span.where.link() as link:
-        link.ask(request, CursorStored, seconds=INTRODUCE_SECONDS)
+        link.ask(request, StoreCursorReply, seconds=INTRODUCE_SECONDS)
 
 
 def _entries(
-    span: Span, schemas: dict[int, pa.Schema], shape: Shape
+    span: Span, schemas: dict[int, pa.Schema], shape: Projection
 ) -> Iterator[pa.RecordBatch]:
     start, columns = span.start, _asked_for(schemas[span.version], shape)
     with span.where.link() as link:
         while start < span.end:
-            fetched, body = link.ask(_request(span, start, columns), Fetched)
+            fetched, body = link.ask(_request(span, start, columns), FetchReply)
             if not start < fetched.next <= span.end:
                 raise BadFrame(f"rows from {start} on were asked for, to {fetched.next} came")
             if fetched.next < span.end:
@@ -132,18 +138,18 @@ def _request(span: Span, start: int, columns: tuple[str, ...] | None) -> Fetch:
     )
 
 
-def _asked_for(user: pa.Schema, shape: Shape) -> tuple[str, ...] | None:
+def _asked_for(user: pa.Schema, shape: Projection) -> tuple[str, ...] | None:
     """Return which columns to ask for; None for all: a node sends entries as they are then."""
     names = shape.schema.names
-    return None if names == Shape.of(user, None).schema.names else tuple(names)
+    return None if names == Projection.of(user, None).schema.names else tuple(names)
 
 
 def _rows(
     span: Span,
-    piece: Piece,
+    piece: FetchedPiece,
     data: memoryview,
     schemas: dict[int, pa.Schema],
-    shape: Shape,
+    shape: Projection,
 ) -> pa.RecordBatch:
     if not piece.is_entry:
         return pa.ipc.read_record_batch(pa.py_buffer(data), shape.schema)
@@ -156,7 +162,7 @@ def _rows(
             f"which this frame with version {span.version} cannot show",
             hint="The schema has changed since it was made: load it again",
         )
-    place = Place(span.partition, piece.first, piece.timestamp)
+    place = RowPlace(span.partition, piece.first, piece.timestamp)
     return read_entry(data, schema, piece.row_count, place, shape)
 
 

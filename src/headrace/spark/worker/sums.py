@@ -12,7 +12,7 @@ from headrace.errors import BadFrame
 from headrace.wire.frames import Frame, check_body
 from headrace.wire.messages import Message
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import Fetched, Piece
+from headrace.wire.read_messages import FetchedPiece, FetchReply
 
 _ALIGNMENT: Final = 64  # of the pieces of a body
 
@@ -39,14 +39,14 @@ def check(frame: Frame, message: Message) -> None:
     if frame.body_crc is not None:
         check_body(frame)
         return
-    if _digest is None or not isinstance(message, Fetched):
+    if _digest is None or not isinstance(message, FetchReply):
         raise BadFrame("a body came without its CRC-32")
     for piece, data in pieces_of(message, frame.body):
         if _digest(data) != piece.checksum:
             raise BadFrame(f"rows from {piece.first} on are not what was sent")
 
 
-def pieces_of(fetched: Fetched, body: Buffer) -> Iterator[tuple[Piece, memoryview]]:
+def pieces_of(fetched: FetchReply, body: Buffer) -> Iterator[tuple[FetchedPiece, memoryview]]:
     """Give each piece of an answer with its bytes."""
     view, position = memoryview(body), 0
     for piece in fetched.pieces:

@@ -19,15 +19,15 @@ from headrace.model.schema import conform
 from headrace.model.split import bodies_of, by_key, gathered
 from headrace.spark.worker.content import Content, content_of
 from headrace.spark.worker.link import Link
-from headrace.spark.worker.read import Where
+from headrace.spark.worker.read import LogAddress
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import checksum_of
 from headrace.wire.write_messages import (
     STAGE_ID_SIZE,
     SUPERSEDED,
-    Receipt,
-    Stage,
-    Staged,
+    StageReceipt,
+    StageReply,
+    StageRequest,
     once,
     writer_of,
 )
@@ -36,10 +36,10 @@ BODY_SIZE: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StageTarget:
     """The topic that is written to, as it was when the query was planned."""
 
-    where: Where
+    where: LogAddress
     topic: str
     created: int
     partitions: tuple[tuple[int, int], ...]  # namespace and birth of each
@@ -69,9 +69,9 @@ class Deed:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTarget:
     stage_id: bytes = field(default_factory=lambda: secrets.token_bytes(STAGE_ID_SIZE))
-    receipt: Receipt | None = None  # of everything in it
+    receipt: StageReceipt | None = None  # of everything in it
 
     @property
     def number(self) -> int:
@@ -79,8 +79,8 @@ class _Open:
 
 
 def stage_all(
-    target: Target, deed: Deed, batches: Iterable[pa.RecordBatch], turn: int
-) -> tuple[Receipt, ...] | Content:
+    target: StageTarget, deed: Deed, batches: Iterable[pa.RecordBatch], turn: int
+) -> tuple[StageReceipt, ...] | Content:
     """Stage rows and return the receipts. `turn`: where whole batches without a key begin.
 
     Nothing is staged for a version that is published already: then the rows are counted, for
@@ -88,12 +88,12 @@ def stage_all(
     """
     schema = pa.ipc.read_schema(pa.py_buffer(target.schema))
     given, turns = _fitting(batches, schema), count(turn)
-    stages: dict[int, _Open] = {}
+    stages: dict[int, _OpenTarget] = {}
     with target.where.link() as link:
         for batch in given:
             try:
                 for partition, rows in _parted(target, batch, turns):
-                    stage = stages.setdefault(partition, _Open())
+                    stage = stages.setdefault(partition, _OpenTarget())
                     _put(link, target, deed, partition, stage, rows)
             except Refused as error:
                 if error.code != SUPERSEDED:
@@ -104,13 +104,13 @@ def stage_all(
     return tuple(each.receipt for each in stages.values() if each.receipt is not None)
 
 
-def _refuse_if_staged(target: Target, deed: Deed, stages: dict[int, _Open]) -> None:
+def _refuse_if_staged(target: StageTarget, deed: Deed, stages: dict[int, _OpenTarget]) -> None:
     """Raise Unavailable if rows were staged, and can be counted no more."""
     if any(each.receipt is not None for each in stages.values()):
         raise published_meanwhile(target, deed)
 
 
-def published_meanwhile(target: Target, deed: Deed) -> Unavailable:
+def published_meanwhile(target: StageTarget, deed: Deed) -> Unavailable:
     """Say that another driver of the same query, or job, was faster."""
     return Unavailable(
         f"version {deed.version} of {deed.app_id} was published to {target.topic} by another "
@@ -126,7 +126,7 @@ def _fitting(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 
 
 def _parted(
-    target: Target, batch: pa.RecordBatch, turns: Iterator[int]
+    target: StageTarget, batch: pa.RecordBatch, turns: Iterator[int]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     partition_count = len(target.partitions)
     if target.key is not None:
@@ -136,12 +136,17 @@ def _parted(
 
 
 def _put(
-    link: Link, target: Target, deed: Deed, partition: int, stage: _Open, rows: pa.RecordBatch
+    link: Link,
+    target: StageTarget,
+    deed: Deed,
+    partition: int,
+    stage: _OpenTarget,
+    rows: pa.RecordBatch,
 ) -> None:
     namespace, created = target.partitions[partition]
     limit = link.body_size_max or BODY_SIZE
     for row_count, body in bodies_of(rows, limit, BODY_SIZE, layout(rows.schema)):
-        request = Stage(
+        request = StageRequest(
             namespace=namespace,
             created=created,
             writer=deed.writer,
@@ -152,5 +157,5 @@ def _put(
             number=stage.number,
             checksum=checksum_of(body),
         )
-        staged, _ = link.ask(request, Staged, (body,))
+        staged, _ = link.ask(request, StageReply, (body,))
         stage.receipt = staged.receipt

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from headrace.model.ids import Offset, Revision
 from headrace.model.namespace import Namespace
 from headrace.partition.reader import Key
-from headrace.partition.segments.entry_rows import Place, placed
+from headrace.partition.segments.entry_rows import EntryPlace, placed
 from headrace.partition.segments.segment import segment_schema
 from headrace.partition.segments.segment_writer import (
     ROW_GROUP_SIZE_MAX,
@@ -140,7 +140,7 @@ def _writing_parquet(path: Path, rows: Rows, count: int) -> Iterator[Round]:
     def work() -> None:
         for first in range(0, count, _FILE_COUNT):
             batches = [
-                placed(rows[number], Place(0, _first(rows, number), number))
+                placed(rows[number], EntryPlace(0, _first(rows, number), number))
                 for number in range(first, min(first + _FILE_COUNT, count))
             ]
             settings = writer_settings(schema, unrepeated(batches[0]))

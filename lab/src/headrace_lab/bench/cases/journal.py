@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.storage.file import FileDirectory
 from headrace_lab.bench.bare import MIB, growing, rewriting
 from headrace_lab.bench.frame import Case, Round, rate, scaled
@@ -127,6 +127,6 @@ def _appending(path: Path, load: Load) -> Iterator[Round]:
 def a_group(path: Path) -> Iterator[Solo]:
     """Make a group of its usual size, and stop it cleanly at the end."""
     with FileDirectory.open_root(str(path), create=True) as root:
-        solo = Solo.open(root, Options())
+        solo = Solo.open(root, RecoveryOptions())
         yield solo
         solo.group.stop()

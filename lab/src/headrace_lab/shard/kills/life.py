@@ -19,16 +19,16 @@ from headrace.model.ids import Offset
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import Seal
 from headrace.partition.machine.results import (
-    Appended,
-    Code,
-    Discarded,
+    AppendResult,
+    DiscardResult,
     Opened,
-    Published,
-    Range,
-    Refused,
+    PartitionRange,
+    PublishResult,
+    Refusal,
+    RefusalCode,
     Result,
-    Staged,
-    Trimmed,
+    StageResult,
+    TrimResult,
 )
 from headrace.partition.machine.state import Partition
 from headrace_lab.shard.kills.ledger import Ledger, Rows
@@ -176,7 +176,7 @@ class Life:
 
     def _append(self, batch: Batch) -> Act:
         def answered(result: Result) -> list[str]:
-            if not isinstance(result, Appended):
+            if not isinstance(result, AppendResult):
                 raise Wrong(f"{batch} is refused: {result}")
             self._refuse_second(batch, repeated=result.repeated)
             return [self._rows(batch, result.start, result.end).line()]
@@ -196,7 +196,7 @@ class Life:
         """Try to write something else under a version that is taken."""
 
         def answered(result: Result) -> list[str]:
-            if not isinstance(result, Refused) or result.code != Code.WRITER_CONFLICT:
+            if not isinstance(result, Refusal) or result.code != RefusalCode.WRITER_CONFLICT:
                 raise Wrong(f"{batch} was written with other content: {result}")
             return []
 
@@ -244,9 +244,13 @@ class Life:
     def _stage(self, batch: Batch, stage: int, number: int) -> Act:
         def answered(result: Result) -> list[str]:
             was_tried = batch.version <= self.ledger.account.tried.get(batch.source, 0)
-            if isinstance(result, Refused) and result.code == Code.SUPERSEDED and was_tried:
+            if (
+                isinstance(result, Refusal)
+                and result.code == RefusalCode.SUPERSEDED
+                and was_tried
+            ):
                 return []  # it was published, and its writer never heard
-            if not isinstance(result, Staged):
+            if not isinstance(result, StageResult):
                 raise Wrong(f"{batch} cannot be staged: {result}")
             return []
 
@@ -254,7 +258,7 @@ class Life:
 
     def _discard(self, source: int, version: int) -> Act:
         def answered(result: Result) -> list[str]:
-            if not isinstance(result, Discarded):
+            if not isinstance(result, DiscardResult):
                 raise Wrong(f"version {version} of {source} cannot be discarded: {result}")
             return [f"dropped {source} {version}"]
 
@@ -266,9 +270,9 @@ class Life:
         batches = self.workload.entries(source, version)
 
         def answered(result: Result) -> list[str]:
-            if isinstance(result, Refused) and result.code == Code.SUPERSEDED:
+            if isinstance(result, Refusal) and result.code == RefusalCode.SUPERSEDED:
                 return self._superseded(batches)
-            if not isinstance(result, Published) or not result.same:
+            if not isinstance(result, PublishResult) or not result.same:
                 raise Wrong(f"version {version} of {source} is not published: {result}")
             self._refuse_second(batches[0], repeated=result.repeated)
             return [rows.line() for rows in self._published(batches, result.ranges)]
@@ -292,7 +296,9 @@ class Life:
             version -= 1
         return [self._publish(source, version)] if version else []
 
-    def _published(self, batches: list[Batch], ranges: tuple[Range, ...]) -> list[Rows]:
+    def _published(
+        self, batches: list[Batch], ranges: tuple[PartitionRange, ...]
+    ) -> list[Rows]:
         """Part the ranges of an answer, one for each partition, into what was published."""
         left = {one.namespace: (one.start, one.end) for one in ranges}
         if len(left) != len(ranges):
@@ -327,7 +333,7 @@ class Life:
 
     def _trim(self, number: int, first: Offset) -> Act:
         def answered(result: Result) -> list[str]:
-            if not isinstance(result, Trimmed) or result.first != first:
+            if not isinstance(result, TrimResult) or result.first != first:
                 raise Wrong(f"partition {number} is not trimmed to {first}: {result}")
             return [f"trimmed {number} {first}"]
 

@@ -9,8 +9,8 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from headrace.journal.machine_seam import State
-from headrace.partition.checkpoint_files import ShardKeeper
+from headrace.journal.machine_seam import MachineState
+from headrace.partition.checkpoint_files import CheckpointFiles
 from headrace.partition.files.placement import Local
 from headrace.partition.machine.partitions_machine import Capture, PartitionsMachine
 from headrace.partition.segments import sealer, sealing_child
@@ -25,19 +25,19 @@ WRITERS_FORGOTTEN: Final = "writers forgotten by a restore"
 SEGMENT_NOT_SYNCED: Final = "segment not synced"
 
 _restore = PartitionsMachine.restore
-_local = ShardKeeper._local
+_local = CheckpointFiles._local
 
 
 def _nothing(*_: object, **__: object) -> None:
     return None
 
 
-def _short_local(self: ShardKeeper, capture: Capture) -> Local:
+def _short_local(self: CheckpointFiles, capture: Capture) -> Local:
     known = _local(self, capture)
     return Local(known.format, known.carried, known.placed[1:], known.unplaced)
 
 
-def _restore_without_writers(self: PartitionsMachine, state: State | None) -> None:
+def _restore_without_writers(self: PartitionsMachine, state: MachineState | None) -> None:
     _restore(self, state)
     for partition in self.state.partitions.values():
         partition.writers.clear()
@@ -55,8 +55,8 @@ def _start_planted() -> subprocess.Popen[bytes]:
 _MUTANTS: Final = {
     one.name: one
     for one in (
-        Mutant(CARRY_NOT_WRITTEN, "kill", ((ShardKeeper, "_carry", _nothing),)),
-        Mutant(SEGMENT_DROPPED, "kill", ((ShardKeeper, "_local", _short_local),)),
+        Mutant(CARRY_NOT_WRITTEN, "kill", ((CheckpointFiles, "_carry", _nothing),)),
+        Mutant(SEGMENT_DROPPED, "kill", ((CheckpointFiles, "_local", _short_local),)),
         Mutant(
             WRITERS_FORGOTTEN,
             "kill",

@@ -25,10 +25,10 @@ import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
-from headrace.journal.recovery.recover import Options
+from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Op
 from headrace.partition.machine.segment_cut import SegmentSizes
-from headrace.partition.segments.seal_job import Outcome, Part, SealJob
+from headrace.partition.segments.seal_job import Outcome, SealJob, SealPart
 from headrace.partition.segments.sealer import Children, Sealer
 from headrace.partition.shard_store import StoreOptions
 from headrace.storage.file import FileDirectory
@@ -84,7 +84,7 @@ class _Watched:
         self.inner: Sealer = Children()
 
     def seal(
-        self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[Part], Entry]
+        self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[SealPart], Entry]
     ) -> list[Outcome]:
         if not jobs:
             return []
@@ -156,7 +156,7 @@ def _tapped(directory: Directory, job: ShardJob, ledger: Ledger) -> Directory:
 
 
 def _options(job: ShardJob) -> StoreOptions:
-    group = Options(slots=job.slots, file_size=job.file_size, spare_count_max=2)
+    group = RecoveryOptions(slots=job.slots, file_size=job.file_size, spare_count_max=2)
     return StoreOptions(group, SIZES, sealer=_Watched)
 
 
