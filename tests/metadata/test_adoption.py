@@ -95,7 +95,7 @@ def test_what_was_adopted_goes_on_as_any_other():
     assert a_topic(machine, "next").id == 2
     assert the_topic(machine, "next").created > machine.state.lineage[0].revision
     done(machine, delete_topic(the_topic(machine, "recovered-1-2")))
-    assert machine.state.deleted[NARROW.pack(0, 1, 2)] == 6 * N
+    assert machine.state.deleted[NARROW.pack(0, 1, 2)] == (6 * N,)
 
 
 def test_a_stream_comes_back_under_its_id():
@@ -129,7 +129,7 @@ def test_a_deletion_that_a_shard_has_followed_is_taken_over_and_its_ids_with_it(
     done(machine, adopting(a_lost_topic(id=kept.id), ended=[end]))
     assert the_topic(machine, "recovered-1-2").id == kept.id
     assert machine.state.topic("default", "kept") is None
-    assert machine.state.deleted == {NARROW.pack(0, 0, 0): N, NARROW.pack(0, 0, 1): N}
+    assert machine.state.deleted == {NARROW.pack(0, 0, 0): (N,), NARROW.pack(0, 0, 1): (N,)}
     machine.restore(machine.snapshot())
     target = machine.state.target()
     done(machine, adopting(a_lost_topic(id=kept.id), ended=[end]))

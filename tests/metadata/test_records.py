@@ -16,7 +16,7 @@ from tests.metadata.builders import (
 
 from headrace.metadata.commands import CreateStream, DeleteStream, ForgetLife, Level
 from headrace.metadata.results import Forgotten, Levelled, MetadataCode
-from headrace.metadata.state import LEVEL, LINEAGE_MAX
+from headrace.metadata.state import DELETED_MAX, LEVEL, LINEAGE_MAX
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import STAMP_BITS, Order, stamp
@@ -31,7 +31,7 @@ def test_a_deleted_topic_leaves_a_record_for_each_of_its_partitions():
     assert sorted(target.values()) == [N, N, 2 * N]
     assert machine.state.deleted == {}
     done(machine, delete_topic(the_topic(machine)))
-    assert machine.state.deleted == target
+    assert machine.state.deleted == {key: (created,) for key, created in target.items()}
 
 
 def test_a_deleted_stream_leaves_records_of_all_its_topics():
@@ -40,19 +40,36 @@ def test_a_deleted_stream_leaves_records_of_all_its_topics():
     a_topic(machine)
     for name in ("a", "b"):
         a_topic(machine, name, stream="shop")
-    gone = {NARROW.pack(1, 0, 0): 2 * N, NARROW.pack(1, 1, 0): 3 * N}
+    gone = {NARROW.pack(1, 0, 0): (2 * N,), NARROW.pack(1, 1, 0): (3 * N,)}
     done(machine, DeleteStream("shop", with_topics=True))
     assert machine.state.deleted == gone
 
 
-def test_a_record_is_of_the_newest_life_of_a_namespace():
+def test_each_life_of_a_namespace_has_a_record_of_its_own():
     machine = a_machine(NARROW, level=2)
+    place, lives = NARROW.pack(0, 0, 0), ()
     for created in (N, 3 * N, 5 * N):
         assert a_topic(machine).created == created
         done(machine, delete_topic(the_topic(machine)))
-        assert machine.state.deleted == {NARROW.pack(0, 0, 0): created}
+        lives += (created,)
+        assert machine.state.deleted == {place: lives}
     a_topic(machine)
-    assert machine.state.deleted == {NARROW.pack(0, 0, 0): 5 * N}
+    assert machine.state.deleted == {place: lives}
+    assert machine.state.is_deleted(place, 3 * N)
+    assert not machine.state.is_deleted(place, 3 * N + 1)  # of a history that was lost
+    assert not machine.state.is_deleted(place, 4 * N)
+
+
+def test_of_very_many_lives_of_a_namespace_the_newest_are_recorded():
+    machine = a_machine(NARROW, level=2)
+    for _ in range(DELETED_MAX + 3):
+        a_topic(machine)
+        done(machine, delete_topic(the_topic(machine)))
+    (lives,) = machine.state.deleted.values()
+    assert (len(lives), lives[-1]) == (DELETED_MAX, (2 * DELETED_MAX + 5) * N)
+    restored = a_machine(NARROW, level=2)
+    restored.restore(machine.snapshot())
+    assert restored.state.deleted == machine.state.deleted
 
 
 def test_before_level_2_nothing_is_recorded_whoever_replays_it():
@@ -65,7 +82,7 @@ def test_before_level_2_nothing_is_recorded_whoever_replays_it():
     assert (machine.state.deleted, machine.state.revision) == ({}, before)
     a_topic(machine)
     done(machine, delete_topic(the_topic(machine)))
-    assert list(machine.state.deleted.values()) == [N]
+    assert list(machine.state.deleted.values()) == [(N,)]
 
 
 def test_a_level_never_falls_and_an_unknown_one_is_refused():
@@ -83,13 +100,13 @@ def test_a_life_that_is_given_up_is_recorded_and_raises_the_revision_once():
     machine = a_machine(NARROW, level=2)
     a_topic(machine)
     assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2 * N)
-    assert machine.state.deleted == {FREE: 9}
+    assert machine.state.deleted == {FREE: (9,)}
     assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2 * N)
-    assert done(machine, ForgetLife(FREE, Revision(4))) == Forgotten(2 * N)
-    assert machine.state.deleted == {FREE: 9}
-    assert done(machine, ForgetLife(FREE, Revision(3 * N + 1))) == Forgotten(3 * N)
-    assert done(machine, ForgetLife(FREE, Revision(3 * N + 2))) == Forgotten(4 * N)
-    assert machine.state.deleted == {FREE: 3 * N + 2}  # of a branch, and in its place
+    assert machine.state.deleted == {FREE: (9,)}
+    assert done(machine, ForgetLife(FREE, Revision(4))) == Forgotten(3 * N)  # another life
+    assert done(machine, ForgetLife(FREE, Revision(4 * N + 1))) == Forgotten(4 * N)
+    assert done(machine, ForgetLife(FREE, Revision(4 * N + 2))) == Forgotten(5 * N)
+    assert machine.state.deleted == {FREE: (4, 9, 4 * N + 1, 4 * N + 2)}  # of a branch, too
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.node.test_heads import at_rest, contents, damage_end, heads_of, journ
 from headrace.errors import Corrupt, HeadraceError, MetadataInDoubt, TopicUnknown
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
-from headrace.model.revisions import Order, compare, shown
+from headrace.model.revisions import STAMP_BITS, Order, compare, shown
 from headrace.node.bootstrap import start
 from headrace.node.config.settings import Cluster
 from headrace.node.doubt.doubt import judge
@@ -509,9 +509,10 @@ def test_what_is_on_its_way_is_in_no_doubt(tmp_path):
             topic = metadata.topic("shop", "t1")
             metadata.remove_topic(topic)
             assert judge(metadata, shard) is None
-            metadata.deleted[key] = Revision(partition.created - 1)
-            (orphan,) = judge(metadata, shard).orphans
-            assert orphan.key == Key(Namespace(key), partition.created)
+            for other in (partition.created - 1, partition.created + (1 << STAMP_BITS)):
+                metadata.deleted[key] = (Revision(other),)  # of another life, earlier or later
+                (orphan,) = judge(metadata, shard).orphans
+                assert orphan.key == Key(Namespace(key), partition.created)
 
     asyncio.run(run())
 

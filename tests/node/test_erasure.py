@@ -403,7 +403,7 @@ def test_a_node_that_is_behind_says_so_and_a_shard_that_does_not_serve_is_named(
                 await ask(node, EraseDeleted(0))
             node.node.shards[1] = shard
             node.node.doubt = Doubt(
-                ("group 1 says so",), (), Revision(0), False, frozenset(), frozenset(), 24
+                ("group 1 says so",), (), Revision(0), False, *[frozenset()] * 3, 24
             )
             with pytest.raises(MetadataInDoubt, match="nothing is erased: the metadata is in"):
                 await ask(node, EraseDeleted(0))

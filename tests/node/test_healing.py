@@ -308,6 +308,10 @@ class TestInDoubt:
             before = self._older(data, lived)
             async with a_node(data) as node:
                 assert node.node.doubt is not None
+                driver = node.node.catalog.driver
+                driver.perform(driver.pump.request_seal(now_us()))
+                assert driver.pump.is_idle  # in doubt there is none
+                driver.pump.may_seal = True
                 await sealed(node)
                 await sealed(node)
                 assert (data / NAME).read_bytes() == before
@@ -323,8 +327,9 @@ class TestInDoubt:
         async def run():
             before = self._older(data, lived)
             async with a_node(data) as node:
-                await sealed(node)
                 driver = node.node.catalog.driver
+                driver.pump.may_seal = True
+                await sealed(node)
                 driver.perform(driver.pump.request_seal(now_us()))
                 await until(lambda: driver.pump.is_idle)
                 assert (data / NAME).read_bytes() == before

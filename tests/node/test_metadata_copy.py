@@ -268,6 +268,20 @@ class TestWriting:
         assert life.file.failure == ""
         assert check(life, life.disk).base.op > 0
 
+    def test_seals_that_waited_for_a_change_are_in_it_with_the_change(self):
+        """As in doubt, where the file is left as it is: no checkpoint came between."""
+        life = Life(MemoryDisk())
+        life.begin()
+        life.append(10)
+        life.file.waits = True
+        life.file.begin(Base(life.solo.head, life.entries[-1].checksum, b"state", None))
+        seal = life.solo.seal([b""], 1)
+        life.file.make_room(seal)
+        life._take(seal)
+        assert read_copy(life.disk.root, SOLO).copy.newest.op == 1  # left as it was
+        life.append(20)
+        assert check(life, life.disk).newest.op == life.solo.head == 3
+
 
 def replace_captured(life: Life):
     life.solo.append([b""], 1)

@@ -7,6 +7,7 @@ from tests.node.hands import KEY, hands
 from headrace.errors import Busy, DiskFull, NotReady, SealFailed, TimedOut, Unknown
 from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset
+from headrace.node.group.pump import RETRY_S
 from headrace.partition.machine.results import AppendResult
 from headrace_lab.disk.faults import Fail
 
@@ -169,7 +170,10 @@ def test_a_seal_that_met_a_full_disk_comes_again():
     assert isinstance(one.answers["a"], DiskFull)
     one.disk.hook = None
     one.version -= 1
-    one.take(one.pump.on_tick(one.now, 1.0))
+    for clock in (1.0, 1.1, 0.9 + RETRY_S):  # not at each tick
+        one.take(one.pump.on_tick(one.now, clock))
+        assert not one.waiting
+    one.take(one.pump.on_tick(one.now, 1.0 + RETRY_S))
     assert [entry.header.operation for entry in one.waiting] == [SEAL]
     one.write()
     one.persist()

@@ -61,7 +61,7 @@ def wanted(created=1, *, topic=1, shard=ONE, versions=1) -> MetadataTarget:
 def target(
     partitions: dict[Namespace, MetadataTarget], revision=1, *, is_normal=True, deleted=()
 ) -> TargetView:
-    gone = {key.namespace: key.created for key in deleted}
+    gone = {key.namespace: (key.created,) for key in deleted}
     return TargetView(Revision(revision), is_normal, partitions, gone)
 
 
@@ -282,6 +282,9 @@ class Wanting:
 
     def order_of(self, revision: int) -> Order:
         return compare(revision, self.revision)
+
+    def is_deleted(self, namespace: int, created: int) -> bool:
+        return created in self.deleted.get(namespace, ())
 
     def partition_at(self, namespace: int) -> MetadataTarget | None:
         return self.view.partitions.get(namespace)

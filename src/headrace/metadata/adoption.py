@@ -22,10 +22,11 @@ from headrace.metadata.state import (
     Stream,
     TopicMetadata,
     TopicPartition,
+    record_deletion,
 )
 from headrace.model.ids import Revision
 from headrace.model.namespace import PartitionId, StreamId, TopicId
-from headrace.model.revisions import COUNTER_MAX, counter_of, is_within, stamp
+from headrace.model.revisions import COUNTER_MAX, counter_of, stamp
 
 
 class _Unfit(Exception):
@@ -88,7 +89,7 @@ class _Adoption:
         del self.topics[key]
         for one in topic.partitions:
             namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
-            self.deleted[namespace] = one.created
+            record_deletion(self.deleted, namespace, one.created)
 
     def stream(self, wanted: AdoptedStream) -> None:
         known = self.streams.get(wanted.id)
@@ -174,10 +175,10 @@ class _Adoption:
             if not 0 <= one.id <= self.state.layout.partition_id_max:
                 raise _Unfit(topic.name, f"it cannot have a partition {one.id}")
             namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
-            deleted = self.deleted.get(namespace, 0)
+            deleted = one.created in self.deleted.get(namespace, ())
             if found.setdefault(one.id, one.created) != one.created:
                 raise _Unfit(topic.name, f"its partition {one.id} is another one")
-            if is_within(one.created, deleted) or not self._is_past(one.created):
+            if deleted or not self._is_past(one.created):
                 raise _Unfit(topic.name, f"its partition {one.id} was deleted, or is to come")
         present = len(topic.partitions)
         count = max(found, default=-1) + 1

@@ -23,11 +23,11 @@ from headrace.metadata.state import (
     MetadataValue,
     Stream,
     TopicMetadata,
+    record_deletion,
 )
 from headrace.model.ids import Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import Namespace, NamespaceLayout
-from headrace.model.revisions import is_within
 
 FORMAT: Final = 2  # equal to the level of the rules by which the state was made
 FORMAT_FIRST: Final = 1  # of level 1, without deleted lives
@@ -83,7 +83,11 @@ def encode(state: MetadataState) -> bytes:
     )
     if state.level == FORMAT_FIRST:
         return msgspec.msgpack.encode(_FirstImage(*common))
-    deleted = tuple(sorted(state.deleted.items()))
+    deleted = tuple(
+        (namespace, created)
+        for namespace in sorted(state.deleted)
+        for created in state.deleted[namespace]
+    )
     return msgspec.msgpack.encode(_MetadataImage(*common, deleted, state.lineage))
 
 
@@ -99,16 +103,22 @@ def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
         {stream.id: stream for stream in image.streams},
         {topic.key: topic for topic in image.topics},
         image.format,
-        dict(image.deleted) if isinstance(image, _MetadataImage) else {},
+        _deleted(image) if isinstance(image, _MetadataImage) else {},
         image.lineage if isinstance(image, _MetadataImage) else (),
     )
-    deleted = state.deleted
-    if any(is_within(one.created, deleted.get(key, 0)) for key, one in state.target().items()):
+    if any(state.is_deleted(key, one.created) for key, one in state.target().items()):
         raise CorruptFile("a partition was deleted, and is there", path=_PLACE)
     # Also finds ids that are there twice or out of order, and numbers in a wider form.
     if encode(state) != data:
         raise CorruptFile("not the one way to write this state", path=_PLACE)
     return state
+
+
+def _deleted(image: _MetadataImage) -> dict[Namespace, tuple[Revision, ...]]:
+    found: dict[Namespace, tuple[Revision, ...]] = {}
+    for namespace, created in image.deleted:
+        record_deletion(found, namespace, created)
+    return found
 
 
 def _read(data: bytes) -> _FirstImage:

@@ -51,6 +51,7 @@ from headrace.metadata.state import (
     SchemaVersion,
     TopicMetadata,
     TopicPartition,
+    record_deletion,
 )
 from headrace.model.ids import Op, Revision
 from headrace.model.names import DEFAULT_STREAM
@@ -306,8 +307,8 @@ class MetadataMachine:
         wanted = self.state.partition_at(namespace)
         if wanted is not None and is_within(wanted.created, created):
             return refuse(MetadataCode.LIFE_WANTED, namespace=namespace, created=wanted.created)
-        if not is_within(created, self.state.deleted.get(namespace, 0)):
-            self.state.deleted[namespace] = created
+        if not self.state.is_deleted(namespace, created):
+            record_deletion(self.state.deleted, namespace, created)
             self._rise()
         return Forgotten(self.state.revision)
 

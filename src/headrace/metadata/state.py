@@ -21,6 +21,9 @@ from headrace.model.namespace import (
 from headrace.model.revisions import Order, compare, counter_of, stamp
 
 LINEAGE_MAX: Final = 1_024  # entries that are remembered
+# Lives of one namespace that are recorded as deleted. A shard that lags behind more of them has
+# an orphan, which is kept, and not a life that goes.
+DELETED_MAX: Final = 64
 LEVEL: Final = 2  # the newest rules that this release knows; see `commands.Level`
 
 
@@ -141,9 +144,9 @@ class MetadataState:
     streams: dict[StreamId, Stream]
     topics: dict[tuple[StreamId, TopicId], TopicMetadata]
     level: int = 1
-    # The newest life that was deleted under a namespace, from level 2 on. What is absent and
-    # has no such record was never deleted: metadata has lost it.
-    deleted: dict[Namespace, Revision] = field(default_factory=dict)
+    # The lives that were deleted under a namespace, in order, from level 2 on. What is absent
+    # and has no such record was never deleted: metadata has lost it.
+    deleted: dict[Namespace, tuple[Revision, ...]] = field(default_factory=dict)
     # The newest entries that changed anything, from level 2 on: by these it knows its history.
     lineage: tuple[Change, ...] = ()
     partition_count: int = field(default=0, init=False, compare=False)
@@ -226,6 +229,13 @@ class MetadataState:
         if self.level >= LEVEL:
             self.lineage = (*self.lineage[1 - LINEAGE_MAX :], change)
 
+    def is_deleted(self, namespace: Namespace, created: Revision) -> bool:
+        """Say whether there is a record that just this life was deleted.
+
+        A record of a later life says nothing of it: it may be of a history that was lost.
+        """
+        return created in self.deleted.get(namespace, ())
+
     def order_of(self, revision: Revision) -> Order:
         """Say how a revision from anywhere is to this history, as far as it is remembered."""
         counter = counter_of(revision)
@@ -265,11 +275,19 @@ class MetadataState:
         """Delete a topic, and record that for each of its partitions."""
         for partition in topic.partitions if self.level >= LEVEL else ():
             namespace = self.layout.pack(topic.stream_id, topic.id, partition.id)
-            self.deleted[namespace] = partition.created
+            record_deletion(self.deleted, namespace, partition.created)
         folder = self._folders[topic.stream_id]
         del self.topics[topic.key], folder.topic_ids[topic.name]
         folder.free.give_back(topic.id)
         self.partition_count -= len(topic.partitions)
+
+
+def record_deletion(
+    deleted: dict[Namespace, tuple[Revision, ...]], namespace: Namespace, created: Revision
+) -> None:
+    """Record that a life was deleted; of more than so many the newest are kept."""
+    lives = {*deleted.get(namespace, ()), created}
+    deleted[namespace] = tuple(sorted(lives))[-DELETED_MAX:]
 
 
 def _target(topic: TopicMetadata, partition: TopicPartition) -> MetadataTarget:

@@ -27,6 +27,7 @@ def a_catalog(
         driver = _driver("0", group, node.config, node.config.journal.metadata_slots, node.loop)
     made = Catalog(driver, machine, shard_count, node.threads, node.on_metadata, node.in_doubt)
     if driver is not None:
+        driver.pump.may_seal = node.doubt is None  # before a Seal that is due
         driver.start()
     return made
 

@@ -325,7 +325,14 @@ class Boot:
     def _write_config(self) -> None:
         """Say what this start runs with; whoever finds it knows that all groups were made."""
         assert self.root is not None
-        atomic_replace(self.root, CONFIG_NAME, [effective(self.config).encode()])
+        try:
+            atomic_replace(self.root, CONFIG_NAME, [effective(self.config).encode()])
+        except StorageFailed as failed:
+            # What it says is for people; that it is there is all that a later start relies on.
+            if failed.stage == "sync-dir" or CONFIG_NAME not in self.root.names():
+                raise
+            self._note("config", f"{CONFIG_NAME} is of an earlier start: {failed}")
+            event("node.config.kept", level=logging.WARNING, error=str(failed))
 
     def _bring_back(
         self,

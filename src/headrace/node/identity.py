@@ -140,7 +140,7 @@ def look(directory: Directory) -> Seen:
         return Seen(found, f"{NAME} was gone" if found is not None else "")
     parsed = _parse(data)
     if parsed is not None:
-        return Seen(parsed)
+        return _with_all_shards(directory, parsed)
     rebuilt = _from_groups(directory)
     if rebuilt is None:
         raise CorruptFile(
@@ -149,6 +149,23 @@ def look(directory: Directory) -> Seen:
             hint="Put back a copy of it",
         )
     return Seen(rebuilt, f"{NAME} could not be read")
+
+
+def _with_all_shards(directory: Directory, parsed: ClusterIdentity) -> Seen:
+    """Count every shard of this log that is there: one that is not counted is not served."""
+    try:
+        groups = directory.child(GROUPS)
+    except OSError:
+        return Seen(parsed)  # the first group that is opened says so
+    number = GroupId(parsed.shard_count)
+    while (group := _group(groups, GroupId(number + 1))) is not None:
+        if _from_superblocks(group) != parsed.of(GroupId(number + 1)):
+            break  # of another log: whoever put it there did not make it a shard of this one
+        number = GroupId(number + 1)
+    if number == parsed.shard_count:
+        return Seen(parsed)
+    said = f"{NAME} counts {parsed.shard_count} of the shards, and group {number} is one, too"
+    return Seen(replace(parsed, shard_count=number), said)
 
 
 def _content(directory: Directory) -> bytes | None:

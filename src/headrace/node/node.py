@@ -48,7 +48,7 @@ from headrace.wire import read_messages, write_messages
 from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.greeting import GetStatus, Ping, Pong, StatusReply
 from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
-from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request
+from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request, word_of
 from headrace.wire.topic_messages import AdoptOrphans, ForgetOrphan
 
 Answer = Callable[[Reply | HeadraceError, Sequence[Buffer]], None]
@@ -115,7 +115,7 @@ class Node:
         except HeadraceError as error:
             answer(error, ())
         except Exception as error:  # noqa: BLE001 - the root of every request
-            answer(defect(f"{type(request).__name__}", error), ())
+            answer(defect(word_of(request), error), ())
 
     def status(self) -> dict[str, object]:
         """Say how the node is: what `/health/ready` shows."""
@@ -140,9 +140,13 @@ class Node:
 
     @property
     def heads(self) -> dict[GroupId, Head]:
-        """How far each group that serves has come."""
+        """How far each group that serves has come.
+
+        Of metadata in doubt nothing is written down: what is put in its place may be shorter.
+        """
         pumps = {number: one.driver.pump for number, one in self.shards.items()}
-        if self.catalog is not None and self.catalog.driver is not None:
+        is_told = self.catalog is not None and self.doubt is None
+        if is_told and self.catalog is not None and self.catalog.driver is not None:
             pumps[METADATA] = self.catalog.driver.pump
         found = {number: pump.head for number, pump in pumps.items()}
         return {number: head for number, head in found.items() if head is not None}
@@ -165,7 +169,13 @@ class Node:
         is_known = known is not None and known.revision == metadata.revision
         if known is None or not is_known or known.doubt is not self.doubt:
             deleted = dict(metadata.deleted)
-            known = TargetView(metadata.revision, True, metadata.target(), deleted, self.doubt)
+            known = TargetView(
+                metadata.revision,
+                True,
+                metadata.target(),
+                deleted,
+                self.doubt,
+            )
             self._target = known
         if not self.require_catalog().is_normal:
             return replace(known, is_normal=False)
@@ -174,6 +184,8 @@ class Node:
     def set_doubt(self, doubt: Doubt | None) -> None:
         """Say whether metadata is in doubt, and let all shards act accordingly."""
         self.doubt = doubt
+        if self.catalog is not None and self.catalog.driver is not None:
+            self.catalog.driver.pump.may_seal = doubt is None
         for running in self.shards.values():
             running.shard.set_doubt(is_in_doubt=doubt is not None)
 
@@ -187,11 +199,29 @@ class Node:
             return
         states = {number: one.shard.state for number, one in self.shards.items()}
         found = judge(self.metadata, states)
+        if found is None and self._absent():
+            return  # nobody knows what they have followed
         if found != self.doubt:
             self.set_doubt(found)
         if found is None:
             event("node.doubt.ended", revision=self.metadata.revision)
             self.require_catalog().begin_level()
+
+    def _absent(self) -> list[GroupId]:
+        """Return the shards that did not start."""
+        numbers = map(GroupId, range(1, self.require_catalog().shard_count + 1))
+        return [number for number in numbers if number not in self.shards]
+
+    def _require_all_shards(self, request: AdoptOrphans | ForgetOrphan) -> None:
+        """Refuse to decide about lives while a shard may have some that nobody sees."""
+        absent = self._absent()
+        if absent and not (isinstance(request, AdoptOrphans) and request.is_dry):
+            raise NotReady(
+                f"shard {absent[0]} does not serve, so what it has is not known: nothing was "
+                "changed",
+                hint="`headrace status` says why it does not. Bring it back first, or bring "
+                "what can be read into a new log with `headrace doctor --salvage`",
+            )
 
     def begin_stop(self) -> None:
         """Take nothing new, and let nobody wait for what may come."""
@@ -220,6 +250,7 @@ class Node:
         elif isinstance(request, MetadataRequest):
             self.require_catalog().handle(request, deadline, answer)
         elif isinstance(request, AdoptOrphans | ForgetOrphan):
+            self._require_all_shards(request)
             states = {number: one.shard.state for number, one in self.shards.items()}
             way_out = WayOut(self.path, self.require_catalog(), self.doubt, states)
             way_out.handle(request, deadline, answer)
@@ -331,7 +362,7 @@ class Node:
             self._park(running, request, body, deadline, answer, request.namespace)
             return
         if self.doubt is not None and self.doubt.refuses(request):
-            raise self.doubt.error(self.path, f"{type(request).__name__} is not done")
+            raise self.doubt.error(self.path, f"{word_of(request)} is not done")
         key = Key(Namespace(request.namespace), Revision(request.created))
         reader = running.shard.store.reader
         match request:

@@ -85,6 +85,11 @@ class Gauge(StrEnum):
         "headrace_orphans",
         "Partitions that a shard has and the metadata has lost: nothing removes them.",
     )
+    HEADS_FAILURES = (
+        "headrace_heads_failures",
+        "Writes of the file of heads that failed in a row: 0 while it protects the ends of "
+        "journals.",
+    )
     JOURNAL_BYTES = "headrace_journal_bytes", "Bytes of all journal files, spares included."
     SEGMENT_BYTES = "headrace_segment_bytes", "Bytes of segments and carry files."
     DISK_FREE_BYTES = (

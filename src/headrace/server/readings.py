@@ -78,6 +78,7 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         Gauge.READY: int(boot.is_ready),
         Gauge.DEGRADED: len(degraded(boot)),
         Gauge.ORPHANS: len(doubt.orphans) if doubt is not None else 0,
+        Gauge.HEADS_FAILURES: 0 if boot.heads is None else boot.heads.failure_count,
         Gauge.JOURNAL_BYTES: sum(map(journal_size, groups)),
         Gauge.SEGMENT_BYTES: sum(segments_size(one.shard.store) for one in running),
         **_disk(boot.path),

@@ -115,6 +115,7 @@ _SHIPPED: Final = (
     "errors.py",
     "__init__.py",
     "client/__init__.py",
+    "client/values/__init__.py",
     "client/values/parse.py",
     "model",
     "wire",

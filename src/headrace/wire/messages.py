@@ -137,3 +137,8 @@ Reply = (
     | Erasing
 )
 Message = Handshake | Request | Reply
+
+
+def word_of(request: object) -> str:
+    """Return what a request is called in an error: `Append` for an AppendRequest."""
+    return type(request).__name__.removesuffix("Request")

@@ -19,8 +19,8 @@ from headrace.journal.heads import Head, HeadsFile
 from headrace.journal.journal import Journal
 from headrace.journal.journal_file import size_for
 from headrace.journal.machine_seam import MachineState
-from headrace.journal.recovery import judge, mend, survey
-from headrace.journal.recovery.recover import _Recovery, recover
+from headrace.journal.recovery import judge, mend, recover, survey
+from headrace.journal.recovery.recover import _Recovery
 from headrace.journal.recovery.scan import _Bad, _Scanner
 from headrace.journal.recovery.scan_findings import Evidence
 from headrace.journal.recovery.walk import FileReader, JournalFrame

@@ -9,7 +9,7 @@ from headrace.metadata import adoption, machine, state
 from headrace.metadata.adoption import _Adoption
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.results import Forgotten, MetadataRefusal
-from headrace.metadata.state import MetadataState, Stream
+from headrace.metadata.state import MetadataState, Stream, record_deletion
 from headrace.model import revisions
 from headrace.model.ids import Revision
 from headrace.model.revisions import STAMP_BITS, Order, counter_of, stamp
@@ -38,7 +38,7 @@ def _counter_alone(counter: int, _: bytes) -> Revision:
 
 
 def _without_rise(self: MetadataMachine, command: Any) -> Any:
-    self.state.deleted[command.namespace] = command.created
+    record_deletion(self.state.deleted, command.namespace, command.created)
     return Forgotten(self.state.revision)
 
 

@@ -120,7 +120,11 @@ class World:
             return
         state = self.view()
         target = TargetView(
-            state.revision, self.is_normal, state.target(), state.deleted, self.doubt
+            state.revision,
+            self.is_normal,
+            state.target(),
+            state.deleted,
+            self.doubt,
         )
         actual = shard.actual(self.router)
         skip_count = reconciler.counters.skip_count
@@ -185,7 +189,7 @@ class World:
             (shard.number, key)
             for shard in self.shards.values()
             for key in shard.lives
-            if not self.is_wanted(key) and not is_within(key.created, self._deleted(key))
+            if not self.is_wanted(key) and not self.truth.is_deleted(key.namespace, key.created)
         }
         self.landed["metadata in doubt"] += 1
         self.landed["lives lost"] += len(self.lost)
@@ -231,9 +235,6 @@ class World:
 
     def _states(self) -> dict[GroupId, PartitionsState]:
         return {number: shard.machine.state for number, shard in self.shards.items()}
-
-    def _deleted(self, key: Key) -> int:
-        return self.truth.deleted.get(key.namespace, 0)
 
     def pass_time(self, ms: int) -> None:
         self.now_ms += ms

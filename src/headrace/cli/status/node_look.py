@@ -58,6 +58,13 @@ class _Copy(msgspec.Struct, frozen=True):
     failure: str | None = None
 
 
+class _Heads(msgspec.Struct, frozen=True):
+    """What came of the file of heads."""
+
+    flaws: tuple[str, ...] = ()
+    failure: str | None = None
+
+
 class _Disk(msgspec.Struct, frozen=True):
     free: int | None = None
     total: int | None = None
@@ -76,6 +83,7 @@ class _Status(msgspec.Struct, frozen=True):
     work: WorkFigures = WorkFigures()
     steps: dict[str, str] = msgspec.field(default_factory=dict)
     groups: dict[str, _Group] = msgspec.field(default_factory=dict)
+    heads: _Heads = _Heads()
     metadata_copy: _Copy = _Copy()
     diverged: tuple[str, ...] = ()
     # Of findings and diverged: where rows are missing. And why the metadata is in doubt.
@@ -186,6 +194,12 @@ def _reasons(status: _Status) -> Iterator[str]:
         if group.checkpoint:
             yield f"group {number} cannot write its checkpoint: {group.checkpoint}"
         yield from group.findings
+    if status.heads.failure:
+        yield (
+            f"heads cannot be written, so damage at the end of a journal may look like an "
+            f"unfinished append: {status.heads.failure}"
+        )
+    yield from (f"heads: {flaw}" for flaw in status.heads.flaws)
     yield from (f"group 0 is not healed: {each}" for each in status.metadata_copy.held)
     if status.metadata_copy.healed:
         yield f"group 0 was {status.metadata_copy.healed}"

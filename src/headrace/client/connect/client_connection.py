@@ -43,7 +43,7 @@ from headrace.wire.greeting import (
     TokenProof,
     Welcome,
 )
-from headrace.wire.messages import LeaseRequest, Message, Reply, Request
+from headrace.wire.messages import LeaseRequest, Message, Reply, Request, word_of
 from headrace.wire.msgpack import Buffer
 from headrace.wire.read_messages import FetchReply
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
@@ -218,7 +218,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout_at(deadline):
                 return await call.answer
         except TimeoutError:
-            text = f"{self.address} did not answer {type(message).__name__} in time"
+            text = f"{self.address} did not answer {word_of(message)} in time"
             raise (Unknown(text) if is_change else TimedOut(text)) from None
 
     def _send(

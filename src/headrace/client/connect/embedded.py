@@ -14,7 +14,7 @@ from headrace.node.config.config import load
 from headrace.node.config.settings import Config
 from headrace.server.serve import Serving, serve
 from headrace.wire.codec import encode
-from headrace.wire.messages import Reply, Request
+from headrace.wire.messages import Reply, Request, word_of
 from headrace.wire.msgpack import Buffer
 
 NodeConfig = Config  # for those in this room who may not look into a node
@@ -91,7 +91,7 @@ class EmbeddedChannel:
             async with asyncio.timeout_at(deadline + GRACE):
                 reply, rows = await future
         except TimeoutError:
-            text = f"the node did not answer {type(request).__name__} in time"
+            text = f"the node did not answer {word_of(request)} in time"
             raise (Unknown(text) if type(request) in CHANGING else TimedOut(text)) from None
         if isinstance(reply, HeadraceError):
             raise reply

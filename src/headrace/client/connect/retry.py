@@ -17,7 +17,7 @@ from headrace.errors import (
     Unknown,
     WriterUnknown,
 )
-from headrace.wire.messages import Reply, Request
+from headrace.wire.messages import Reply, Request, word_of
 from headrace.wire.msgpack import Buffer
 
 DELAY_MIN: Final = 0.01
@@ -98,7 +98,7 @@ class Caller:
                 if isinstance(reply, expected):
                     return reply, rows
                 raise BadFrame(
-                    f"asked with {type(request).__name__}, expected {expected.__name__}, "
+                    f"asked with {word_of(request)}, expected {expected.__name__}, "
                     f"found {type(reply).__name__}"
                 )
             await asyncio.sleep(delay)

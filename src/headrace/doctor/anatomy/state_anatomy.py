@@ -148,7 +148,8 @@ def _metadata(data: bytes, layout: NamespaceLayout, found: Anatomy, limit: int) 
         )
     found.tables.append(topics)
     deleted = Table("deleted lives", ("partition", "created"))
-    for namespace, created in sorted(state.deleted.items()):
+    lives = [(one, life) for one in sorted(state.deleted) for life in state.deleted[one]]
+    for namespace, created in lives:
         deleted.add(limit, f"{namespace:016x}", created)
     if deleted.rows:
         found.tables.append(deleted)

@@ -12,7 +12,7 @@ from headrace.doctor.look.shard_look import ShardSight
 from headrace.metadata.state import FOREVER, RetentionLimits
 from headrace.metadata.state import TopicMetadata as MetadataTopic
 from headrace.model.ids import GroupId
-from headrace.model.revisions import is_within
+from headrace.model.namespace import Namespace
 from headrace.partition.machine.state import Partition, TopicState
 
 
@@ -130,8 +130,10 @@ def _add_unnamed(
         partitions = [one for one in state.partitions_of(topic) if id(one) not in known]
         if not partitions:
             continue
-        deleted = log.names.metadata.deleted if log.names.metadata is not None else {}
-        if all(is_within(one.created, deleted.get(one.namespace, 0)) for one in partitions):
+        metadata = log.names.metadata
+        if metadata is not None and all(
+            metadata.is_deleted(Namespace(one.namespace), one.created) for one in partitions
+        ):
             name = log.names.name(partitions[0].namespace, topic.created)
             plans.words.append(f"{name} was deleted, and its rows are left where they are")
             continue

@@ -69,8 +69,7 @@ class CopyFile:
         append. StorageFailed: poisoned.
         """
         self._refuse_if_poisoned()
-        for entry in entries:
-            self.known[entry.op] = entry.checksum
+        self._know(entries)
         if base.op > 0:
             self.known.setdefault(base.op, base.tip)
         past = [one for one in sorted(self.known.items()) if one[0] < base.op][-HISTORY_MAX:]
@@ -139,6 +138,7 @@ class CopyFile:
             return
         self._refuse_if_poisoned()
         if self.waits and self._wanted is not None:
+            self._know(entries)
             kept = (*self._wanted.entries, *entries)
             self._wanted = replace(self._wanted, entries=kept)
             return
@@ -150,8 +150,7 @@ class CopyFile:
             raise self._poison("append", error) from error
         self._sync(storage, "sync")
         self._end += _size_of(entries)
-        for entry in entries:
-            self.known[entry.op] = entry.checksum
+        self._know(entries)
 
     def close(self) -> None:
         storage, self._storage = self._storage, None
@@ -182,6 +181,10 @@ class CopyFile:
         self._end, self._size = end, end + ROOM
         kept = [op for op in wanted.history if op >= min(wanted.past, default=0)]
         self.known = {op: self.known[op] for op in kept}
+
+    def _know(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.known[entry.op] = entry.checksum
 
     def _opened(self) -> Storage:
         if self._storage is None:

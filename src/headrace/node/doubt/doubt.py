@@ -63,12 +63,20 @@ class Doubt:
     orphans: tuple[Orphan, ...]
     floor: Revision  # the newest that any shard has followed, or has a life of
     is_held: bool
+    _astray: frozenset[GroupId]  # shards that have followed what metadata does not have
     _lives: frozenset[tuple[GroupId, Key]] = field(repr=False)
     _taken: frozenset[int] = field(repr=False)  # the numbers of orphans' topics
     _partition_bits: int = field(repr=False)
 
     def is_orphan(self, shard: GroupId, key: Key) -> bool:
         return (shard, key) in self._lives
+
+    def is_astray(self, shard: GroupId) -> bool:
+        """Say whether a shard has followed what metadata does not have.
+
+        What it follows is the evidence, so nothing of this metadata is opened in it.
+        """
+        return shard in self._astray
 
     def is_blocked(self, namespace: int) -> bool:
         """Say whether nothing may be opened or changed there, in any shard."""
@@ -123,6 +131,7 @@ def judge(
         tuple(orphans),
         floor,
         bool(held),
+        frozenset(number for number, state in shards.items() if _is_astray(metadata, state)),
         frozenset((one.shard, one.key) for one in orphans),
         frozenset(one.key.namespace >> bits for one in orphans),
         bits,
@@ -130,8 +139,8 @@ def judge(
 
 
 def _reasons(metadata: MetadataState, number: GroupId, state: PartitionsState) -> Iterator[str]:
-    order = metadata.order_of(state.revision)
-    if order in (Order.AFTER, Order.BRANCHED):
+    if _is_astray(metadata, state):
+        order = metadata.order_of(state.revision)
         which = " of another history" if order is Order.BRANCHED else ""
         yield (
             f"group {number} has followed revision {shown(state.revision)}{which}, and the "
@@ -144,6 +153,10 @@ def _reasons(metadata: MetadataState, number: GroupId, state: PartitionsState) -
                 f"group {number} has {topic.newest} schemas of topic {topic.number:x}, and the "
                 f"metadata {len(target.schemas)}"
             )
+
+
+def _is_astray(metadata: MetadataState, state: PartitionsState) -> bool:
+    return metadata.order_of(state.revision) in (Order.AFTER, Order.BRANCHED)
 
 
 def _target(
@@ -161,9 +174,9 @@ def _orphans(
 ) -> Iterator[Orphan]:
     for namespace in sorted(state.partitions):
         partition = state.partitions[namespace]
-        if is_within(partition.created, metadata.deleted.get(namespace, 0)):
-            continue  # deleted, and about to go
-        if not _is_own(metadata.partition_at(namespace), number, state, partition):
+        if _is_own(metadata.partition_at(namespace), number, state, partition):
+            continue
+        if not metadata.is_deleted(Namespace(namespace), partition.created):  # or about to go
             yield orphan(number, state, partition)
 
 

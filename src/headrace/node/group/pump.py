@@ -86,7 +86,10 @@ class Pump:
     inbox_size: int = 0
     seals_in_flight: int = 0
     expires: bool = True  # Seals let writers and stages go that were idle too long
+    may_seal: bool = True  # False: the log is left as it is, but for what is asked
     owes_seal: bool = False  # a Seal was due and could not be written
+    seal_failed: bool = False  # since the last tick, which decides when it is tried again
+    seal_at: float = 0.0  # when a Seal that failed may be tried again; 0: at any time
     is_persisting: bool = False
     retry_at: float = 0.0  # of a checkpoint that failed
     halted: HeadraceError | None = None
@@ -144,7 +147,8 @@ class Pump:
         # What was prepared meanwhile goes back, too: it chains to what is not there.
         effects = [one for one in effects if not isinstance(one, SoloAppend)]
         effects += _replies(self.replica.on_failed(error))
-        self.owes_seal = self.owes_seal or self.seals_in_flight > 0
+        if self.seals_in_flight:
+            self.owes_seal = self.seal_failed = True
         self.seals_in_flight = 0
         return effects + self._refuse_inbox(error)
 
@@ -186,6 +190,10 @@ class Pump:
             return effects
         if clock >= self.retry_at:
             effects += self._persist()
+        if self.seal_failed:
+            self.seal_failed, self.seal_at = False, clock + RETRY_S
+        elif clock >= self.seal_at:
+            self.seal_at = 0.0
         return [*effects, *self._fill(now)]
 
     @property
@@ -254,6 +262,8 @@ class Pump:
 
     def _seal_if_due(self, now: int) -> list[Effect]:
         if not (self.owes_seal or self.pace.is_due(now)) or not self._may_seal():
+            return []
+        if not self.may_seal or self.seal_failed or self.seal_at:
             return []
         self.owes_seal = False
         self.pace.sealed()

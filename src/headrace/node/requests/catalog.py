@@ -26,7 +26,7 @@ from headrace.node.group.driver import Driver
 from headrace.node.requests.outcomes import defect, metadata_error, topic_unknown
 from headrace.vsr.peer_messages import EntryProposal
 from headrace.wire import topic_messages as wire
-from headrace.wire.messages import MetadataRequest, Reply
+from headrace.wire.messages import MetadataRequest, Reply, word_of
 
 Answer = Callable[[Reply | HeadraceError, Sequence[bytes]], None]
 Changed = Callable[[], None]
@@ -152,7 +152,7 @@ class Catalog:
         """Change nothing in doubt, nor let metadata that lost all look like an empty log's."""
         if isinstance(request, wire.DescribeTopic):
             return  # `topic` says so, if it is not known
-        what = f"{type(request).__name__} is not done"
+        what = f"{word_of(request)} is not done"
         if isinstance(request, wire.ListTopics):
             if self.state.topics:
                 return

@@ -176,6 +176,10 @@ def _left(store: Store, begun: Op, leased: Mapping[str, float]) -> Iterator[Left
     usual = _SOON if is_waiting or group.checkpoints.pending else _STAYED
     yield from _segments(store, why, leased, usual)
     paths = [joined(files.carries.path, name) for name in _carried(files, fresh)]
+    barred = (
+        joined(files.carries.path, name) for name in files.carries.names() if is_leftover(name)
+    )
+    paths += [path for path in barred if path in why]
     paths += [joined(journal.directory.path, name) for name in _journaled(journal, fresh)]
     paths += [joined(spares.directory.path, name) for name in list(spares.condemned)]
     yield from (Left(path, why.get(path, usual)) for path in paths)

@@ -194,8 +194,9 @@ class _Pass:
             self._count(deed)
         revision = self.both.target.revision
         followed = (self.both.actual.state.revision, self.reconciler.seen)
-        self.is_current = all(is_within(one, revision) for one in followed)
         target = self.both.target
+        is_astray = target.doubt is not None and target.doubt.is_astray(self.both.shard)
+        self.is_current = not is_astray and all(is_within(one, revision) for one in followed)
         self.may_remove = self.is_current and target.is_normal and target.doubt is None
         self.is_deferred = not self.may_remove
 

@@ -21,7 +21,7 @@ class TargetView:
     revision: Revision
     is_normal: bool  # group 0 is neither recovering nor changing its view here
     partitions: Mapping[Namespace, MetadataTarget]  # all, in order: MetadataState.target()
-    deleted: Mapping[Namespace, Revision]  # the newest life that was deleted: MetadataState
+    deleted: Mapping[Namespace, tuple[Revision, ...]]  # lives: MetadataState
     doubt: Doubt | None = None  # then nothing is removed, nor opened in an orphan's place
 
 
@@ -92,12 +92,12 @@ class Comparison:
         return wanted is not None and wanted.created == key.created
 
     def is_unwanted(self, key: Key) -> bool:
-        """Say whether metadata has a record that this life, or a later one, was deleted.
+        """Say whether metadata has a record that this very life was deleted.
 
         What is merely absent there is an orphan: it is never removed, whatever else is known.
         """
-        deleted = self.target.deleted.get(key.namespace, 0)
-        return is_within(key.created, deleted) and not self.is_wanted(key)
+        recorded = self.target.deleted.get(key.namespace, ())
+        return key.created in recorded and not self.is_wanted(key)
 
     def is_misplaced(self, key: Key) -> bool:
         """Say whether metadata wants this life in another shard."""

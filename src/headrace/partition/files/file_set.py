@@ -15,7 +15,6 @@ from headrace.journal.journal_file import BLOCK_SIZE, FileHeader, check_identity
 from headrace.journal.snapshot import Snapshot, SnapshotFiles
 from headrace.model.ids import Identity, Op
 from headrace.model.namespace import Namespace
-from headrace.model.revisions import is_within
 from headrace.partition.files import placement as local_part
 from headrace.partition.files.carry import CarryFile, carry_name, kept_id, op_of, open_carry
 from headrace.partition.files.carry_table import CarrySource, kept_name
@@ -273,7 +272,7 @@ class ShardFiles:
         partition = state.partitions.get(namespace)
         known = partition is not None and partition.created == created and end <= partition.end
         ended = state.closed.get(namespace)
-        known = known or (ended is not None and is_within(created, ended))
+        known = known or created == ended  # what is of no life that was here stays
         return known and self._is_ours(name)
 
     def _is_ours(self, name: str) -> bool:

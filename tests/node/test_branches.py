@@ -1,0 +1,147 @@
+"""Two histories of one log: what the lost one had is named; no record of another ends it."""
+
+import asyncio
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.node.nodes import a_config, a_node, a_topic, ask
+from tests.node.test_doubt import TWO, add_topic, copied, passes
+
+from headrace.errors import MetadataInDoubt, NotReady
+from headrace.model.ids import GroupId
+from headrace.model.units import DURATION_UNITS, Duration
+from headrace.wire import topic_messages
+
+ADOPT = topic_messages.AdoptOrphans(False, ())
+ONE = GroupId(1)
+
+
+def put(data: Path, group: int, source: Path) -> None:
+    """Put a group of another moment in its place, with nothing left that tells of it."""
+    shutil.rmtree(data / "groups" / f"{group:05}")
+    shutil.copytree(source / "groups" / f"{group:05}", data / "groups" / f"{group:05}")
+    for name in ("heads", "metadata.copy"):
+        (data / name).unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory):
+    """One log that went on in two ways: `a` got t2, and `b` another topic in its place."""
+    place = tmp_path_factory.mktemp("branches")
+
+    async def run():
+        async with a_node(place / "base") as node:
+            await add_topic(node, 1)
+        for name in ("a", "b"):
+            shutil.copytree(place / "base", place / name)
+        async with a_node(place / "a") as node:
+            await add_topic(node, 2)
+        async with a_node(place / "b") as node:
+            await a_topic(node, "other/y")
+            info = await a_topic(node, "shop/x")
+            await ask(node, topic_messages.DeleteTopicRequest("shop/x", info.created))
+            await passes(node, 4)
+
+    asyncio.run(run())
+    return place
+
+
+@pytest.mark.parametrize(("log", "group", "source"), [("a", 0, "b"), ("b", 1, "a")])
+def test_a_record_of_another_history_deletes_nothing(branches, tmp_path, log, group, source):
+    data = tmp_path / "data"
+    shutil.copytree(branches / log, data)
+    put(data, group, branches / source)
+
+    async def run():
+        for _ in range(2):  # a second start finds the same
+            async with a_node(data, strict=False) as node:
+                await passes(node)
+                status = node.node.status()
+                assert [one["rows"] for one in status["orphans"]] == [3]
+                assert any("of another history" in one for one in status["degraded"])
+                state = node.node.shards[ONE].shard.state
+                assert sorted(one.end - one.first for one in state.partitions.values()) == [
+                    3,
+                    3,
+                ]
+                with pytest.raises(MetadataInDoubt):
+                    await a_topic(node, "shop/z")
+
+    asyncio.run(run())
+
+
+def test_what_was_adopted_from_another_history_is_served_whole(branches, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(branches / "a", data)
+    put(data, 0, branches / "b")
+
+    async def run():
+        async with a_node(data, strict=False) as node:
+            await ask(node, ADOPT)
+            await passes(node)
+            assert node.node.status()["degraded"] == []
+            rows = [one.end for one in node.node.shards[ONE].shard.state.partitions.values()]
+            assert sorted(rows)[-2:] == [3, 3]
+
+    asyncio.run(run())
+
+
+def test_nothing_is_decided_while_a_shard_does_not_serve(tmp_path):
+    data, away = tmp_path / "data", tmp_path / "away"
+
+    async def run():
+        async with a_node(data, TWO) as node:
+            await add_topic(node, 1)
+            await add_topic(node, 2)
+            shutil.copytree(data, tmp_path / "before", ignore=shutil.ignore_patterns("*.sock"))
+            await add_topic(node, 3)
+            await add_topic(node, 4)
+        put(data, 0, tmp_path / "before")
+        (data / "groups" / "00002").rename(away)
+        async with a_node(data, TWO, strict=False) as node:
+            await ask(node, replace(ADOPT, is_dry=True))
+            with pytest.raises(NotReady, match="shard 2 does not serve"):
+                await ask(node, ADOPT)
+            await passes(node)
+            assert node.node.doubt is not None
+        away.rename(data / "groups" / "00002")
+        async with a_node(data, TWO, strict=False) as node:
+            assert [one["rows"] for one in node.node.status()["orphans"]] == [3, 3]
+            await ask(node, ADOPT)
+            await passes(node)
+            assert node.node.status()["degraded"] == []
+
+    asyncio.run(run())
+
+
+def test_metadata_that_is_put_back_after_a_long_doubt_is_taken(tmp_path):
+    """While it is in doubt its log is left as it is: no checkpoint of it, and no head."""
+    config = a_config()
+    config = replace(
+        config, seal=replace(config.seal, age=Duration(200 * DURATION_UNITS["ms"]))
+    )
+    data = tmp_path / "data"
+
+    async def run():
+        async with a_node(data, config) as node:
+            await add_topic(node, 1)
+        copied(data, tmp_path / "before")
+        async with a_node(data, config) as node:
+            await add_topic(node, 2)
+        copied(data, tmp_path / "right")
+        put(data, 0, tmp_path / "before")
+        async with a_node(data, config, strict=False) as node:
+            assert node.node.doubt is not None
+            durable = node.node.catalog.driver.pump.group.journal.durable
+            await asyncio.sleep(1.5)  # seal.age passes several times
+            assert node.node.catalog.driver.pump.group.journal.durable == durable
+            assert GroupId(0) not in node.node.heads
+        shutil.rmtree(data / "groups" / "00000")
+        shutil.copytree(tmp_path / "right" / "groups" / "00000", data / "groups" / "00000")
+        async with a_node(data, config) as node:
+            assert node.node.status()["degraded"] == []
+            assert len((await ask(node, topic_messages.ListTopics())).topics) == 2
+
+    asyncio.run(run())
