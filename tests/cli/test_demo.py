@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from headrace.cli.demo.checks import Claim, Told, compare
 from headrace.cli.demo.child_process import MARK
 from headrace.cli.demo.demo_rows import read_ledger
 from headrace.cli.terminal.exits import Exit
-from headrace_lab.node.plants import ACK_BEFORE_WRITE
+from headrace_lab.node.plants import ACK_BEFORE_WRITE, ACK_BEFORE_WRITE_NO_HEADS
 
 TINY = ("--quick", "--seconds", "1", "--seed", "3")
 
@@ -85,12 +86,26 @@ def run_planted(place, command, *arguments):
 
 
 def test_a_node_that_acknowledges_too_early_is_caught(tmp_path):
-    command = (sys.executable, "-m", "headrace_lab.node.plants", ACK_BEFORE_WRITE)
+    """By its rows: its heads, which would tell as well, are not written here.
+
+    What it lost is gone, or other rows are in its place.
+    """
+    command = (sys.executable, "-m", "headrace_lab.node.plants", ACK_BEFORE_WRITE_NO_HEADS)
     ended = run_planted(tmp_path, command, "--rounds", "3", "--seconds", "1")
     assert ended.returncode == Exit.INTEGRITY, ended.stdout
-    assert "acknowledged rows are lost" in ended.stdout
+    signs = ("acknowledged rows are lost", "out of turn", r"at offset [\d,]+ is row")
+    assert re.search("|".join(signs), ended.stdout), ended.stdout
     assert "BROKEN: 3 kills, " in ended.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_node_whose_heads_tell_that_it_acknowledged_too_early_is_caught(tmp_path):
+    command = (sys.executable, "-m", "headrace_lab.node.plants", ACK_BEFORE_WRITE)
+    ended = run_planted(tmp_path, command, "--rounds", "6", "--seconds", "2")
+    assert ended.returncode == Exit.INTEGRITY, ended.stdout
+    caught = ("acknowledged rows are lost", "acknowledged rows are out of reach: group 1")
+    assert any(one in ended.stdout for one in caught)
+    assert "BROKEN: " in ended.stdout
 
 
 def test_a_node_that_does_not_start_shows_nothing_and_says_why(tmp_path):

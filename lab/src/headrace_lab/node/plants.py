@@ -19,6 +19,7 @@ from headrace.journal.recovery.recover import recover
 from headrace.journal.recovery.survey import Survey
 from headrace.model.ids import Identity, Op
 from headrace.node import bootstrap
+from headrace.node.doubt.heads_writer import HeadsWriter
 from headrace.node.group.journal_thread import Durable, JournalWriter
 from headrace.node.identity import METADATA
 from headrace.partition.machine import writer_rule
@@ -27,6 +28,7 @@ from headrace.storage.seam import Directory
 from headrace_lab.harness.mutants import Mutant
 
 ACK_BEFORE_WRITE: Final = "acknowledged before the journal has it"
+ACK_BEFORE_WRITE_NO_HEADS: Final = "acknowledged before the journal has it, without heads"
 WRITERS_FORGOTTEN: Final = "writers forgotten at a start"
 PUBLISHERS_FORGOTTEN: Final = "published versions forgotten at a start"
 CUT_TOO_MUCH: Final = "one entry too many cut from the tail"
@@ -40,6 +42,10 @@ EARLY_SECONDS: Final = 0.3  # between an answer and the journal: long beside any
 
 _append = JournalWriter._append
 _settle = InFlight.settle
+
+
+def _no_heads(*_: object) -> None:
+    return
 
 
 def _append_late(self: JournalWriter, entries: list[Entry]) -> None:
@@ -113,6 +119,11 @@ _MUTANTS: Final = {
     for one in (
         Mutant(ACK_BEFORE_WRITE, "node", ((JournalWriter, "_append", _append_late),)),
         Mutant(
+            ACK_BEFORE_WRITE_NO_HEADS,
+            "node",
+            ((JournalWriter, "_append", _append_late), (HeadsWriter, "tick", _no_heads)),
+        ),
+        Mutant(
             WRITERS_FORGOTTEN,
             "node",
             (
@@ -131,7 +142,8 @@ _MUTANTS: Final = {
         Mutant(ANSWERS_LATE, "node", (_LATE,)),
     )
 }
-PLANTS: Final = tuple(name for name in _MUTANTS if name != ANSWERS_LATE)
+_OF_OTHERS: Final = frozenset({ANSWERS_LATE, ACK_BEFORE_WRITE_NO_HEADS})  # not for kills
+PLANTS: Final = tuple(name for name in _MUTANTS if name not in _OF_OTHERS)
 
 
 def of_node(name: str) -> str:

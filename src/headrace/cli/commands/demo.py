@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headrace.cli.demo.child_process import Silent
+from headrace.cli.demo.child_process import Broken, Silent
 from headrace.cli.demo.kill_keys import has_terminal
 from headrace.cli.demo.steps import perform
 from headrace.cli.demo.transcript import Transcript, Verdict, count
@@ -136,6 +136,8 @@ def _tell(
                 _with_spark(tale, directory, lives[0], chaos=chaos)
             else:
                 perform(tale, directory, lives)
+        except Broken as broken:
+            tale.broke(str(broken))
         except Silent as silent:
             tale.gave_up(str(silent))
     tale.close(time.monotonic() - started)

@@ -24,6 +24,10 @@ class Silent(Exception):
     """A process said nothing for too long, or not what was awaited. The text says what."""
 
 
+class Broken(Silent):
+    """A process said what must never be. The text says what."""
+
+
 class Hearer(Protocol):
     """Takes in what one process says. Only what was read counts."""
 

@@ -38,6 +38,7 @@ class NodeTestimony:
 
     events: list[str] = field(default_factory=list)  # their names
     recovered: list[str] = field(default_factory=list)  # what groups said of their recovery
+    refused: list[str] = field(default_factory=list)  # groups that did not start, and why
     problems: list[str] = field(default_factory=list)
 
     def hear(self, line: str) -> None:
@@ -55,6 +56,10 @@ class NodeTestimony:
                 self.problems.append(f"after a crash alone a recovery says: {said}")
         elif name in _ILL or name.endswith(".failed"):
             self.problems.append(f"a node said {line}")
+        if name == "node.group.refused":
+            self.refused.append(
+                f"group {found.get('group')} does not start: {found.get('error')}"
+            )
 
     @property
     def is_locked(self) -> bool:

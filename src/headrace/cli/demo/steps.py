@@ -9,7 +9,7 @@ from rich.status import Status
 
 import headrace
 from headrace.cli.demo.checks import COMPARED, compare
-from headrace.cli.demo.child_process import Silent
+from headrace.cli.demo.child_process import Broken, Silent
 from headrace.cli.demo.demo_rows import PAUSE_S, PRODUCERS, SCHEMA, TOPIC, Sources
 from headrace.cli.demo.node_process import COMMAND, DemoNode, free_address
 from headrace.cli.demo.transcript import RoundShape, Transcript
@@ -79,7 +79,7 @@ class DemoStage:
         self.node = DemoNode(self.data, self.address, COMMAND)
         self.node.await_ready()
         with headrace.connect(self.address) as log:
-            said = log.recovery_report()[SHARD]
+            said = log.recovery_report().get(SHARD, ())
         self.tale.recovered(
             self.node.pid,
             RoundShape(
@@ -90,6 +90,8 @@ class DemoStage:
                 recovery=tuple(said),
             ),
         )
+        if self.node.testimony.refused:  # rows are out of reach, and a kill alone is no reason
+            raise Broken("; ".join(self.node.testimony.refused))
 
     def finish(self) -> None:
         """Have all rows that were sent acknowledged, and compare them with the ledgers."""

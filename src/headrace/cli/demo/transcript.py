@@ -59,12 +59,15 @@ class Transcript:
     acknowledged: int = 0
     compared: Compared | None = None
     silence: str | None = None  # why it ended early
+    fault: str | None = None  # what must never be, and ended it early
     checks: dict[str, bool] = field(default_factory=dict)  # of more than the rows in the log
     driver_kills: int = 0
     seconds: float = 0.0
 
     @property
     def verdict(self) -> Verdict:
+        if self.fault is not None:
+            return Verdict.BROKEN
         if self.compared is None:
             return Verdict.NOT_SHOWN
         if self.compared.problems or not all(self.checks.values()):
@@ -139,6 +142,10 @@ class Transcript:
         self.silence = reason
         self.line("", reason, "red")
 
+    def broke(self, fault: str) -> None:
+        self.fault = fault
+        self.line("", f"acknowledged rows are out of reach: {fault}", "bold red")
+
     def close(self, seconds: float) -> None:
         self.seconds = seconds
         kills, rows = count(self.kills, "kill"), f"{self.acknowledged:,} rows"
@@ -146,8 +153,12 @@ class Transcript:
         endings = {
             Verdict.HELD: (f"HELD: {kills}, {rows} acknowledged, 0 lost, 0 twice", "green"),
             Verdict.BROKEN: (
-                f"BROKEN: {kills}, {rows} acknowledged, "
-                + ("" if found is None else f"{found.lost:,} lost, {found.twice:,} twice"),
+                f"BROKEN: {kills}, "
+                + (
+                    "the node does not serve what it acknowledged"
+                    if found is None
+                    else f"{rows} acknowledged, {found.lost:,} lost, {found.twice:,} twice"
+                ),
                 "red",
             ),
             Verdict.NOT_SHOWN: (
@@ -162,7 +173,7 @@ class Transcript:
     def shape(self) -> Demo:
         """Return the whole demo as one object."""
         found = self.compared or Compared(0, 0, 0, 0, ())
-        silence = () if self.silence is None else (self.silence,)
+        ended = tuple(each for each in (self.silence, self.fault) if each is not None)
         return Demo(
             verdict=self.verdict.value,
             seed=self.seed,
@@ -172,7 +183,7 @@ class Transcript:
             lost=found.lost,
             twice=found.twice,
             invented=found.invented,
-            problems=found.problems + silence,
+            problems=found.problems + ended,
             rounds=tuple(self.rounds),
             seconds=round(self.seconds, 3),
             checks=self.checks,
