@@ -55,6 +55,17 @@ def test_a_batch_that_is_repeated_adds_nothing(spark, tmp_path, counts):
     assert counts.read().row_count == 4
 
 
+def test_a_batch_without_rows_is_a_batch_and_other_rows_are_refused(spark, tmp_path, counts):
+    some = spark.createDataFrame([(0, 1), (1, 2)], "parity long, count long")
+    append = writer("shop/counts", app_id="job", path=str(tmp_path / "data"))
+    append(some.where("count > 9"), 0)
+    append(some.where("count > 9"), 0)
+    with pytest.raises(PySparkException, match=r"version 1 of job was .* and this is 2 rows"):
+        append(some, 0)
+    append(some, 1)
+    assert counts.read().row_count == 2
+
+
 def test_a_second_frame_of_one_batch_is_refused_and_not_dropped(spark, tmp_path, topic, counts):
     topic.append(rows(0, 10))
     path, told = str(tmp_path / "data"), []

@@ -19,9 +19,10 @@ def writing(frame, tmp_path, **options):
     writer.save()
 
 
-def copying(spark, tmp_path, **options):
+def copying(spark, tmp_path, where="true", **options):
     query = (
         reading(spark, tmp_path, stream=True, maxOffsetsPerTrigger="100")
+        .where(where)
         .select("id", "name")
         .writeStream.format("headrace")
         .option("topic", "shop/copy")
@@ -73,6 +74,41 @@ def test_a_checkpoint_that_was_put_back_ends_the_query_and_no_row_is_left_out(
     (tmp_path / "newest").rename(tmp_path / "sink")  # the way out
     assert copying(spark, tmp_path) == [10]
     assert sorted(copy.read().to_table()["id"].to_pylist()) == list(range(30))
+
+
+def test_a_batch_that_was_published_without_rows_takes_no_rows_later(
+    spark, tmp_path, topic, copy
+):
+    some = "id < 10 or id >= 20"
+    topic.append(rows(0, 10), partition=0)
+    copying(spark, tmp_path, some)
+    shutil.copytree(tmp_path / "sink", tmp_path / "older")
+    topic.append(rows(10, 20), partition=0)
+    copying(spark, tmp_path, some)  # batch 1, of which nothing is left
+    shutil.rmtree(tmp_path / "sink")
+    (tmp_path / "older").rename(tmp_path / "sink")
+    topic.append(rows(20, 30), partition=0)
+    with pytest.raises(PySparkException) as caught:
+        copying(spark, tmp_path, some)
+    said = "was published to shop/copy with 0 rows (none), and this is batch 1 with 10 rows"
+    assert said in str(caught.value)
+    assert copy.read().row_count == 10
+
+
+def test_a_write_without_rows_is_a_version_and_another_one_with_rows_is_refused(
+    spark, tmp_path, copy
+):
+    frame = spark.range(10).selectExpr("id", "cast(id as string) as name")
+
+    def write(rows, **options):
+        writing(rows, tmp_path, txnAppId="nightly", txnVersion="1", **options)
+
+    write(frame.where("id < 0"))
+    write(frame.where("id < 0"))  # the same: none
+    with pytest.raises(PySparkException, match=r"with 0 rows \(none\), and this is 10 rows"):
+        write(frame)
+    write(frame, failOnOtherRows="false")
+    assert copy.read().row_count == 0
 
 
 def test_a_new_checkpoint_is_a_new_writer(spark, tmp_path, topic, copy):

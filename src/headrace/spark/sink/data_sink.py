@@ -94,10 +94,15 @@ class _Writer:
                 ),
                 PublishReply,
             )
-        if answer.same or not parse(self._options, self.use).fail_on_other_rows:
+        if not answer.repeated or not parse(self._options, self.use).fail_on_other_rows:
             return
-        if stages:  # they were staged before another driver published, and are gone
+        if stages:
+            if answer.same:
+                return
+            # They were staged before another driver published, and are gone.
             raise published_meanwhile(self._target, deed)
+        # The log compares the names of stages. None is staged for a version that is there, so
+        # to the log any rows are the same as those of a version that has none.
         content = sum((one.content for one in found if one.content), start=Content())
         check_repeat(self._options, self._target, deed, answer.ranges, content, batch)
 
