@@ -95,6 +95,7 @@ def test_each_type_that_delta_has_bounds_for_has_them_in_the_log(tmp_path, table
         "local": "2020-01-01T00:00:00.123",
         "name": "a" + "x" * 31,
         "a.b `c": 0,
+        "paid": False,
         "who": {"age": 0, "seen": {"at": "2020-01-01T00:00:00.123Z"}},
     }
     assert first["maxValues"] == {
@@ -108,6 +109,7 @@ def test_each_type_that_delta_has_bounds_for_has_them_in_the_log(tmp_path, table
         "local": "2023-01-01T00:00:00.124",
         "name": "d" + "x" * 31 + "\U0010ffff",
         "a.b `c": 3,
+        "paid": True,
         "who": {"age": 3, "seen": {"at": "2023-01-01T00:00:00.124Z"}},
     }
     plain = dict.fromkeys(SCHEMA.names, 1)
@@ -138,7 +140,7 @@ def bounds(kind, values):
         statistics.add(pa.table({"it": pa.array(part, kind)}))
     found = json.loads(statistics.told(), parse_float=Decimal)
     assert found["numRecords"] == len(values)
-    edges = (found["minValues"].get("it"), found["maxValues"].get("it"))
+    edges = [found.get(name, {}).get("it") for name in ("minValues", "maxValues")]
     return *edges, found["nullCount"]["it"]
 
 
@@ -148,17 +150,18 @@ def bounds(kind, values):
         (pa.int32(), [None, None], (None, None, 2)),
         (pa.float64(), [1.0, math.nan], (None, None, 0)),
         (pa.float64(), [math.nan, math.nan, 1.0], (None, None, 0)),
-        (pa.float64(), [-math.inf, 2.5], (None, Decimal("2.5"), 0)),
+        (pa.float64(), [-math.inf, 2.5], (None, None, 0)),
         (pa.float64(), [math.inf, None], (None, None, 1)),
-        (pa.bool_(), [True, None], (None, None, 1)),
+        (pa.bool_(), [True, None], (True, True, 1)),
+        (pa.bool_(), [True, False], (False, True, 0)),
         (pa.binary(), [b"a", None], (None, None, 1)),
         (pa.list_(pa.int32()), [[1], None], (None, None, 1)),
         (pa.date32(), [date(1, 1, 1), date(9999, 12, 31)], ("0001-01-01", "9999-12-31", 0)),
         (pa.decimal128(5, 2), [Decimal("-1.50"), Decimal(0)], (Decimal("-1.50"), 0, 0)),
         (UTC_TIME, [-1], ("1969-12-31T23:59:59.999Z", "1970-01-01T00:00:00.000Z", 0)),
         (LOCAL_TIME, [1000, 1001], ("1970-01-01T00:00:00.001", "1970-01-01T00:00:00.002", 0)),
-        (LOCAL_TIME, [253402300799999999], ("9999-12-31T23:59:59.999", None, 0)),
-        (UTC_TIME, [-(2**62), 0], (None, "1970-01-01T00:00:00.000Z", 0)),
+        (LOCAL_TIME, [253402300799999999], (None, None, 0)),
+        (UTC_TIME, [-(2**62), 0], (None, None, 0)),
         (pa.string(), ["", "ü" * 33], ("", "ü" * 32 + "\U0010ffff", 0)),
         (pa.string_view(), ["b", "a"], ("a", "b", 0)),
         (pa.string(), ["y" * 32], ("y" * 32, "y" * 32, 0)),
@@ -186,8 +189,31 @@ def test_a_text_that_is_no_utf_8_has_no_bound_and_stops_nothing():
     strange = pa.array([b"\xff\xfe", b"a", None]).view(pa.string())
     statistics = Statistics()
     statistics.add(pa.table({"it": strange}))
-    found = json.loads(statistics.told())
-    assert (found["minValues"], found["maxValues"]) == ({"it": "a"}, {})
+    assert json.loads(statistics.told()) == {"numRecords": 3, "nullCount": {"it": 1}}
+
+
+def told_of(**columns):
+    statistics = Statistics()
+    statistics.add(pa.table(columns))
+    return json.loads(statistics.told())
+
+
+def test_a_file_in_which_one_column_lacks_a_bound_has_none_at_all():
+    """A reader that takes no bound for no value would skip it."""
+    infinite, late = [1.0, math.inf], datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    nested = pa.array([{"at": late}], pa.struct([("at", UTC_TIME)]))
+    for columns in ({"it": infinite}, {"it": [math.nan, 1.0]}):
+        found = told_of(id=[1, 2], **columns)
+        assert found == {"numRecords": 2, "nullCount": {"id": 0, "it": 0}}
+    found = told_of(id=[1], it=nested)
+    assert found == {"numRecords": 1, "nullCount": {"id": 0, "it": {"at": 0}}}
+
+
+def test_columns_without_values_and_those_of_no_order_take_no_bounds_from_others():
+    nothing = pa.array([None], pa.float64())
+    who = pa.array([None], pa.struct([("age", pa.int64())]))
+    found = told_of(id=[1], it=nothing, who=who, raw=[b"x"], tags=[[1]])
+    assert found["minValues"] == found["maxValues"] == {"id": 1, "who": {}}
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=70), min_size=1))

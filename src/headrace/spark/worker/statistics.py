@@ -11,9 +11,14 @@ A bound may be wider than the values, and never narrower, whatever a reader make
                 infinite, which JSON does not have; a zero is -0.0 as the least one and 0.0
                 as the greatest
     decimal     every digit
-    boolean, binary, list, map      none, as in Delta
+    boolean     as it is
+    binary, list, map       none, as in Delta
 
-The fields of a struct have their own, in objects of its name.
+The fields of a struct have their own, in objects of its name, which are there without any, too.
+
+If one column of a file has values and lacks a bound, the file has no bounds at all: deltalake's
+dataset, which pandas, DuckDB and polars read through, compares the column with null then, and
+skips the file.
 """
 
 import json
@@ -48,15 +53,12 @@ class Statistics:
 
     def told(self) -> str:
         """Return them as Delta writes them."""
-        found = self._columns
-        return _json(
-            {
-                "numRecords": self.row_count,
-                "minValues": found.told("low"),
-                "maxValues": found.told("high"),
-                "nullCount": found.told("null_count"),
-            }
-        )
+        found: dict[str, Bound] = {"numRecords": self.row_count}
+        if not self._columns.lacks_a_bound:
+            found["minValues"] = self._columns.told("low")
+            found["maxValues"] = self._columns.told("high")
+        found["nullCount"] = self._columns.told("null_count")
+        return _json(found)
 
 
 class _Fields:
@@ -77,7 +79,11 @@ class _Fields:
 
     def told(self, what: str) -> dict[str, Bound]:
         found = {name: each.told(what) for name, each in self._each.items()}
-        return {name: value for name, value in found.items() if value not in (None, {})}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def lacks_a_bound(self) -> bool:
+        return any(each.lacks_a_bound for each in self._each.values())
 
 
 class _Values:
@@ -110,11 +116,17 @@ class _Values:
         low, high = self._bounds
         return low(self._low) if what == "low" else high(self._high)
 
+    @property
+    def lacks_a_bound(self) -> bool:
+        """Tell whether there are values that could have bounds, and one of these is missing."""
+        is_compared = self._low is not None or self._is_unordered
+        return is_compared and None in (self.told("low"), self.told("high"))
+
 
 def _kind(kind: pa.DataType) -> tuple[pa.DataType | None, _ToBound, _ToBound]:
     """Return what values are compared as, and what makes bounds of the least and greatest."""
     types = pa.types
-    if types.is_integer(kind) or types.is_decimal(kind):
+    if types.is_integer(kind) or types.is_decimal(kind) or types.is_boolean(kind):
         return kind, _itself, _itself
     if types.is_floating(kind):
         return pa.float64(), lambda low: _finite(low or -0.0), lambda high: _finite(high or 0.0)
