@@ -7,14 +7,20 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.spark.conftest import rows
+from tests.spark.conftest import SCHEMA, rows
 
 from headrace.errors import BadConfig
 from headrace.model.ids import is_once
 from headrace.spark.sink.data_sink import BatchWriter
 from headrace.spark.source.data_source import BatchReader, StreamReader, spark_schema
 from headrace.spark.source_options import parse
-from headrace.spark.topic_source import CheckpointAhead, LogReplaced, TopicSource
+from headrace.spark.topic_source import (
+    CheckpointAhead,
+    LogReplaced,
+    RowsLost,
+    TopicRecreated,
+    TopicSource,
+)
 from headrace.wire.write_messages import writer_of
 
 
@@ -307,6 +313,104 @@ def test_only_the_first_task_of_a_partition_says_where_a_query_is(tmp_path, desk
     telling = {task.span.partition: task.span.start for task in tasks if task.generation}
     assert telling == {0: 2, 1: 0}
     assert sum(task.generation is not None for task in tasks) == 2
+
+
+def ranges(tasks):
+    return [(task.span.partition, task.span.start, task.span.end) for task in tasks]
+
+
+def first_batch(tmp_path, desk, **options):
+    """Plan the first batch of a query, which Spark stores before it is played."""
+    reader = stream(tmp_path, desk, **options)
+    with closing(reader._desk):
+        return reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+
+
+def played_again(tmp_path, desk, end, **options):
+    """Return what a restarted query reads, which Spark asks for its start again."""
+    reader = stream(tmp_path, desk, **options)
+    with closing(reader._desk):
+        return ranges(reader.partitions(reader.initialOffset(), end))
+
+
+def test_a_first_batch_that_is_played_again_is_the_same_wherever_a_query_would_begin_now(
+    tmp_path, desk, topic
+):
+    reader = stream(tmp_path, desk, startingOffsets="latest")
+    with closing(reader._desk):
+        start = reader.initialOffset()
+        topic.append(rows(10, 15), partition=0)
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert ranges(reader.partitions(start, end)) == [(0, 10, 15)]
+    topic.append(rows(15, 20), partition=0)
+    for begin in ("latest", "earliest", '{"0": 12, "1": 0}'):
+        assert played_again(tmp_path, desk, end, startingOffsets=begin) == [(0, 10, 15)]
+    past = {"startingTimestamp": "-1us"}
+    assert played_again(tmp_path, desk, end, **past) == [(0, 10, 15)]
+
+
+def test_a_first_batch_without_rows_stays_without_and_the_next_one_begins_there(
+    tmp_path, desk, topic
+):
+    end = first_batch(tmp_path, desk, startingOffsets="latest")
+    topic.append(rows(10, 15), partition=0)
+    assert played_again(tmp_path, desk, end, startingOffsets="latest") == []
+    reader = stream(tmp_path, desk, startingOffsets="latest")
+    with closing(reader._desk):
+        next_end = reader.latestOffset(end, reader.getDefaultReadLimit())
+        assert ranges(reader.partitions(end, next_end)) == [(0, 10, 15)]
+
+
+def test_only_the_first_batch_stores_its_start_and_nothing_new_is_the_same_text(
+    tmp_path, desk, topic
+):
+    end = first_batch(tmp_path, desk)
+    assert end == {**desk.offsets({0: 10, 1: 0}).to_json(), "from": {"0": 0, "1": 0}}
+    reader = stream(tmp_path, desk)
+    with closing(reader._desk):
+        limit = reader.getDefaultReadLimit()
+        assert json.dumps(reader.latestOffset(end, limit)) == json.dumps(end)
+        topic.append(rows(10, 15), partition=0)
+        assert wait_until(lambda: reader.latestOffset(end, limit) != end)
+        assert reader.latestOffset(end, limit) == desk.offsets({0: 15, 1: 0}).to_json()
+
+
+def test_rows_of_a_first_batch_that_were_trimmed_before_it_is_played_again_are_lost_by_name(
+    tmp_path, desk, topic
+):
+    loose = {"holdRetention": "false"}
+    end = first_batch(tmp_path, desk, **loose)
+    topic.trim(6, partition=0)
+    with pytest.raises(RowsLost, match="rows 0 to 5 of partition 0 of shop/orders were trimm"):
+        played_again(tmp_path, desk, end, **loose)
+    going_on = {**loose, "failOnDataLoss": "false"}
+    assert played_again(tmp_path, desk, end, **going_on) == [(0, 6, 10)]
+
+
+def test_a_first_batch_of_a_topic_that_is_another_one_now_is_refused(tmp_path, log, desk):
+    end = first_batch(tmp_path, desk)
+    log.topic("shop/orders").delete()
+    log.create_topic("shop/orders", SCHEMA, partitions=2).append(rows(50, 70), partition=0)
+    with pytest.raises(TopicRecreated, match="since this query began"):
+        played_again(tmp_path, desk, end)
+
+
+def test_a_first_batch_whose_start_is_not_stored_and_lies_behind_its_end_now_is_refused(
+    tmp_path, desk, topic
+):
+    end = first_batch(tmp_path, desk)
+    del end["from"]
+    topic.append(rows(10, 15), partition=0)
+    assert played_again(tmp_path, desk, end) == [(0, 0, 10)]
+    latest = {"startingOffsets": "latest"}
+    with pytest.raises(RowsLost) as caught:
+        played_again(tmp_path, desk, end, **latest)
+    said = "the batch ends at row 10 of partition 0 of shop/orders, and would begin at row 15"
+    assert str(caught.value).startswith(said)
+    assert "startingOffsets" in caught.value.hint
+    assert played_again(tmp_path, desk, end, **latest, failOnDataLoss="false") == []
+    said = {"startingOffsets": '{"0": 4, "1": 0}'}
+    assert played_again(tmp_path, desk, end, **said) == [(0, 4, 10)]
 
 
 def test_a_write_without_an_app_id_is_of_a_writer_that_the_log_forgets(tmp_path, topic):

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -24,11 +25,15 @@ def reading(spark, tmp_path, name="shop/orders", *, stream=False, **options):
     return reader.load()
 
 
-def run(frame, tmp_path):
+def run(frame, tmp_path, each=None):
     """Run a query over all there is, and return the rows of each of its batches."""
     batches = []
+
+    def see(batch, _):
+        batches.append(batch.collect())
+
     query = (
-        frame.writeStream.foreachBatch(lambda batch, _: batches.append(batch.collect()))
+        frame.writeStream.foreachBatch(each or see)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
@@ -101,6 +106,23 @@ def test_a_repeated_batch_is_the_same_rows(spark, tmp_path, topic):
         each.unlink()  # as if the driver had died before it was done
     topic.append(rows(50, 60), partition=0)
     assert ids(run(frame, tmp_path)) == [list(range(50)), list(range(50, 60))]
+
+
+def test_a_first_batch_that_failed_is_played_again_whenever_the_query_is_restarted(
+    spark, tmp_path, topic
+):
+    def fail(batch, _):
+        raise ValueError("of the query's own")
+
+    def frame():
+        return reading(spark, tmp_path, stream=True, startingTimestamp="-5s")
+
+    topic.append(rows(0, 50), partition=0)
+    with pytest.raises(PySparkException, match="of the query's own"):
+        run(frame(), tmp_path, fail)
+    time.sleep(5.5)  # a start of five seconds ago is behind these rows now
+    topic.append(rows(50, 60), partition=0)
+    assert ids(run(frame(), tmp_path)) == [list(range(50)), list(range(50, 60))]
 
 
 def test_a_new_schema_stops_a_query_before_its_rows_and_a_restart_goes_on(
@@ -253,6 +275,7 @@ def test_offsets_are_stored_as_documented(spark, tmp_path, topic):
         "created": topic.created,
         "cluster": topic.cluster,
         "partitions": {"0": 0, "1": 5},
+        "from": {"0": 0, "1": 0},
     }
     assert packed().endswith(".zip")
 

@@ -4,6 +4,10 @@
 
 Spark compares the texts of offsets, so keys have one order. `created` is the topic's birth, and
 `cluster` its log: an offset of a topic that was deleted means nothing in another of that name.
+
+Spark stores where a batch ends. Its start is the end before it, but the first batch has none:
+Spark asks for the start again if it plays that batch again, and `latest`, or ten minutes ago,
+is another place by then. So the end of the first batch has its start: `"from": {"0": 100}`.
 """
 
 from collections.abc import Mapping
@@ -23,17 +27,23 @@ class Offsets:
     created: int
     cluster: str
     partitions: Mapping[int, int]
+    starts: Mapping[int, int] | None = None  # of the query, if this is its start or first end
+
+    @property
+    def is_start(self) -> bool:
+        """Whether the query has read nothing up to here."""
+        return self.partitions == self.starts
 
     def to_json(self) -> dict[str, Any]:
         """Return what Spark stores."""
-        ordered = {str(number): self.partitions[number] for number in sorted(self.partitions)}
-        return {
+        found = {
             "v": VERSION,
             "topic": self.topic,
             "created": self.created,
             "cluster": self.cluster,
-            "partitions": ordered,
+            "partitions": _ordered(self.partitions),
         }
+        return found if self.starts is None else {**found, "from": _ordered(self.starts)}
 
 
 def from_json(found: Any) -> Offsets:  # noqa: ANN401  # whatever a checkpoint holds
@@ -41,13 +51,22 @@ def from_json(found: Any) -> Offsets:  # noqa: ANN401  # whatever a checkpoint h
     try:
         version, topic, created = found["v"], found["topic"], found["created"]
         cluster = found["cluster"]
-        partitions = {int(number): int(place) for number, place in found["partitions"].items()}
+        partitions = _places(found["partitions"])
+        starts = _places(found["from"]) if "from" in found else None
     except (AttributeError, KeyError, TypeError, ValueError):
         raise _not_ours(found) from None
     texts = isinstance(topic, str) and isinstance(cluster, str)
     if version != VERSION or not texts or not isinstance(created, int):
         raise _not_ours(found)
-    return Offsets(topic, created, cluster, partitions)
+    return Offsets(topic, created, cluster, partitions, starts)
+
+
+def _ordered(places: Mapping[int, int]) -> dict[str, int]:
+    return {str(number): places[number] for number in sorted(places)}
+
+
+def _places(found: Mapping[str, Any]) -> dict[int, int]:
+    return {int(number): int(place) for number, place in found.items()}
 
 
 def _not_ours(found: object) -> BadRequest:

@@ -222,9 +222,11 @@ class TopicSource:
             )
         return {number: where.get(number, each.first) for number, each in bounds.items()}
 
-    def offsets(self, partitions: Mapping[int, int]) -> Offsets:
+    def offsets(
+        self, partitions: Mapping[int, int], starts: Mapping[int, int] | None = None
+    ) -> Offsets:
         topic = self.topic
-        return Offsets(topic.name, topic.created, topic.cluster, dict(partitions))
+        return Offsets(topic.name, topic.created, topic.cluster, dict(partitions), starts)
 
     def check_life(self) -> None:
         """Look that it is the topic that a plan was made for, if that was said."""
@@ -339,6 +341,14 @@ class TopicSource:
         self._refuse_vanished({number: end for number, (_, end) in ranges.items()}, bounds)
         for number, (start, end) in ranges.items():
             first = bounds[number].first
+            if start > end and self.options.fail_on_data_loss:
+                raise RowsLost(
+                    f"the batch ends at row {end} of partition {number} of {self.topic.name}, "
+                    f"and would begin at row {start}: the checkpointLocation does not say "
+                    "where the query began",
+                    hint="Give the offsets at which it began as startingOffsets, or go on "
+                    'without its rows with .option("failOnDataLoss", "false")',
+                )
             if start >= first or start >= end:
                 found[number] = (start, end)
                 continue

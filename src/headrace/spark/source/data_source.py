@@ -9,6 +9,7 @@ import io
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -158,7 +159,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:
-        return self._desk.offsets(self._desk.starts()).to_json()
+        starts = self._desk.starts()
+        return self._desk.offsets(starts, starts).to_json()
 
     @plainly
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -202,9 +204,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         elif not is_whole and self._is_early(sum(one.row_count for one in backlogs.values())):
             return start
         self._check_version(next_version(backlogs))
-        if is_whole:
-            return desk.offsets(next_ends(backlogs, None, None))
-        return desk.offsets(next_ends(backlogs, options.row_count_max, options.size_max))
+        limits = (None, None) if is_whole else (options.row_count_max, options.size_max)
+        ends = next_ends(backlogs, *limits)
+        if start.is_start:
+            return desk.offsets(ends, places)
+        return start if ends == start.partitions else desk.offsets(ends)
 
     @plainly
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -243,8 +247,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        desk = self._desk
-        starts, ends = desk.check(from_json(start)), from_json(end).partitions
+        desk, stored = self._desk, from_json(end)
+        begin = from_json(start)
+        if begin.is_start:  # which Spark asked for again: what it stored with the end counts
+            begin = replace(stored, partitions=stored.starts or begin.partitions)
+        starts, ends = desk.check(begin), stored.partitions
         ranges = {number: (starts.get(number, 0), place) for number, place in ends.items()}
         spans = desk.spans(ranges, self._exact, self._query_version)
         self._tell(starts, at_once=False)
