@@ -50,8 +50,10 @@ def test_a_batch_that_is_repeated_adds_nothing(spark, tmp_path, counts):
     others = some.selectExpr("parity", "count + 1 as count")
     with pytest.raises(PySparkException, match=r"version 2 of job was .* this is 2 other rows"):
         append(others, 1)
-    with pytest.raises(PySparkException, match="version 1 is not above the published 2"):
+    with pytest.raises(PySparkException, match="version 1 is not above the published 2") as e:
         append(some, 0)  # an old checkpoint was put back
+    assert "VersionTaken: version 1 of job is not new to shop/counts" in str(e.value)
+    assert "put back the checkpointLocation that has brought its newest batch" in str(e.value)
     assert counts.read().row_count == 4
 
 

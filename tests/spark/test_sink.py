@@ -76,6 +76,26 @@ def test_a_checkpoint_that_was_put_back_ends_the_query_and_no_row_is_left_out(
     assert sorted(copy.read().to_table()["id"].to_pylist()) == list(range(30))
 
 
+def test_a_checkpoint_that_was_put_back_by_two_batches_ends_the_query_with_the_ways_out(
+    spark, tmp_path, topic, copy
+):
+    topic.append(rows(0, 10), partition=0)
+    copying(spark, tmp_path)
+    shutil.copytree(tmp_path / "sink", tmp_path / "older")
+    topic.append(rows(10, 210), partition=0)
+    assert copying(spark, tmp_path) == [100, 100]  # batches 1 and 2
+    shutil.rmtree(tmp_path / "sink")
+    (tmp_path / "older").rename(tmp_path / "sink")
+    with pytest.raises(PySparkException) as caught:
+        copying(spark, tmp_path)
+    told = str(caught.value)
+    assert "VersionTaken: version 2 of spark/" in told
+    assert ", which is batch 1, is not new to shop/copy" in told
+    assert "put back the checkpointLocation that has brought its newest batch" in told
+    assert "failOnOtherRows" not in told
+    assert copy.read().row_count == 210
+
+
 def test_a_batch_that_was_published_without_rows_takes_no_rows_later(
     spark, tmp_path, topic, copy
 ):

@@ -26,14 +26,15 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from headrace.errors import BadConfig, BadRequest
-from headrace.spark.sink.repeats import check_repeat
+from headrace.errors import BadConfig, BadRequest, Refused
+from headrace.spark.sink.repeats import check_repeat, superseded
 from headrace.spark.source_options import Use, parse
 from headrace.spark.topic_source import PLAN_TIMEOUT, TopicSource
 from headrace.spark.worker.content import Content
 from headrace.spark.worker.plain import plainly
 from headrace.spark.worker.write import Deed, StageTarget, published_meanwhile, stage_all
 from headrace.wire.write_messages import (
+    SUPERSEDED,
     DiscardReply,
     DiscardRequest,
     PublishReply,
@@ -83,17 +84,22 @@ class _Writer:
         deed = found[0].deed
         namespace, _ = self._target.partitions[0]
         stages = tuple(receipt for each in found for receipt in each.receipts)
-        with self._target.where.link() as link:
-            answer, _ = link.ask(
-                PublishRequest(
-                    namespace=namespace,
-                    created=self._target.created,
-                    writer=deed.writer,
-                    version=deed.version,
-                    stages=stages,
-                ),
-                PublishReply,
-            )
+        request = PublishRequest(
+            namespace=namespace,
+            created=self._target.created,
+            writer=deed.writer,
+            version=deed.version,
+            stages=stages,
+        )
+        try:
+            with self._target.where.link() as link:
+                answer, _ = link.ask(request, PublishReply)
+        except Refused as error:
+            if error.code != SUPERSEDED:
+                raise
+            if stages:  # another driver has published this version since, and the next one
+                raise published_meanwhile(self._target, deed) from error
+            raise superseded(self._target, deed, error, batch) from error
         if not answer.repeated or not parse(self._options, self.use).fail_on_other_rows:
             return
         if stages:

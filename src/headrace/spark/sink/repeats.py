@@ -8,7 +8,7 @@ as rows without an order, since tasks that run again may part them otherwise.
 from collections.abc import Sequence
 from typing import Final
 
-from headrace.errors import BadRequest
+from headrace.errors import BadRequest, Refused
 from headrace.spark.source_options import Use, parse
 from headrace.spark.topic_source import TopicSource
 from headrace.spark.worker.content import Content, content_of
@@ -22,11 +22,14 @@ _PASS: Final = (
     'over this with .option("failOnOtherRows", "false")'
 )
 
+_PUT_BACK: Final = "The checkpointLocation was put back from an old copy, or copied"
+_ANEW: Final = "begin anew with a new checkpointLocation and a new topic"
+
 Ranges = dict[int, tuple[int, int]]  # start and end by partition
 
 
 class VersionTaken(BadRequest):
-    """A version of a writer was published before, with other rows."""
+    """A version of a writer was published before, with other rows, or a later one was."""
 
 
 def check_repeat(
@@ -50,6 +53,20 @@ def check_repeat(
         raise _taken(target, deed, ranges, content, batch)
     finally:
         desk.close()
+
+
+def superseded(
+    target: StageTarget, deed: Deed, refused: Refused, batch: int | None
+) -> VersionTaken:
+    """Say that a later version is there: the log has no places of rows of this one."""
+    newest = "put back the checkpointLocation that has brought its newest batch"
+    return VersionTaken(
+        f"{_named(deed, batch)} is not new to {target.topic} ({refused.args[0]}): nothing was "
+        "added",
+        hint=f"Give a txnVersion above it; if a checkpointLocation was put back, {newest}"
+        if batch is None
+        else f"{_PUT_BACK}: {newest}, or {_ANEW}",
+    )
 
 
 def _content(desk: TopicSource, target: StageTarget, ranges: Ranges) -> Content:
@@ -103,7 +120,6 @@ def _ways_out(batch: int | None) -> str:
             f"brought this version; {_PASS}"
         )
     return (
-        "The checkpointLocation was put back from an old copy, or copied: put back the "
-        f"checkpointLocation that has brought batch {batch}, or begin anew with a new "
-        f"checkpointLocation and a new topic; {_PASS}"
+        f"{_PUT_BACK}: put back the checkpointLocation that has brought batch {batch}, or "
+        f"{_ANEW}; {_PASS}"
     )
