@@ -43,11 +43,13 @@ def check_repeat(
     """Raise VersionTaken unless the rows that were published are these. `batch`: of a query."""
     desk = TopicSource(parse(options, Use.PUT), TIMEOUT)
     try:
-        numbers = {namespace: n for n, (namespace, _) in enumerate(target.partitions)}
+        # As the topic is now: another driver may have known of more partitions.
+        partitions = desk.topic.core.view.info.partitions
+        numbers = {one.namespace: number for number, one in enumerate(partitions)}
         ranges = {numbers[one.namespace]: (one.start, one.end) for one in published}
         row_count = sum(end - start for start, end in ranges.values())
         if row_count == content.row_count:
-            _refuse_trimmed(desk, deed, ranges, batch)
+            _refuse_unseen(desk, target, deed, ranges, batch)
             if _content(desk, target, ranges) == content:
                 return
         raise _taken(target, deed, ranges, content, batch)
@@ -78,16 +80,27 @@ def _content(desk: TopicSource, target: StageTarget, ranges: Ranges) -> Content:
     return total
 
 
-def _refuse_trimmed(desk: TopicSource, deed: Deed, ranges: Ranges, batch: int | None) -> None:
+def _refuse_unseen(
+    desk: TopicSource, target: StageTarget, deed: Deed, ranges: Ranges, batch: int | None
+) -> None:
+    """Raise VersionTaken for rows that are trimmed, or newer than the target's schema."""
     bounds = desk.bounds()
     for number, (start, end) in sorted(ranges.items()):
-        if bounds[number].first > start:
-            raise VersionTaken(
-                f"{_named(deed, batch)} was published to {desk.topic.name} before, as rows "
-                f"{start} to {end - 1} of partition {number}, which are trimmed up to "
-                f"{bounds[number].first - 1}: whether they are these is not to be seen",
-                hint=_ways_out(batch),
-            )
+        found = bounds[number]
+        version = max((one for one, first in found.versions if first < end), default=0)
+        if found.first > start:
+            why = f", which are trimmed up to {found.first - 1}: whether they are these is not "
+            why += "to be seen"
+        elif version > target.version:
+            why = f" with schema version {version}, and this is of schema version "
+            why += f"{target.version}: nothing was added"
+        else:
+            continue
+        raise VersionTaken(
+            f"{_named(deed, batch)} was published to {desk.topic.name} before, as rows "
+            f"{start} to {end - 1} of partition {number}{why}",
+            hint=_ways_out(batch),
+        )
 
 
 def _taken(
