@@ -37,6 +37,14 @@ MIXING = {
     "select k from sizes left semi join source on id = k": "left semi gives rows of the other",
     "select * from source pivot (count(name) for id in (1, 2))": "Aggregate",
     "from source |> where id > 2 |> aggregate count(*)": "Aggregate",
+    "select id, 1 + monotonically_increasing_id() as n from source": (
+        "(monotonically_increasing_id() numbers the rows of a batch)"
+    ),
+    "select id from source where monotonically_increasing_id() > 3": "numbers the rows",
+    "select * from counted(table(source))": "(counted is given the rows of a batch as a table)",
+    "with a as (select id from source) select * from counted(table(a) partition by id)": (
+        "counted is given the rows"
+    ),
     "select 1 as id": "its rows do not come from those of the batch",
 }
 ROW_BY_ROW = (
@@ -52,6 +60,11 @@ ROW_BY_ROW = (
     "select id, (select max(k) from sizes where k < id) as k from source",
     "select s.id, k from source s, lateral (select s.id + 1 as k)",
     "select * from source tablesample (10 percent)",
+    "select id, 'monotonically_increasing_id()' as monotonically_increasing_id from source",
+    "select id, n from source join "
+    "(select k, monotonically_increasing_id() as n from sizes) on id = k",
+    "select id from source join counted(table(sizes)) on id = n",
+    "select id, n from source, lateral counted(id)",
 )
 BY_FUNCTIONS = {
     "groupBy": (lambda df: df.groupBy("id").count(), "Aggregate [id]"),
@@ -65,11 +78,24 @@ BY_FUNCTIONS = {
 }
 
 
+@f.udtf(returnType="n int")
+class Counted:
+    def __init__(self):
+        self.n = 0
+
+    def eval(self, _):
+        self.n += 1
+
+    def terminate(self):
+        yield (self.n,)
+
+
 @pytest.fixture
 def batch(spark, tmp_path, topic):
     frame = reading(spark, tmp_path)
     frame.createOrReplaceTempView("source")
     spark.range(3).withColumnRenamed("id", "k").createOrReplaceTempView("sizes")
+    spark.udtf.register("counted", Counted)
     yield frame
     spark.catalog.dropTempView("source")
     spark.catalog.dropTempView("sizes")

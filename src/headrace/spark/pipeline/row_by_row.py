@@ -4,7 +4,8 @@ A pipeline runs its transform over one batch after the other, and a batch is wha
 by then. An aggregate over it is one of a part, and another one after a restart. So each
 operation between the batch and the result must make each of its rows of one row. Operations on
 other tables may be any; joined with the batch, they look up. What runs in functions of the
-user, such as `mapInPandas`, no plan can tell.
+user, such as `mapInPandas`, no plan can tell; a table function that is given the batch as a
+table is refused, since that is what it is for.
 """
 
 import re
@@ -50,7 +51,9 @@ _ALONE: Final = frozenset(
 _LOOKS_UP_RIGHT: Final = ("INNER", "CROSS", "LEFT OUTER", "LEFT SEMI", "LEFT ANTI")
 _LOOKS_UP_LEFT: Final = ("INNER", "CROSS", "RIGHT OUTER")
 _NUMBERS: Final = re.compile(r"#\d+L?")  # by which Spark tells columns apart, and no reader
+_ROW_NUMBER: Final = "monotonically_increasing_id"
 _SHOWN_FIELDS: Final = 10
+_ALL_FIELDS: Final = 2**31 - 1
 _SHOWN_MAX: Final = 160
 _HINT: Final = (
     "Keep a row a row. Counts, windows and the like are for a streaming query, which "
@@ -105,7 +108,12 @@ class _Walk:
         return any(reading)
 
     def _refuse(self, name: str, node: Node, reading: list[bool]) -> None:
-        if name == "Join":
+        if any(_numbers_rows(each) for each in _suspects(node)):
+            raise self._mixed(node, f"{_ROW_NUMBER}() numbers the rows of a batch")
+        if name == "LateralJoin":
+            for taking in filter(None, map(_table_function, _each(node.subqueries()))):
+                raise self._mixed(node, f"{taking} is given the rows of a batch as a table")
+        elif name == "Join":
             kind = node.joinType().sql()
             if all(reading):
                 raise self._mixed(node, "it joins the batch with itself")
@@ -133,6 +141,30 @@ def _name(node: Node) -> str:
 
 def _each(found: Any) -> list[Node]:  # noqa: ANN401 - a sequence of Scala's
     return [found.apply(place) for place in range(found.size())]
+
+
+def _suspects(node: Node) -> list[Node]:
+    """Return the expressions of a node, if its text speaks of row numbers at all."""
+    is_named = _ROW_NUMBER in str(node.simpleString(_ALL_FIELDS))
+    return _each(node.expressions()) if is_named else []
+
+
+def _numbers_rows(expression: Node) -> bool:
+    is_one = _name(expression) == "MonotonicallyIncreasingID"
+    return is_one or any(map(_numbers_rows, _each(expression.children())))
+
+
+def _table_function(node: Node) -> str | None:
+    """Return the user's table function that takes the other side of a lateral join as a table.
+
+    A lateral join further below has another side of its own.
+    """
+    if _name(node) == "Generate" and _name(node.generator()) == "PythonUDTF":
+        found = node.generator()
+        return str(found.name()) if "true" in str(found.tableArguments()) else None
+    if _name(node) == "LateralJoin":
+        return None
+    return next(filter(None, map(_table_function, _each(node.children()))), None)
 
 
 def _shown(node: Node) -> str:
