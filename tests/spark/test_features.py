@@ -112,6 +112,10 @@ REFUSED = {
         },
         "CURRENT_DEFAULT of column id, allowColumnDefaults",
     ),
+    "a length that Spark checks": (
+        {"columns": {"tags.a": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(5)"}}},
+        "varchar(5) of column tags.a",
+    ),
     "mapped columns": ({"protocol": numbers(2, 5), **MAPPED}, MAPPING),
     "mapped columns, as a feature": (
         {"protocol": features("columnMapping", reader=["columnMapping"]), **MAPPED},

@@ -167,6 +167,16 @@ def test_entries_of_a_driver_that_died_are_durable_before_the_log_is_told(
     ("sql", "said"),
     [
         ("select *, id as ID from source", "sql: it makes id more than once. A table tells"),
+        (
+            "select *, array(named_struct('A', 1, 'b', named_struct('c', 1, 'C', 2))) as it "
+            "from source",
+            "sql: it makes it.b.c more than once. A table tells",
+        ),
+        ("select *, named_struct('a', 1, 'a', 2) as it from source", "it makes it.a more than"),
+        (
+            "select *, map('k', named_struct('a', 1, 'A', 2)) as it from source",
+            "makes it.a mor",
+        ),
         ("select nope from source", "sql: Spark says: [UNRESOLVED_COLUMN"),
         ("selectt id from source", "Syntax error at or near 'selectt'. `headrace pipeline ch"),
     ],

@@ -229,7 +229,7 @@ class Pipeline:
                 f"the transform leaves out {', '.join(sorted(missing))}",
                 hint=f"Select {PARTITION} and {OFFSET}, too, or set lineage = false",
             )
-        refuse_twins(frame.columns, self.definition.transform_key)
+        refuse_twins(frame.schema, self.definition.transform_key)
         return self._columns(frame)
 
     @told_in_words()

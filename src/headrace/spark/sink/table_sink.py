@@ -81,7 +81,7 @@ class _TableWriter:
 
     def _add(self, rows: "DataFrame", now: Moment) -> None:
         query, entry = Query.called(self.name, now.query), entry_of(rows, now)
-        refuse_twins(rows.columns, _ROWS)
+        refuse_twins(rows.schema, _ROWS)
         schema = file_columns(rows.schema, _ROWS)
         batches = begin(self.path, query, now.batch, schema)
         if not batches.is_new(now.batch, entry):

@@ -4,13 +4,13 @@ Types are compared as Delta has them: a large string is a string, the names insi
 matter. A column that is never null fits one that may be, and not the other way round.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from headrace.errors import BadConfig
 from headrace.spark.topic_source import SchemaChanged
@@ -74,15 +74,29 @@ def file_columns(frame: StructType, key: str) -> pa.Schema:
     return loosened(to_arrow_schema(frame, timezone="UTC"))
 
 
-def refuse_twins(names: Sequence[str], key: str) -> None:
+def refuse_twins(frame: StructType, key: str) -> None:
     """Raise BadConfig, a flaw of the setting `key`, for names that are one to a table."""
-    lower = [name.lower() for name in names]
-    if twice := sorted({name for name in lower if lower.count(name) > 1}):
+    if twice := sorted(set(_twins("", frame))):
         raise BadConfig(
             key,
             f"it makes {', '.join(twice)} more than once",
-            hint="A table tells its columns apart by their letters alone, not by case",
+            hint="A table tells its columns, and the fields of a struct, apart by their "
+            "letters alone, not by case",
         )
+
+
+def _twins(path: str, kind: DataType) -> Iterator[str]:
+    """Name the columns, or fields of structs, however deep, that are there twice."""
+    if isinstance(kind, StructType):
+        names = [f"{path}{field.name.lower()}" for field in kind]
+        yield from (name for name in names if names.count(name) > 1)
+        for name, field in zip(names, kind, strict=True):
+            yield from _twins(f"{name}.", field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _twins(path, kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _twins(path, kind.keyType)
+        yield from _twins(path, kind.valueType)
 
 
 def _is_known(field: StructField) -> bool:

@@ -37,6 +37,7 @@ _APPEND_ONLY: Final = "delta.appendOnly"
 _CHANGES: Final = "delta.enableChangeDataFeed"
 _COLUMN: Final = "delta."  # how the metadata begins by which a column demands something
 _DEFAULT: Final = "CURRENT_DEFAULT"
+_LENGTH: Final = "__CHAR_VARCHAR_TYPE_STRING"  # which Spark checks, and no rule of Delta
 
 
 def refuse_unkept(table: DeltaTable, path: str) -> None:
@@ -122,5 +123,7 @@ def _columns(path: str, kind: Any) -> Iterator[str]:  # noqa: ANN401 - a schema 
         for name in kind["metadata"]:
             if name.startswith(_COLUMN) or name == _DEFAULT:
                 yield f"{name} of column {own}"
+            elif name == _LENGTH:
+                yield f"{kind['metadata'][name]} of column {own}"
     for name in ("fields", "type", "elementType", "keyType", "valueType"):
         yield from _columns(own, kind.get(name))
