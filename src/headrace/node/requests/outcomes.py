@@ -26,7 +26,13 @@ _COMPARED_MAX = 100  # names that are compared with a wrong one: each takes its 
 _HINTS = {
     partition.RefusalCode.WRITER_CONFLICT: "Use a new writer, or the content of the first try",
     partition.RefusalCode.TOO_OLD: "Its answer was given long ago; go on with a new writer",
-    partition.RefusalCode.STAGE_MISSING: "Stage the rows again, and publish those receipts",
+    partition.RefusalCode.WRITERS_FULL: "Go on with a writer that is there, as txnAppId and "
+    "txnVersion of Spark do. Producers that are idle leave after a week, writers of one "
+    "transaction after a day",
+    partition.RefusalCode.STAGES_FULL: "Publish or discard what is staged; what nobody stages "
+    "any more expires after a day",
+    partition.RefusalCode.STAGE_MISSING: "Look whether its rows are there, if this is a repeat "
+    "whose answer was lost. If not, stage them again, and publish those receipts",
     partition.RefusalCode.SUPERSEDED: "A later version was published; begin a new one above it",
     partition.RefusalCode.FENCED: "Another consumer took over; join the group again",
 }
