@@ -229,6 +229,25 @@ def test_what_asks_nothing_of_appends_is_kept(table, change):
     assert sorted(found) == list(range(FILES + 1))
 
 
+def test_a_feature_that_does_not_load_is_named_when_only_a_checkpoint_has_it(table):
+    DeltaTable(str(table)).create_checkpoint()
+    log = table / "_delta_log"
+    (checkpoint,) = log.glob("*.checkpoint.parquet")
+    actions = pq.read_table(checkpoint)
+    place = actions.column_names.index("protocol")
+    strange = features("newest", reader=["newest"])
+    told = [None if one is None else strange for one in actions["protocol"].to_pylist()]
+    column = pa.array(told, actions.schema.field("protocol").type)
+    pq.write_table(actions.set_column(place, actions.schema.field(place), column), checkpoint)
+    hint = json.loads((log / "_last_checkpoint").read_text())
+    hint["sizeInBytes"] = checkpoint.stat().st_size
+    (log / "_last_checkpoint").write_text(json.dumps(hint))
+    for entry in log.glob("*.json"):
+        entry.unlink()  # as a writer does whose log is cleaned
+    with pytest.raises(TableStrange, match="has newest, which Headrace does not keep"):
+        look(str(table), SOURCE)
+
+
 def test_rows_leave_no_table_that_is_appended_to_alone(table):
     commit_of_others(table, settings={"delta.appendOnly": "true"})
     record = look(str(table), SOURCE)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.table import ProtocolVersions
 
@@ -67,16 +69,28 @@ def refuse_removal(table: DeltaTable, path: str, *, is_partial: bool) -> None:
 
 def refuse_unloaded(path: str) -> None:
     """Raise TableStrange if a table does not load because of its protocol: no file is torn."""
-    for entry in sorted(Path(path, "_delta_log").glob("*.json"), reverse=True):
+    log = Path(path, "_delta_log")
+    entries = [
+        *sorted(log.glob("*.json"), reverse=True),
+        *sorted(log.glob("*.checkpoint*.parquet"), reverse=True),
+    ]
+    for entry in entries:
         try:
-            actions = [json.loads(line) for line in entry.read_bytes().splitlines() if line]
-            told = [one["protocol"] for one in actions if "protocol" in one]
-            versions = [_versions(one) for one in told]
-        except (OSError, ValueError, TypeError, KeyError):
+            versions = [_versions(told) for told in _protocols(entry)]
+        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException):
             return  # it is torn, which is told by its own name
         if versions:
             _refuse(_features(versions[-1]), path)
             return
+
+
+def _protocols(entry: Path) -> list[dict[str, Any]]:
+    """Return what an entry of a log, or a checkpoint, says of the protocol, if it does."""
+    if entry.suffix == ".parquet":
+        column = pq.read_table(entry, columns=["protocol"]).column(0)
+        return [told for told in column.to_pylist() if told is not None]
+    actions = [json.loads(line) for line in entry.read_bytes().splitlines() if line]
+    return [one["protocol"] for one in actions if "protocol" in one]
 
 
 def _versions(protocol: dict[str, Any]) -> ProtocolVersions:
