@@ -78,4 +78,7 @@ def test_a_cursor_beyond_the_end_is_not_stored(log):
         topic.store_cursors("billing", {0: 1})
     with pytest.raises(BadName):
         topic.store_cursors("../billing", {0: 0})
+    for place in (-1, -2):
+        with pytest.raises(BadRequest, match=f"offset {place} is below 0"):
+            topic.store_cursors("billing", {0: place})
     assert topic.cursors() == []

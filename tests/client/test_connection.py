@@ -19,11 +19,13 @@ from headrace.errors import (
     Unknown,
     VersionUnknown,
 )
+from headrace.model.ids import KEEP_NEXT
 from headrace.wire.address import Address, parse_addresses
 from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.frames import encode_frame
 from headrace.wire.greeting import ErrorReply, Hello, Ping, Pong
 from headrace.wire.lease_messages import ReleaseLease
+from headrace.wire.read_messages import StoreCursorRequest
 from headrace.wire.topic_messages import CreateStreamRequest, ListTopics, Topics
 
 TOPICS = Topics(("default/a",), ("default",))
@@ -107,6 +109,11 @@ async def test_another_version_of_the_protocol_ends_at_once():
     [
         (1, ReleaseLease(bytes(16)), "leases: 2 has"),
         (2, EraseDeleted(0), "erasing: 3 has"),
+        (
+            2,
+            StoreCursorRequest(1, 1, "billing", KEEP_NEXT, 5, hold=False),
+            "consumers that take over: 3 has",
+        ),
     ],
 )
 async def test_an_older_node_is_spoken_to_and_not_asked_for_more(version, request_, what):

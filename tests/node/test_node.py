@@ -38,6 +38,7 @@ from headrace.errors import (
     WriterUnknown,
 )
 from headrace.model import batch
+from headrace.model.ids import KEEP_NEXT
 from headrace.model.schema import encode_schema
 from headrace.model.units import MILLISECOND
 from headrace.node.config.settings import Cluster, RetentionSettings, SealSettings
@@ -356,12 +357,35 @@ class TestReads:
                 await ask(node, read_messages.StoreCursorRequest(*key, "readers", 3, 1, False))
             with pytest.raises(Refused, match="not within"):
                 await ask(node, read_messages.StoreCursorRequest(*key, "readers", 11, 2, False))
-            with pytest.raises(BadRequest):
-                await ask(node, read_messages.StoreCursorRequest(*key, "readers", -1, 2, False))
+            for place in (-2, -(2**63)):
+                request = read_messages.StoreCursorRequest(*key, "readers", place, 2, False)
+                with pytest.raises(BadRequest):
+                    await ask(node, request)
             return await ask(node, read_messages.GetCursors(*key))
 
         found = on_node(tmp_path, work)
         assert found.cursors == (read_messages.CursorInfo("readers", 7, 2, False),)
+
+    def test_a_cursor_is_taken_over_where_it_is(self, tmp_path):
+        async def work(node):
+            info = await a_topic(node)
+            await append(node, Writer(info))
+            where = info.partitions[0]
+            key = (where.namespace, where.created)
+            claim = read_messages.StoreCursorRequest(*key, "readers", KEEP_NEXT, 3, False)
+            with pytest.raises(Refused) as refused:
+                await ask(node, claim)
+            assert refused.value.code == "cursor_unknown"
+            # Both are on their way at once: the claim finds what was stored right before it.
+            stored, claimed = await asyncio.gather(
+                ask(node, read_messages.StoreCursorRequest(*key, "readers", 7, 2, False)),
+                ask(node, claim),
+            )
+            assert (stored.next, claimed.next) == (7, 7)
+            with pytest.raises(Refused, match="generation"):
+                await ask(node, read_messages.StoreCursorRequest(*key, "readers", 8, 2, False))
+
+        on_node(tmp_path, work)
 
 
 def test_t11_an_unknown_namespace_is_never_sent_to_some_shard(tmp_path):

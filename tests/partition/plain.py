@@ -249,9 +249,18 @@ class Plain:
             return refused("bad_name")
         if group in life.cursors and generation < life.cursors[group][1]:
             return refused("fenced")
+        if following == -1:  # whoever takes it over keeps its place and its hold
+            return self.take_over(life.cursors, group, generation, hold)
         if not 0 <= following <= life.end:
             return refused("out_of_range")
         life.cursors[group] = following, generation, hold
+        return "CursorStored", following
+
+    def take_over(self, cursors, group, generation, hold):
+        if group not in cursors:
+            return refused("cursor_unknown")
+        following, _, held = cursors[group]
+        cursors[group] = following, generation, held or hold
         return "CursorStored", following
 
     def delete_cursor(self, now, key, group, generation):

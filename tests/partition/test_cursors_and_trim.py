@@ -42,7 +42,31 @@ def test_a_lower_generation_is_fenced():
     done(log.store("audit", 1, 1))
 
 
-@pytest.mark.parametrize("place", [101, 2**63, 2**64 - 1, -1, -(2**63)])
+def test_taking_a_cursor_over_keeps_its_place():
+    log = ten_by_ten()
+    assert refused(log.store("spark", -1, 5), RefusalCode.CURSOR_UNKNOWN, group="spark")
+    done(log.store("spark", 40, 5))
+    assert log.store("spark", -1, 7) == CursorStored(40)
+    assert refused(log.store("spark", 50, 5), RefusalCode.FENCED, found=5, expected=7)
+    assert refused(log.store("spark", -1, 6), RefusalCode.FENCED, found=6, expected=7)
+    assert log.partition().cursors["spark"] == StoredCursor(40, 7, hold=False)
+    log.restart()
+    assert log.partition().cursors["spark"] == StoredCursor(40, 7, hold=False)
+    done(log.store("spark", 30, 7))  # its own member goes back as before
+    assert log.store("spark", -1, 7) == CursorStored(30)
+
+
+def test_taking_a_cursor_over_keeps_its_hold():
+    log = ten_by_ten()
+    done(log.store("spark", 40, 1, hold=True))
+    done(log.store("spark", -1, 2, hold=False))
+    assert log.trim(50) == TrimResult(40, (Hold("spark", 40),))
+    done(log.store("audit", 40, 1))
+    done(log.store("audit", -1, 2, hold=True))
+    assert log.partition().cursors["audit"] == StoredCursor(40, 2, hold=True)
+
+
+@pytest.mark.parametrize("place", [101, 2**63, 2**64 - 1, -2, -(2**63)])
 def test_a_cursor_beyond_the_end_is_refused(place):
     log = ten_by_ten()
     assert refused(log.store("spark", place), RefusalCode.OUT_OF_RANGE, offset=place, end=100)

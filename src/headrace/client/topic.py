@@ -284,14 +284,21 @@ class AsyncTopic:
                 f"places: {type(places).__name__} names no partitions",
                 hint="Give a dict of partitions and offsets: {0: 120, 1: 80}",
             )
+        wanted = {number: whole(place, "an offset") for number, place in places.items()}
+        for number, place in wanted.items():
+            if place < 0:
+                raise BadRequest(
+                    f"partition {number}: offset {place} is below 0",
+                    hint="Give the offset of the row that is read next: 0 or more",
+                )
         known = {each.partition: each for each in await self.cursors(group)}
-        for number, place in places.items():
+        for number, place in wanted.items():
             info, cursor = self.view.partition(number), known.get(number)
             request = read_messages.StoreCursorRequest(
                 namespace=info.namespace,
                 created=info.created,
                 group=group,
-                next=whole(place, "an offset"),
+                next=place,
                 generation=1 if cursor is None else cursor.generation + 1,
                 hold=cursor is not None and cursor.hold if hold is None else hold,
             )

@@ -10,6 +10,7 @@ Revision = NewType("Revision", int)  # of metadata: see `model.revisions`
 GroupId = NewType("GroupId", int)  # 0 is the metadata group, 1.. are the shards
 ReplicaId = NewType("ReplicaId", int)  # a replica's place among the voters, from 0
 
+KEEP_NEXT = Offset(-1)  # in StoreCursor: leave the cursor where it is by then
 OP_MAX = Op(2**63 - 1)  # stands for an end that nobody knows
 STARTS_MAX = 32  # of its newest starts, that a replica with peers keeps and names
 CLUSTER_ID_SIZE = 16

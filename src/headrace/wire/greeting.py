@@ -7,6 +7,7 @@ VERSION = 3  # of the protocol, as negotiated by Hello and Welcome
 VERSION_MIN = 1  # the oldest that is still spoken
 LEASES_SINCE = 2  # the version that brought the requests of leasing.py
 ERASING_SINCE = 3  # and the one of erasing.py
+CLAIMS_SINCE = 3  # from which on a StoreCursorRequest may keep the offset
 
 
 @dataclass(frozen=True, slots=True)

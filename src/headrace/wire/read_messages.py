@@ -8,7 +8,10 @@ from headrace.wire.topic_messages import PartitionInfo
 
 @dataclass(frozen=True, slots=True)
 class StoreCursorRequest:
-    """Say which offset a consumer group reads next. Answered by StoreCursorReply."""
+    """Say which offset a consumer group reads next. Answered by StoreCursorReply.
+
+    With KEEP_NEXT as `next` the cursor stays where it is, and the reply says where that is.
+    """
 
     kind: ClassVar[int] = 64
     namespace: int

@@ -21,6 +21,7 @@ from headrace.errors import (
     Unknown,
     VersionUnknown,
 )
+from headrace.model.ids import KEEP_NEXT
 from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.error_codes import to_error
 from headrace.wire.frames import (
@@ -32,6 +33,7 @@ from headrace.wire.frames import (
     encode_frame,
 )
 from headrace.wire.greeting import (
+    CLAIMS_SINCE,
     ERASING_SINCE,
     LEASES_SINCE,
     VERSION,
@@ -45,7 +47,7 @@ from headrace.wire.greeting import (
 )
 from headrace.wire.messages import LeaseRequest, Message, Reply, Request, word_of
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import FetchReply
+from headrace.wire.read_messages import FetchReply, StoreCursorRequest
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 from headrace.wire.write_messages import AppendRequest, StageRequest
 
@@ -175,6 +177,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             what, since = "leases", LEASES_SINCE
         elif isinstance(request, EraseDeleted):
             what, since = "erasing", ERASING_SINCE
+        elif isinstance(request, StoreCursorRequest) and request.next == KEEP_NEXT:
+            what, since = "consumers that take over", CLAIMS_SINCE
         if self.version < since:
             raise VersionUnknown(
                 f"{self.address} speaks version {self.version} of the protocol, which has no "

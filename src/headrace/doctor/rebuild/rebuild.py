@@ -25,7 +25,7 @@ from headrace.doctor.rebuild.staged_rows import OldStages
 from headrace.doctor.rebuild.timeline import Arranged, Given, OffsetDoubt, Timeline
 from headrace.journal.entry import Entry
 from headrace.metadata.state import MetadataState
-from headrace.model.ids import Offset, Op, Revision
+from headrace.model.ids import KEEP_NEXT, Offset, Op, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.schema import decode_schema
 from headrace.partition.machine.operations import APPEND, StoreCursor, Trim, decode, encode
@@ -214,7 +214,7 @@ class _Work:
         self.stages.hear(machine.state, entry, result)
         if entry.header.operation == StoreCursor.operation:
             command = decode(entry.header.operation, entry.body)
-            if isinstance(command, StoreCursor):
+            if isinstance(command, StoreCursor) and command.next != KEEP_NEXT:
                 key = (entry.header.namespace, command.group)
                 self.told.beyond.discard(key)
                 if isinstance(result, Refusal) and result.code == RefusalCode.OUT_OF_RANGE:

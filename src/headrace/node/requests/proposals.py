@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, assert_never
 
 from headrace.errors import BadRequest, HeadraceError
-from headrace.model.ids import Offset
+from headrace.model.ids import KEEP_NEXT, Offset
 from headrace.node.requests.outcomes import partition_error
 from headrace.partition.machine import operations, results
 from headrace.partition.machine.operations import STAGE_ID_SIZE, Command, Receipt
@@ -63,7 +63,9 @@ def _command(request: Written) -> Command:
         case write_messages.PurgeRequest():
             return operations.Purge()
         case read_messages.StoreCursorRequest():
-            following = Offset(_number("next", request.next))
+            following = Offset(request.next)
+            if following != KEEP_NEXT:
+                _number("next", following)
             generation = _number("generation", request.generation)
             return operations.StoreCursor(request.group, following, generation, request.hold)
         case read_messages.DeleteCursorRequest():

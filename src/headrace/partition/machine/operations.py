@@ -91,7 +91,10 @@ class Discard(PartitionValue, frozen=True):
 
 
 class StoreCursor(PartitionValue, frozen=True):
-    """Say which offset a consumer group reads next. `hold` keeps Trim from going past it."""
+    """Say which offset a consumer group reads next. `hold` keeps Trim from going past it.
+
+    With KEEP_NEXT as `next` only the generation rises: offset and hold stay as they are.
+    """
 
     operation: ClassVar[int] = 37
     group: str

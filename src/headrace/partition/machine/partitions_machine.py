@@ -14,7 +14,7 @@ from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import SEAL, Entry, Header
 from headrace.journal.machine_seam import MachineState
-from headrace.model.ids import Offset, Op, Revision
+from headrace.model.ids import KEEP_NEXT, Offset, Op, Revision
 from headrace.model.names import is_name
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import is_past, is_within
@@ -327,6 +327,8 @@ def _store_cursor(partition: Partition, command: StoreCursor) -> Result:
         return refuse(RefusalCode.BAD_NAME, name=command.group[:200])
     if known is not None and command.generation < known.generation:
         return refuse(RefusalCode.FENCED, found=command.generation, expected=known.generation)
+    if command.next == KEEP_NEXT:
+        return _take_over(partition, command, known)
     if not 0 <= command.next <= partition.end:
         return refuse(RefusalCode.OUT_OF_RANGE, offset=command.next, first=0, end=partition.end)
     if known is None and len(partition.cursors) >= CURSOR_COUNT_MAX:
@@ -335,6 +337,17 @@ def _store_cursor(partition: Partition, command: StoreCursor) -> Result:
         command.next, command.generation, command.hold
     )
     return CursorStored(command.next)
+
+
+def _take_over(
+    partition: Partition, command: StoreCursor, known: StoredCursor | None
+) -> Result:
+    """Fence the earlier generations, at whatever offset the last of them has stored."""
+    if known is None:
+        return refuse(RefusalCode.CURSOR_UNKNOWN, group=command.group)
+    hold = known.hold or command.hold
+    partition.cursors[command.group] = StoredCursor(known.next, command.generation, hold)
+    return CursorStored(known.next)
 
 
 def _delete_cursor(partition: Partition, command: DeleteCursor) -> Result:
