@@ -1,10 +1,12 @@
 """The client as users see it: each claim holds embedded and remote, sync and async."""
 
 import asyncio
+import contextlib
 import itertools
 import json
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -15,6 +17,7 @@ import pytest
 from tests.client.doors import Door, RunningNode, each, it, soon, table, within
 
 import headrace
+from headrace.client.connect.channel import Channel
 from headrace.client.write.transaction import writer_of
 from headrace.errors import (
     BadBatch,
@@ -31,6 +34,7 @@ from headrace.errors import (
     TopicUnknown,
 )
 from headrace.model.partition_keys import partitions_of
+from headrace.wire.read_messages import GetBounds, GetCursors
 
 ORDERS = pa.schema([("id", pa.int64()), ("name", pa.string())])
 WAYS = list(itertools.product(("embedded", "remote"), ("sync", "async")))
@@ -496,6 +500,150 @@ async def test_a_second_consumer_takes_the_group_over_and_the_first_is_told(door
         await it(topic.append(rows(4, 1), partition=0))
         assert (await it(second.poll("5s")))["id"].to_pylist() == [4]
         await it(second.commit())  # as often as it likes
+        for consumer in (first, second):
+            await it(consumer.close())
+
+
+@dataclass
+class Interrupted:
+    """A channel with something done after each answer to a question of one kind."""
+
+    channel: Channel
+    kind: type
+    between: Callable[[], Awaitable[object]]
+
+    def __getattr__(self, name):
+        return getattr(self.channel, name)
+
+    async def call(self, request, body=(), **options):
+        answer = await self.channel.call(request, body, **options)
+        if isinstance(request, self.kind):
+            await self.between()
+        return answer
+
+
+def interrupted(topic, kind, between):
+    topic.caller = replace(
+        topic.caller, channel=Interrupted(topic.caller.channel, kind, between)
+    )
+    return topic
+
+
+@pytest.mark.parametrize("kind", [GetCursors, GetBounds], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("is_new", [False, True], ids=["known group", "new group"])
+async def test_a_newcomer_keeps_what_was_committed_while_it_joined(tmp_path, kind, is_new):
+    """Whatever is acknowledged between two of its questions: no commit moves back."""
+    with RunningNode(tmp_path) as node:
+        near = await headrace.connect_async(node.address)
+        far = await headrace.connect_async(node.address)
+        async with near, far, soon():
+            topic = await near.create_topic("orders", ORDERS)
+            first, acknowledged = topic.consumer("billing"), [0]
+            for n in range(5):
+                await topic.append(rows(n, 1))
+            if not is_new:
+                await first.positions()
+
+            async def commit():
+                if acknowledged[0] < 4:
+                    await first.poll("5s")
+                    acknowledged[0] = (await first.commit())[0]
+
+            there = interrupted(await far.topic("orders"), kind, commit)
+            second = there.consumer("billing", start="latest")
+            try:
+                began = (await second.positions())[0]
+            except Refused:  # the other joined in between, as the newer one
+                assert is_new
+                began = (await there.consumer("billing", start="latest").positions())[0]
+            assert began == acknowledged[0] > 0
+            assert [each.next for each in await topic.cursors("billing")] == [began]
+            with pytest.raises(Refused, match="taken over"):
+                await first.commit()
+            await first.close()
+            await second.close()
+
+
+async def test_no_commit_of_a_busy_member_moves_back_when_another_joins(tmp_path):
+    with RunningNode(tmp_path) as node:
+        near = await headrace.connect_async(node.address)
+        far = await headrace.connect_async(node.address)
+        async with near, far, soon():
+            topic = await near.create_topic("orders", ORDERS)
+            await topic.append(rows(0, 1_000))
+            there = await far.topic("orders")
+            for number in range(20):
+                group = f"group-{number}"
+                first, second = topic.consumer(group), there.consumer(group)
+                await first.positions()
+                acknowledged, is_busy = [0], asyncio.Event()
+
+                async def work(first=first, acknowledged=acknowledged, is_busy=is_busy):
+                    with contextlib.suppress(Refused):
+                        for place in range(1, 1_000):
+                            await first.seek(place)
+                            acknowledged[0] = (await first.commit())[0]
+                            is_busy.set()
+
+                working = asyncio.create_task(work())
+                await is_busy.wait()
+                began = (await second.positions())[0]
+                await working
+                assert began == acknowledged[0]
+
+
+async def test_what_a_newcomer_joins_stays_held(tmp_path):
+    async with await headrace.open_async(tmp_path) as log:
+        topic = await log.create_topic("orders", ORDERS)
+        await topic.append(rows(0, 2))
+        async with topic.consumer("billing", hold=True) as first:
+            await first.poll("5s")
+            await first.commit()
+        async with topic.consumer("billing"):
+            (cursor,) = await topic.cursors("billing")
+        assert (cursor.next, cursor.hold) == (2, True)
+
+
+async def test_a_member_that_was_taken_over_neither_commits_nor_reads_on(door):
+    async with door.log() as log, soon():
+        topic = await it(log.create_topic("orders", ORDERS, partitions=2))
+        for number in range(2):
+            await it(topic.append(rows(2 * number, 2), partition=number))
+        first, second = topic.consumer("billing"), topic.consumer("billing")
+        assert len(await each(first, 2)) == 2
+        assert await it(first.commit()) == {0: 2, 1: 2}
+        assert await it(first.commit()) == {0: 2, 1: 2}  # as often as it likes
+        await it(second.positions())
+        for _ in range(2):  # nothing has moved since, and still it is told
+            with pytest.raises(Refused, match="'billing' was taken over by another consumer"):
+                await it(first.commit())
+        await it(topic.append(rows(4, 1), partition=0))
+        for refused in (
+            lambda: first.poll("5s"),
+            lambda: first.seek("earliest"),
+            first.commit,
+            lambda: each(first, 1),
+        ):
+            with pytest.raises(Refused, match="of 'default/orders'"):
+                await it(refused())
+        assert (await it(second.poll("5s")))["id"].to_pylist() == [4]
+        assert await it(second.commit()) == {0: 3, 1: 2}
+        for consumer in (first, second):
+            await it(consumer.close())
+
+
+async def test_a_seek_back_to_an_older_commit_does_not_hide_that_a_member_was_taken_over(door):
+    async with door.log() as log, soon():
+        topic = await it(log.create_topic("orders", ORDERS))
+        await it(topic.append(rows(0, 2)))
+        first, second = topic.consumer("billing"), topic.consumer("billing")
+        assert len(await each(first, 1)) == 1
+        assert len(await each(second, 1)) == 1
+        assert await it(second.commit()) == {0: 2}
+        await it(first.seek("earliest"))  # where its own last commit was
+        with pytest.raises(Refused, match="taken over"):
+            await it(first.commit())
+        assert [each.next for each in await it(topic.cursors("billing"))] == [2]
         for consumer in (first, second):
             await it(consumer.close())
 

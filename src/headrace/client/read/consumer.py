@@ -1,12 +1,16 @@
 """A consumer group's reader: goes on where the group's cursors are.
 
-A cursor has one member at a time, the one that took it last. Whoever begins to read stores each
-cursor where it is, with a generation of its own that is above all before it; from then on the
-log refuses what an earlier member commits there, and that one raises. So:
+A cursor has one member at a time, the one that took it last. A new member claims each cursor
+with a generation of its own that is above all before it. A claim names no offset: the log keeps
+the one that is stored when the claim's turn comes, and answers with it. An earlier member's
+commit comes before the claim and is kept, or after it and is refused. So:
 
-    nothing stored yet       the earlier member goes on; the newcomer's reading starts nowhere
-    some cursors stored      those partitions are the newcomer's, the others still the earlier's
-    all stored               the earlier member is refused at its next commit, by name
+    nothing claimed yet      the earlier member goes on; the newcomer's reading starts nowhere
+    some cursors claimed     those partitions are the newcomer's, the others still the earlier's
+    all claimed              the earlier member is refused at its next commit, by name
+
+Where a group has no cursor yet, a member makes one with generation 0, which every claim is
+above: of two members that begin at once, neither can replace what the other has claimed.
 
 No one has to be told that a member died: a restart takes the cursors, and reads on behind what
 was committed. A connection that is lost and made again changes no generation.
@@ -14,7 +18,7 @@ was committed. A connection that is lost and made again changes no generation.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -28,11 +32,13 @@ from headrace.client.values.answers import Cursor
 from headrace.client.values.parse import duration, word
 from headrace.client.values.topic_view import View
 from headrace.errors import Diverged, Refused
+from headrace.model.ids import KEEP_NEXT
 from headrace.model.names import check_name
 from headrace.wire.read_messages import StoreCursorReply, StoreCursorRequest
 
 CLAIMS_MAX: Final = 64  # cursors that are taken at once
 _FENCED: Final = "fenced"
+_NO_CURSOR: Final = "cursor_unknown"
 
 if TYPE_CHECKING:
     from headrace.client.topic import AsyncTopic
@@ -64,6 +70,7 @@ class AsyncConsumer:
         self._stored: dict[int, int] = {}
         self._is_ahead = False  # something was given since the last commit
         self._generation = 0  # of this member, once it has joined: no other has it
+        self._fenced: Refused | None = None  # why this member is one no more
         self._slabs: AsyncGenerator[Slab, None] | None = None
         self._pending: asyncio.Task[Slab] | None = None
 
@@ -101,17 +108,26 @@ class AsyncConsumer:
         return dict(await self._load())
 
     async def commit(self) -> dict[int, int]:
-        """Store that everything given so far is done; return the next offsets."""
-        positions = await self._load()
-        for number, place in list(positions.items()):  # there may be more meanwhile
-            if self._stored.get(number) != place:
-                await self._store(number, place, hold=self._hold)
+        """Store that everything given so far is done; return the next offsets.
+
+        Refused: another consumer took the group over, and this one reads no more either.
+        """
+        positions = await self._active()
+        moved = {
+            number: place
+            for number, place in positions.items()
+            if self._stored.get(number) != place
+        }
+        if not moved:
+            await self._check_membership()
+        for number, place in moved.items():
+            await self._store(number, place, hold=self._hold)
         self._is_ahead = False
         return dict(positions)
 
     async def seek(self, where: Where) -> dict[int, int]:
         """Go on from another place: an offset, a time, `earliest`, `latest`, or a dict."""
-        positions = await self._load()
+        positions = await self._active()
         await self._stop()
         await self._grow()
         spans = Spans(self._topic.caller, self._topic.view)
@@ -124,7 +140,7 @@ class AsyncConsumer:
         await self._stop()
 
     async def _take(self, wait: float | None) -> pa.RecordBatch | None:
-        positions = await self._load()
+        positions = await self._active()
         if self._auto_commit and self._is_ahead:
             await self.commit()
         if self._slabs is None:
@@ -144,6 +160,12 @@ class AsyncConsumer:
         positions[slab.partition] = slab.next
         self._is_ahead = True
         return slab.rows
+
+    async def _active(self) -> dict[int, int]:
+        """Join the group; raise if another member has taken it over since."""
+        if self._fenced is not None:
+            raise self._fenced.with_traceback(None)  # it would grow with each raise
+        return await self._load()
 
     async def _load(self) -> dict[int, int]:
         """Join the group where it is. Where it has no cursor, it begins at `start`."""
@@ -181,12 +203,38 @@ class AsyncConsumer:
                 self._check(cursor, bounds[number].end)
                 places[number] = cursor.next
         for start_at in range(0, len(numbers), CLAIMS_MAX):
-            taking = [
-                self._store(number, places[number], hold=self._hold or _holds(cursors, number))
-                for number in numbers[start_at : start_at + CLAIMS_MAX]
-            ]
-            await asyncio.gather(*taking)
+            some = numbers[start_at : start_at + CLAIMS_MAX]
+            claims = [self._claim(each, places[each], is_new=each in fresh) for each in some]
+            places.update(zip(some, await asyncio.gather(*claims), strict=True))
         return {number: places[number] for number in numbers}
+
+    async def _claim(self, number: int, start: int, *, is_new: bool) -> int:
+        """Take a cursor over and return its offset, which is `start` if there was none."""
+        while True:
+            if is_new:
+                await self._make(number, start)
+            try:
+                return await self._store(number, KEEP_NEXT, hold=self._hold)
+            except Refused as error:
+                if error.code != _NO_CURSOR:
+                    raise
+                is_new = True  # it was deleted meanwhile
+
+    async def _make(self, number: int, start: int) -> None:
+        """Make a cursor that has no member yet, unless there is one by now."""
+        request = self._request(number, start, generation=0, hold=self._hold)
+        try:
+            await self._topic.caller.get(request, StoreCursorReply)
+        except Refused as error:
+            if error.code != _FENCED:
+                raise
+
+    async def _check_membership(self) -> None:
+        """Raise if another member has taken a cursor over; nothing is written."""
+        assert self._next is not None
+        for cursor in await self._topic.cursors(self.group):
+            if cursor.partition in self._next and cursor.generation > self._generation:
+                raise self._taken_over(cursor.partition)
 
     def _check(self, cursor: Cursor, end: int) -> None:
         if cursor.next > end:
@@ -198,32 +246,40 @@ class AsyncConsumer:
                 hint="Rows that were acknowledged are gone; delete the cursor, and begin anew",
             )
 
-    async def _store(self, number: int, place: int, *, hold: bool) -> None:
+    async def _store(self, number: int, place: int, *, hold: bool) -> int:
+        request = self._request(number, place, generation=self._generation, hold=hold)
+        try:
+            stored = await self._topic.caller.get(request, StoreCursorReply)
+        except Refused as error:
+            if error.code != _FENCED:
+                raise
+            raise self._taken_over(number) from error
+        self._stored[number] = stored.next
+        return stored.next
+
+    def _request(
+        self, number: int, place: int, *, generation: int, hold: bool
+    ) -> StoreCursorRequest:
         info = self._topic.view.partition(number)
-        request = StoreCursorRequest(
+        return StoreCursorRequest(
             namespace=info.namespace,
             created=info.created,
             group=self.group,
             next=place,
-            generation=self._generation,
+            generation=generation,
             hold=hold,
         )
-        try:
-            await self._topic.caller.get(request, StoreCursorReply)
-        except Refused as error:
-            raise self._explained(error, number) from error
-        self._stored[number] = place
 
-    def _explained(self, error: Refused, number: int) -> Refused:
-        if error.code != _FENCED:
-            return error
-        return Refused(
-            error.code,
+    def _taken_over(self, number: int) -> Refused:
+        """Return what this consumer raises from now on: it can never commit again."""
+        self._fenced = Refused(
+            _FENCED,
             f"partition {number} of {self._topic.name!r}: consumer group {self.group!r} was "
             "taken over by another consumer, or was reset: a newer generation reads it now",
             hint="Stop one of the two, give this one a group of its own, or have each name its "
             "partitions; what was read here and not committed is read there as well",
         )
+        return self._fenced
 
     async def _stop(self) -> None:
         pending, self._pending = self._pending, None
@@ -233,11 +289,6 @@ class AsyncConsumer:
             await asyncio.gather(pending, return_exceptions=True)
         if slabs is not None:
             await slabs.aclose()
-
-
-def _holds(cursors: Mapping[int, Cursor], number: int) -> bool:
-    cursor = cursors.get(number)
-    return cursor is not None and cursor.hold
 
 
 async def _next_of(slabs: AsyncGenerator[Slab, None]) -> Slab:
