@@ -9,6 +9,7 @@ from tests.doctor import batches, harm
 import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage.salvage import salvage
+from headrace.errors import CorruptEntry
 from headrace.partition.files.carry import CarryFile, load_carry, op_of
 from headrace.storage.file import FileDirectory
 
@@ -88,6 +89,23 @@ def test_a_rotten_entry_is_named_with_the_file_that_it_is_in(log):
     assert (one.kind, one.file) == ("carry-entry", f"{CARRY}/{path.name}")
     assert batches.named(examination, BATCH) == unread(log)
     assert len(batches.named(examination, BATCH)) == 1
+
+
+def test_a_node_that_meets_it_is_degraded(log):
+    carry, path = the_oldest(log)
+    for row in [row for row in map(carry.row, carry.ops) if row.source == 1]:
+        harm.flip(path, row.position + row.size // 2)
+    with headrace.open(log, **SETTINGS) as opened:
+        assert opened.status()["degraded"] == []
+        topic, refused = opened.topic(ROWS), 0
+        for partition in range(PARTITIONS):
+            try:
+                topic.read(partition).to_table()
+            except CorruptEntry:
+                refused += 1
+        assert refused > 1
+        (said,) = opened.status()["degraded"]  # one place, however many entries are in it
+        assert path.name in said
 
 
 @pytest.mark.parametrize("kind", ["carry-bad", "carry-gone"])

@@ -11,12 +11,13 @@ import pytest
 from tests.cli.commands import headrace_here
 from tests.client.doors import RunningNode
 from tests.doctor import harm
+from tests.doctor.logs import CLICKS
 
 import headrace
 from headrace.cli.terminal.exits import Exit
 from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.segments import SegmentTask, check_segment, rows_in
-from headrace.errors import CorruptSegment
+from headrace.errors import CorruptEntry, CorruptSegment
 from headrace.model.ids import Offset, Op
 from headrace.model.schema import canonical, encode_schema
 from headrace.partition.segments import segment_writer
@@ -169,6 +170,43 @@ def test_a_node_that_misses_rows_is_degraded(log):
         is_ready, degraded, count = pages(f"http://127.0.0.1:{node.http_port}")
         assert (is_ready, count) == (True, 1)
         assert "segment is gone" in degraded[0]
+
+
+def rotten_carry(log):
+    """Rot in a carry file, which a node does not read at its start."""
+    found = harm.carry_entry(log)
+    return log / found.file, found.lost[0], lambda: None
+
+
+def rotten_journal(log):
+    """Rot that comes while the node runs: a start looks at every entry of a journal."""
+    frame = harm.appends(log, CLICKS, 0)[0]
+
+    def rot():
+        harm.flip(frame.file, frame.position + frame.size // 2)
+
+    return frame.file, (CLICKS, 0, 0, 10), rot
+
+
+@pytest.mark.parametrize("rotten", [rotten_carry, rotten_journal])
+@pytest.mark.parametrize("columns", [None, ["id"]])
+def test_a_node_that_meets_a_rotten_entry_is_degraded(log, rotten, columns):
+    path, (name, partition, first, end), rot = rotten(log)
+    with RunningNode(log, listen__http="127.0.0.1:0") as node:
+        base = f"http://127.0.0.1:{node.http_port}"
+        rot()
+        assert pages(base) == (True, [], 0)
+        with headrace.connect(node.address) as other:
+            for _ in range(2):  # it counts once
+                rows = other.topic(name).read(partition, start=first, end=end, columns=columns)
+                with pytest.raises(CorruptEntry):
+                    rows.to_table()
+        is_ready, degraded, count = pages(base)
+        assert (is_ready, count) == (True, 1)
+        assert path.name in degraded[0]
+        shown = headrace_here("status", "--address", node.address).out
+        assert "degraded: rows are missing" in shown
+        assert path.name in shown
 
 
 def pages(base):

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from headrace.errors import (
+    CorruptEntry,
     CorruptSegment,
     HeadraceError,
     NotReady,
@@ -40,8 +41,7 @@ from headrace.node.shard.router import Awaited, Router
 from headrace.node.shard.shard import Here, Parked, Shard
 from headrace.node.shard.views import TargetView
 from headrace.partition.fetch import Wanted, fetch
-from headrace.partition.files.file_set import FileFinding
-from headrace.partition.reader import Key
+from headrace.partition.reader import Key, Reader
 from headrace.storage.seam import Buffer
 from headrace.vsr import peer_messages as log
 from headrace.wire import read_messages, write_messages
@@ -372,7 +372,8 @@ class Node:
                 self._fetch(running, key, request, deadline, answer)
             case read_messages.GetOffset():
                 timestamp = request.timestamp
-                self._read(
+                self._read_rows(
+                    reader,
                     lambda: (read_messages.FoundOffset(reader.offset_at(key, timestamp)), ()),
                     deadline,
                     answer,
@@ -456,20 +457,31 @@ class Node:
             request.version,
         )
 
-        def read() -> tuple[Reply, Sequence[Buffer]]:
-            try:
-                return fetched(fetch(reader, wanted))
-            except CorruptSegment as error:  # the status names it until the next start
-                reader.keeper.files.report(FileFinding(error.path, str(error)))
-                raise
-
-        self._read(read, deadline, answer)
+        self._read_rows(reader, lambda: fetched(fetch(reader, wanted)), deadline, answer)
 
     def _fetch_again(
         self, request: read_messages.Fetch, deadline: float, answer: Answer
     ) -> None:
         """Read what has come, or nothing if the wait was in vain."""
         self._try(replace(request, wait_ms=0), b"", deadline, answer)
+
+    def _read_rows(
+        self,
+        reader: Reader,
+        work: Callable[[], tuple[Reply, Sequence[Buffer]]],
+        deadline: float,
+        answer: Answer,
+    ) -> None:
+        """Read from the files of a shard; the status names what is rotten until a restart."""
+
+        def read() -> tuple[Reply, Sequence[Buffer]]:
+            try:
+                return work()
+            except (CorruptEntry, CorruptSegment) as error:
+                reader.keeper.files.report_rot(error.path, str(error))
+                raise
+
+        self._read(read, deadline, answer)
 
     def _read(
         self,

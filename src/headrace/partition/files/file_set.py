@@ -87,6 +87,11 @@ class ShardFiles:
         if finding not in self.findings:
             self.findings.append(finding)
 
+    def report_rot(self, path: str, what: str) -> None:
+        """Note the first thing that a read found rotten in a file: there may be thousands."""
+        if not any(one.path == path and one.rows_missing for one in self.findings):
+            self.report(FileFinding(path, what))
+
     def restore(self, known: Local, op: Op) -> None:
         """Look at what is there, unlink leftovers, open what the snapshot at `op` names."""
         self.restored = op
