@@ -1,5 +1,6 @@
 """`headrace serve` as people run it: it says where it listens, serves, and stops cleanly."""
 
+import asyncio
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 import headrace
+from headrace.server.connections.tcp import bind_tcp
 
 SECONDS_MAX = 60
 
@@ -211,6 +213,19 @@ def test_a_port_that_is_taken_leaves_nothing_behind(tmp_path, key):
         settings = [("--set", f"listen.{name}={value}") for name, value in others.items()]
         said = refused("--data", str(path), *(each for pair in settings for each in pair))
     assert f"listen.{key}: cannot listen" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_another_node_listens_at_soon_leaves_nothing_behind(tmp_path):
+    async def scene():
+        port = await bind_tcp("127.0.0.1", 0)  # it recovers, and lets nobody in yet
+        where = f"127.0.0.1:{port.addresses[0][1]}"
+        options = ("--listen", where, "--set", "listen.http=")
+        said = await asyncio.to_thread(refused, "--data", str(tmp_path / "data"), *options)
+        assert f"cannot listen at {where}" in said
+        port.close()
+
+    asyncio.run(scene())
     assert list(tmp_path.iterdir()) == []
 
 

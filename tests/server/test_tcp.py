@@ -453,16 +453,40 @@ def test_an_address_that_is_taken_or_unknown_is_a_config_error():
 def test_a_bound_port_refuses_peers_until_it_listens():
     async def scene():
         port = await bind_tcp("127.0.0.1", 0)
-        twin = await bind_tcp(
-            "127.0.0.1", port.addresses[0][1]
-        )  # nobody listens yet, so it may
         with socket.socket() as peer:
             assert peer.connect_ex(("127.0.0.1", port.addresses[0][1])) == errno.ECONNREFUSED
         listener = await listen_tcp(Ledger(), port, some_limits(), None)
         async with await a_peer(listener):
-            with pytest.raises(BadConfig, match="in use"):
-                await listen_tcp(Ledger(), twin, some_limits(), None)
+            pass
         await listener.close(0)
+
+    run(scene())
+
+
+@pytest.mark.parametrize("is_worn", [False, True], ids=["a fresh port", "in TIME_WAIT"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_bound_port_is_taken_before_it_listens(host, is_worn):
+    """While the first node recovers, a second one at the same port makes no log."""
+
+    async def scene():
+        number = 0
+        if is_worn:  # as right after a restart
+            with socket.create_server(("127.0.0.1", 0)) as old:
+                number = old.getsockname()[1]
+                with socket.create_connection(("127.0.0.1", number)) as peer:
+                    old.accept()[0].close()
+                    assert peer.recv(1) == b""
+        port = await bind_tcp("127.0.0.1", number)
+        number = port.addresses[0][1]
+        for _ in range(2):
+            with pytest.raises(BadConfig, match="in use"):
+                await bind_tcp(host, number)
+        listener = await listen_tcp(Ledger(), port, some_limits(), None)
+        async with await a_peer(listener):
+            with pytest.raises(BadConfig, match="in use"):
+                await bind_tcp(host, number)
+        await listener.close(0)
+        (await bind_tcp(host, number)).close()
 
     run(scene())
 

@@ -19,7 +19,8 @@ BACKLOG: Final = 1024  # connections that wait to be accepted; the system may al
 class TcpPort:
     """An address that is ours, at which nobody is heard before `listen`.
 
-    A peer that connects earlier is refused, as by a node that is down.
+    A peer that connects earlier is refused, as by a node that is down, and so is another node
+    that wants the address.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -37,10 +38,16 @@ class TcpPort:
             for family, kind, protocol, _, address in dict.fromkeys(found):
                 bound = socket.socket(family, kind, protocol)
                 self._sockets.append(bound)
-                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                _share(bound, True)  # with what is left of connections that have ended
                 bound.bind(address)
+                if self._port:
+                    # Some kernels let two sockets bind that share, one after the other, but
+                    # let only one listen. A socket whose port was chosen would lose it here.
+                    bound.listen(1)
+                    bound.shutdown(socket.SHUT_RDWR)
+                _share(bound, False)
                 bound.setblocking(False)
 
     @property
@@ -53,6 +60,7 @@ class TcpPort:
         loop = asyncio.get_running_loop()
         with self._refusals():
             for bound in self._sockets:
+                _share(bound, True)
                 bound.listen(BACKLOG)  # here: uvloop would not tell that it failed
         where = _shown(*self.addresses[0])
         servers = [
@@ -104,6 +112,11 @@ async def listen_tcp(
     listener = Listener(service, limits, token=token, release=release, traffic=traffic)
     await where.listen(listener)
     return listener
+
+
+def _share(bound: socket.socket, may: bool) -> None:
+    """Say whether others may bind our address, as long as nobody listens there."""
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(may))
 
 
 def _shown(host: str, port: int) -> str:
