@@ -177,6 +177,60 @@ class TestADirectoryThatAnotherProcessHolds:
         with headrace.open("data", seal__size="128MiB") as log:
             assert log.topic("orders").read().row_count == 3
 
+    @pytest.mark.parametrize("how", ["stops", "is killed"])
+    def test_one_that_ends_under_us_is_said_soon(self, tmp_path, monkeypatch, how):
+        """Long before the timeout, and with what to do: nobody answers there any more."""
+        monkeypatch.chdir(tmp_path)
+        with self.held("data") as process:
+            log = headrace.open("data")  # with 30 s for each operation
+            orders = log.topic("orders")
+            consumer = orders.consumer("billing", start="latest")
+            assert consumer.poll("10ms") is None
+            if how == "stops":
+                process.stdin.close()
+            else:
+                process.kill()
+            process.wait()
+        words = (
+            f"process {process.pid}, which held data, has ended.*[Oo]pen the directory again"
+        )
+        began = time.monotonic()
+        for call in (
+            lambda: orders.append({"id": [4]}),
+            log.topics,
+            lambda: consumer.poll("20s"),
+            orders.read,
+        ):
+            with pytest.raises(ConnectionLost, match=words):
+                call()
+        assert time.monotonic() - began < 10
+        with headrace.open("data") as again:
+            assert again.topic("orders").append({"id": [3]}).row_count == 1
+            assert orders.read().row_count == 3  # through this process, as before
+        log.close()
+
+    def test_a_short_timeout_says_it_as_well(self, tmp_path):
+        with self.held(tmp_path) as process:
+            log = headrace.open(tmp_path, timeout="300ms")
+        process.wait()
+        with pytest.raises(ConnectionLost, match=f"process {process.pid}, which held"):
+            log.topics()
+        log.close()
+
+    def test_one_that_is_started_again_is_reached_again(self, tmp_path):
+        with self.held(tmp_path) as process:
+            log = headrace.open(tmp_path)
+            orders = log.topic("orders")
+        process.wait()
+        command = [sys.executable, "-m", "headrace", "serve", "--data", str(tmp_path)]
+        with subprocess.Popen([*command, "--embedded"], stderr=subprocess.DEVNULL) as node:
+            try:
+                assert orders.append({"id": [3]}).row_count == 1
+                assert orders.read().row_count == 3
+            finally:
+                log.close()
+                node.terminate()
+
     def test_one_that_listens_nowhere_is_named(self, tmp_path):
         with (
             self.held(tmp_path, "none") as process,

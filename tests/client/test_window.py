@@ -3,7 +3,8 @@
 import pytest
 from tests.client.jumping import JumpingLoop
 
-from headrace.client.write.in_flight import Draft, InFlight, verdict
+from headrace.client.connect.channel import HolderEnded
+from headrace.client.write.in_flight import Draft, InFlight, is_hopeless, verdict
 from headrace.errors import (
     BadBatch,
     ConnectionLost,
@@ -133,3 +134,13 @@ def test_verdicts_say_what_is_known(drafts):
     assert type(verdict(draft)) is Unknown
     draft.error = CorruptEntry("bad", path="journal")
     assert verdict(draft) is draft.error
+
+
+def test_a_holder_that_has_ended_is_not_asked_again(drafts):
+    draft = drafts[0]
+    draft.error = HolderEnded("process 7, which held data, has ended")
+    assert is_hopeless(draft, now=0.0)
+    assert verdict(draft) is draft.error
+    draft.is_doubtful = True  # an earlier try may have reached it
+    assert type(verdict(draft)) is Unknown
+    assert "process 7, which held data, has ended" in str(verdict(draft))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, get_args
 
+from headrace.errors import ConnectionLost
 from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.greeting import GetStatus, Ping
 from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
@@ -40,6 +41,12 @@ REPEATABLE: Final[frozenset[type[Request]]] = _LOOKS | {
     EraseDeleted,
 }
 CHANGING: Final[frozenset[type[Request]]] = frozenset(get_args(Request)) - _LOOKS
+
+
+class HolderEnded(ConnectionLost):
+    """The process through which a log was reached has ended: repeating is of no use."""
+
+    hint = "Open the directory again: what was acknowledged is in it"
 
 
 OnHead = Callable[[Reply], None]  # told an answer whose body is still coming

@@ -1,13 +1,19 @@
-"""A channel to a node elsewhere: it connects when needed, and again when a connection ends."""
+"""A channel to a node elsewhere: it connects when needed, and again when a connection ends.
+
+One through the socket of a process that holds a data directory gives up when that process has
+ended and no other has come in its place. It does not open the directory itself: a node that is
+being restarted would find it held.
+"""
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from headrace.client.connect.channel import OnHead
+from headrace.client.connect.channel import HolderEnded, OnHead
 from headrace.client.connect.client_connection import ClientConnection
 from headrace.client.connect.retry import Backoff
 from headrace.errors import ConnectionLost, HeadraceError, TimedOut
@@ -17,16 +23,78 @@ from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
 
 CONNECT_TIMEOUT: Final = 5.0  # of one try; another address may be better
+VACANT_SECONDS: Final = 3.0  # a process that is restarted takes the directory again by then
+_LOCK_NAME: Final = "LOCK"
+_LOCK_SIZE_MAX: Final = 4096
+
+
+class Holder:
+    """The process that holds a data directory, as its file LOCK names it.
+
+    The lock itself is left alone: a process that starts could find it taken.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock = Path(path).absolute() / _LOCK_NAME  # wherever the program goes
+        self._pid: int | None = None  # None: it is of another namespace, and cannot be seen
+        self._vacant_since: float | None = None
+
+    def on_connected(self) -> None:
+        """Note who holds the directory, now that it answers."""
+        self._vacant_since = None
+        try:
+            self._pid = self._running()
+        except OSError:
+            self._pid = None
+
+    def ended(self, time: float, *, is_last: bool = False) -> HolderEnded | None:
+        """Return what to raise if nobody holds the directory, and has not for a while."""
+        try:
+            is_vacant = self._pid is not None and self._running() is None
+        except OSError:
+            is_vacant = False
+        if not is_vacant:
+            self._vacant_since = None
+            return None
+        if self._vacant_since is None:
+            self._vacant_since = time
+        if time - self._vacant_since < VACANT_SECONDS and not is_last:
+            return None
+        return HolderEnded(f"process {self._pid}, which held {self._path}, has ended")
+
+    def _running(self) -> int | None:
+        """Return the process that LOCK names, if it runs. A stop empties the file."""
+        try:
+            with self._lock.open("rb") as file:
+                found = re.search(
+                    rb"^pid=([0-9]{1,9})$", file.read(_LOCK_SIZE_MAX), re.MULTILINE
+                )
+        except FileNotFoundError:
+            return None
+        if found is None:
+            return None
+        pid = int(found[1])
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return None
+        except PermissionError:  # it is another user's
+            pass
+        return pid
 
 
 class RemoteChannel:
     """One connection at a time, to the first address that answers. All of one cluster."""
 
-    def __init__(self, address: str, token: str | None, release: str) -> None:
+    def __init__(
+        self, address: str, token: str | None, release: str, holder: Holder | None = None
+    ) -> None:
         self.address = address
         self._addresses = parse_addresses(address)
         self._token = None if token is None else token.encode()
         self._release = release
+        self._holder = holder  # if the address is the socket of a directory that was opened
         self._connection: ClientConnection | None = None
         self._lock = asyncio.Lock()  # held by the one who connects
         self._is_closed = False
@@ -75,7 +143,7 @@ class RemoteChannel:
             async with asyncio.timeout_at(deadline), self._lock:
                 return await self._connect(deadline)
         except TimeoutError:
-            raise _unreachable(self._failure) from None
+            raise self._unreachable() from None
 
     async def _connect(self, deadline: float) -> ClientConnection:
         backoff = Backoff()
@@ -93,11 +161,24 @@ class RemoteChannel:
                     self._failure = f"no node answers at {address}: {Exception.__str__(error)}"
                     self._place += 1
                 else:
+                    if self._holder is not None:
+                        self._holder.on_connected()
                     return self._connection
-            delay = backoff.next()
-            if asyncio.get_running_loop().time() + delay >= deadline:
-                raise _unreachable(self._failure)
+            delay, time = backoff.next(), asyncio.get_running_loop().time()
+            if time + delay >= deadline:
+                raise self._unreachable()
+            if self._holder is not None and (ended := self._holder.ended(time)) is not None:
+                raise ended
             await asyncio.sleep(delay)
+
+    def _unreachable(self) -> ConnectionLost:
+        """Return what to say when the time is over."""
+        if self._holder is not None:
+            time = asyncio.get_running_loop().time()
+            if (ended := self._holder.ended(time, is_last=True)) is not None:
+                return ended
+        hint = "Check the address, and that the node runs: headrace serve"
+        return ConnectionLost(self._failure, hint=hint)
 
     async def _open(self, address: Address) -> ClientConnection:
         connection = ClientConnection(str(address))
@@ -147,8 +228,3 @@ def _said(error: OSError | ValueError) -> str:
         return str(error)
     # asyncio folds the errors of several tries into one text, and uvloop knows only numbers.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-
-
-def _unreachable(text: str) -> ConnectionLost:
-    hint = "Check the address, and that the node runs: headrace serve"
-    return ConnectionLost(text, hint=hint)

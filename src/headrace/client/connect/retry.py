@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from headrace.client.connect.channel import REPEATABLE, Channel
+from headrace.client.connect.channel import REPEATABLE, Channel, HolderEnded
 from headrace.errors import (
     BadFrame,
     Busy,
@@ -48,7 +48,7 @@ def now() -> float:
 def is_retryable(request: Request, error: HeadraceError) -> bool:
     """Say whether the same request may be sent again after `error`."""
     if isinstance(error, Unavailable):
-        return not isinstance(error, TimedOut)
+        return not isinstance(error, TimedOut | HolderEnded)
     if isinstance(error, WriterUnknown):
         return False
     return isinstance(error, Unknown) and type(request) in REPEATABLE

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from headrace.client.connect.channel import HolderEnded
 from headrace.client.values.answers import Range
 from headrace.errors import (
     HeadraceError,
@@ -144,7 +145,7 @@ def verdict(draft: Draft) -> HeadraceError:
         if error is None or isinstance(error, WriterUnknown):
             return TimedOut("the batch could not be appended in time")
         return error
-    if error is not None and _is_final(error) and not isinstance(error, Rejected):
+    if error is not None and _is_final(error) and not isinstance(error, Rejected | Unavailable):
         return error
     reason = "no answer came in time" if error is None else Exception.__str__(error)
     return Unknown(
@@ -154,4 +155,6 @@ def verdict(draft: Draft) -> HeadraceError:
 
 
 def _is_final(error: HeadraceError | None) -> bool:
+    if isinstance(error, HolderEnded):
+        return True
     return error is not None and not isinstance(error, Unavailable | Unknown)
