@@ -59,7 +59,7 @@ def test_no_file_has_its_bytes_when_the_command_is_over(place, tmp_path):
         {"topic": "default/gone", "deleted": True, "erased": True, "left": []},
     )
     assert holding(tmp_path, MARK) == []
-    assert "Not erased yet: " in ended.err
+    assert "Waiting for " in ended.err
     again = headrace_here("topic", "delete", "gone", "--wait-erased", "--yes", *place)
     assert again.code == Exit.NOT_FOUND
     assert "add --if-exists to wait for what it left" in again.err
@@ -67,7 +67,7 @@ def test_no_file_has_its_bytes_when_the_command_is_over(place, tmp_path):
         "topic", "delete", "gone", "--wait-erased", "--if-exists", "--yes", *place
     )
     assert again.code == 0
-    assert "There is no topic gone: it was deleted, or never was." in again.err
+    assert "Topic gone does not exist (already deleted?)." in again.err
     assert "No file of the log holds bytes of rows of deleted topics." in again.err
     listed = headrace_here("topic", "list", "--json", *place).json["topics"]
     assert [(one["topic"], one["rows"]) for one in listed] == [("default/other", ROWS)]
@@ -87,6 +87,7 @@ def test_who_does_not_wait_is_told_nothing_of_it(tmp_path):
         *("topic", "delete", "gone", "--yes", "--json", "--if-exists", "--data", tmp_path)
     )
     assert (ended.code, ended.json["deleted"]) == (0, False)
+    assert ended.json["topic"] == "default/gone"
 
 
 def test_a_time_to_wait_needs_something_to_wait_for(tmp_path):
@@ -94,7 +95,21 @@ def test_a_time_to_wait_needs_something_to_wait_for(tmp_path):
         *("topic", "delete", "gone", "--erase-timeout", "1s", "--data", tmp_path)
     )
     assert ended.code == Exit.USAGE
-    assert "--erase-timeout is of --wait-erased" in ended.err
+    assert "--erase-timeout requires --wait-erased" in ended.err
+
+
+@pytest.mark.parametrize("time", ["bogus", "0s", "-1s", ""])
+def test_invalid_erase_timeout_is_rejected_before_the_topic_is_deleted(tmp_path, time):
+    with headrace.open(tmp_path) as log:
+        log.create_topic("gone", SCHEMA).append([{"id": 1}])
+    ended = headrace_here(
+        *("topic", "delete", "gone", "--yes", "--wait-erased"),
+        *("--erase-timeout", time, "--data", tmp_path),
+    )
+    assert ended.code == Exit.USAGE
+    assert "erase" in ended.err
+    with headrace.open(tmp_path) as log:
+        assert log.topic("gone").read().to_table().num_rows == 1
 
 
 def test_when_the_time_is_over_it_names_the_files_and_what_to_do(tmp_path):

@@ -112,6 +112,10 @@ async def test_rows_of_a_deleted_topic_are_erased_and_what_is_left_is_told(door)
         await it(topic.append(rows(0, 5)))
         journal = door.path / "groups" / "00001" / "journal"
         assert any(b"name 3" in one.read_bytes() for one in journal.rglob("*.wal"))
+        for bad in ("bogus", None, 0, -1, "0s"):
+            with pytest.raises(BadRequest, match="erase_timeout"):
+                await it(topic.delete(wait_erased=True, erase_timeout=bad))
+        await it(log.topic(topic.name))  # it is there: every argument is judged first
         await it(topic.delete(wait_erased=True, told=told.append))
         assert told[-1] == ()
         assert told[0]

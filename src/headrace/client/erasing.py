@@ -8,7 +8,7 @@ from typing import Final
 from headrace.client.connect.retry import Caller, now
 from headrace.client.values.answers import Unerased
 from headrace.client.values.parse import duration
-from headrace.errors import NotErased
+from headrace.errors import BadRequest, NotErased
 from headrace.wire.erase_messages import EraseDeleted, Erasing
 
 ERASE_TIMEOUT: Final = "10m"  # the longest that a lease lasts if nobody renews it
@@ -23,13 +23,16 @@ def _nobody(left: Sequence[Unerased]) -> None:
     return
 
 
-async def wait_for_erasure(
-    caller: Caller,
-    timeout: str | float | timedelta,  # noqa: ASYNC109
-    told: Told | None = None,
-) -> None:
-    """Have the rows of topics that are deleted by now erased; tell what is left meanwhile."""
+def erase_seconds(timeout: str | float | timedelta) -> float:
+    """Return how long to wait for erasure. Judged before a topic is deleted, not after."""
     seconds = duration(timeout, "erase_timeout").seconds
+    if not seconds:
+        raise BadRequest("erase_timeout: it must be longer than 0", hint="Give 10m, or 30s")
+    return seconds
+
+
+async def wait_for_erasure(caller: Caller, seconds: float, told: Told | None = None) -> None:
+    """Have the rows of topics that are deleted by now erased; tell what is left meanwhile."""
     end = now() + seconds
     tell = told or _nobody
     revision, delay = 0, _DELAY_MIN

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.client.connect.channel import Channel
 from headrace.client.connect.retry import Caller
-from headrace.client.erasing import ERASE_TIMEOUT, Told, wait_for_erasure
+from headrace.client.erasing import ERASE_TIMEOUT, Told, erase_seconds, wait_for_erasure
 from headrace.client.read.spans import Spans
 from headrace.client.topic import AsyncTopic, age_of, size_of
 from headrace.client.values.answers import AdoptedOrphans, TopicSummary, namespace_of
@@ -138,7 +138,7 @@ class AsyncLog:
 
         `told` is given what is left, on the log's own loop. NotErased: the time is over.
         """
-        await wait_for_erasure(self.caller, erase_timeout, told)
+        await wait_for_erasure(self.caller, erase_seconds(erase_timeout), told)
 
     async def create_stream(self, name: str) -> None:
         await self.caller.get(CreateStreamRequest(_stream(name)), Changed)

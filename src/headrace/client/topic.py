@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 
 from headrace.client.connect.retry import Caller
-from headrace.client.erasing import ERASE_TIMEOUT, Told, wait_for_erasure
+from headrace.client.erasing import ERASE_TIMEOUT, Told, erase_seconds, wait_for_erasure
 from headrace.client.read.consumer import AsyncConsumer
 from headrace.client.read.feed import Feed
 from headrace.client.read.lease import AsyncLease, take_lease
@@ -389,9 +389,10 @@ class AsyncTopic:
         deleted topic's; `told` is given what is left, on the log's own loop. NotErased: the
         topic is deleted, and the time is over; see `Log.erase_deleted`.
         """
+        seconds = erase_seconds(erase_timeout)
         await self.caller.get(DeleteTopicRequest(self.name, self.created), Changed)
         if wait_erased:
-            await wait_for_erasure(self.caller, erase_timeout, told)
+            await wait_for_erasure(self.caller, seconds, told)
 
     async def refresh(self) -> View:
         """Look the topic up again: its schema, its partitions, its settings."""

@@ -27,10 +27,11 @@ from headrace.cli.topics.topic_lines import (
     print_list,
     seconds_of,
 )
-from headrace.client.erasing import ERASE_TIMEOUT
+from headrace.client.erasing import ERASE_TIMEOUT, erase_seconds
 from headrace.client.values.answers import Unerased
 from headrace.errors import BadConfig, BadRequest, NotErased, TopicExists, TopicUnknown
 from headrace.model.column_types import said
+from headrace.model.names import parse_topic
 from headrace.model.schema import canonical, check_evolution
 from headrace.model.units import parse_duration, parse_size
 
@@ -340,8 +341,7 @@ def delete(
 
         headrace topic delete orders --yes --if-exists --wait-erased --json
     """
-    if erase_timeout is not None and not wait_erased:
-        raise BadRequest("--erase-timeout is of --wait-erased", hint="Add --wait-erased")
+    longest = _erase_timeout(erase_timeout, wait_erased=wait_erased)
     with opened(data, address, timeout) as log:
         topic = _existing(log, name, if_exists=if_exists, wait_erased=wait_erased)
         if topic is not None:
@@ -352,14 +352,12 @@ def delete(
             topic.delete()
             said = f"Topic {topic.name} is deleted, with {rows:,} rows."
         else:
-            said = f"There is no topic {name}: it was deleted, or never was."
-        shown = TopicDeleted(
-            topic=name if topic is None else topic.name, deleted=topic is not None
-        )
+            said = f"Topic {name} does not exist (already deleted?)."
+        shown = TopicDeleted(topic=str(parse_topic(name)), deleted=topic is not None)
         if not as_json:
             say(said)
         if wait_erased:
-            shown = _erased(log, shown, erase_timeout or ERASE_TIMEOUT, name, as_json=as_json)
+            shown = _erased(log, shown, longest, name, as_json=as_json)
         if as_json:
             print_json(shown)
 
@@ -381,6 +379,16 @@ def _schema(
     assert like is not None
     with reading(like) as source:
         return schema_in(source, format_of(source, None), delimiter)
+
+
+def _erase_timeout(given: str | None, *, wait_erased: bool) -> str:
+    """Judge how long to wait, before the topic goes."""
+    if given is None:
+        return ERASE_TIMEOUT
+    if not wait_erased:
+        raise BadRequest("--erase-timeout requires --wait-erased", hint="Add --wait-erased")
+    erase_seconds(given)
+    return given
 
 
 def _existing(
@@ -412,8 +420,8 @@ def _erased(
         if before and {one.path for one in before} == {one.path for one in now}:
             return
         if now:
-            more = f", and {len(now) - 1} more" if len(now) > 1 else ""
-            say(f"Not erased yet: {now[0].path}: {now[0].why}{more}")
+            files = "1 file" if len(now) == 1 else f"{len(now)} files"
+            say(f"Waiting for {files}. {now[0].path}: {now[0].why}")
 
     try:
         log.erase_deleted(erase_timeout=timeout, told=told)

@@ -169,7 +169,7 @@ def _left(store: Store, begun: Op, leased: Mapping[str, float]) -> Iterator[Left
     fresh = journal.fresh_from if is_renewed else Op(begun + 1)
     is_waiting = group.superblock.current.previous_op < fresh
     if not is_renewed:
-        text = "its files go when the journal begins a new one, for which the disk needs room"
+        text = "removed when the journal starts a new file (needs free disk space)"
         yield Left(spares.directory.path, text)
     elif is_waiting:
         yield Left(journal.directory.path, "two checkpoints have to be made")
