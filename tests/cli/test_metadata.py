@@ -43,6 +43,9 @@ def test_status_and_doctor_name_what_is_lost(lost):
     said = headrace_here("status", "--data", lost).out
     assert f"partition {LOST} of revision 2: 3 rows" in said
     assert "id: int64, word: string" in said
+    title = said.splitlines()[0]
+    assert "degraded: 1 partition without a topic  not running" in title
+    assert "Run `headrace metadata adopt` to preview the recovery" in said
     doctor = headrace_here("doctor", lost, "--json")
     assert doctor.code == Exit.INTEGRITY
     assert "orphan" in {one["kind"] for one in doctor.json["findings"]}
@@ -52,8 +55,8 @@ def test_adopt_only_says_what_it_would_do_unless_it_is_told_to(lost):
     told = headrace_here("metadata", "adopt", "--data", lost)
     assert told.code == 0
     said = told.out + told.err
-    assert "group 1 has followed revision 2, and the metadata is at revision 1" in said
-    assert "would be adopted: shop/recovered-1-2" in said
+    assert "the metadata is at revision 1, but shard 1 has seen revision 2" in said
+    assert f"would recover: shop/recovered-1-2 (partition {LOST}, 3 rows, shard 1)" in said
     assert "Nothing is changed" in said
     found = shape(headrace_here("metadata", "adopt", "--data", lost, "--json"), AdoptedShape)
     assert not found.changed
@@ -85,7 +88,7 @@ def test_adopt_brings_a_topic_back_under_a_name_that_is_said(lost, is_served):
 def test_forget_asks_for_the_name_and_then_removes(lost):
     refused = headrace_here("metadata", "forget", LOST, "--data", lost)
     assert refused.code == Exit.FAILURE
-    assert "is not given up" in refused.err
+    assert "no partition is given up" in refused.err
     with headrace.open(lost) as log:
         assert log.status()["orphans"]
     unknown = headrace_here("metadata", "forget", "99", "--data", lost, "--yes")
@@ -109,4 +112,49 @@ def test_a_name_that_is_none_is_refused(lost):
     assert told.code == Exit.USAGE
     told = headrace_here("metadata", "adopt", "--data", lost, "--as", "orders=x")
     assert told.code == Exit.USAGE
-    assert "is no partition's namespace" in told.err
+    assert "'orders' is not a recoverable partition ID" in told.err
+    told = headrace_here(
+        *("metadata", "adopt", "--data", lost, "--as", f"{LOST}=b", "--as", f"0{LOST}=c")
+    )
+    assert told.code == Exit.USAGE
+    assert "has two names, 'b' and 'c'" in told.err
+    told = headrace_here("metadata", "adopt", "--data", lost, "--as", f"{LOST}=a")
+    assert told.code == Exit.USAGE
+    assert "stream 'shop' already has a topic 'a'. Choose another name with --as" in told.err
+
+
+def test_forget_looks_all_names_up_before_the_first_is_given_up(lost):
+    for typo in ("1000009000000", "zzz", "shop/b"):
+        told = headrace_here("metadata", "forget", LOST, typo, "--data", lost, "--yes")
+        assert told.code != 0
+        assert f"'{typo}' is not a recoverable partition ID" in told.err
+        with headrace.open(lost) as log:
+            assert [one["partition"] for one in log.status()["orphans"]] == [LOST]
+
+
+def test_forget_that_fails_on_its_way_says_what_is_gone(lost, monkeypatch):
+    """Of two partitions the second fails: the first is named, with its rows."""
+
+    def fails_second(log, partition, created, calls=[]):  # noqa: B006
+        calls.append(partition)
+        if len(calls) > 1:
+            raise headrace.errors.NotReady("the node stopped")
+
+    with headrace.open(lost) as log:
+        (one,) = log.status()["orphans"]
+    monkeypatch.setattr(headrace.Log, "forget_orphan", fails_second)
+    twice = [one, one | {"partition": "2000001000000"}]
+    monkeypatch.setattr("headrace.cli.commands.metadata._orphans", lambda *_: twice)
+    told = headrace_here("metadata", "forget", LOST, "2000001000000", "--data", lost, "--yes")
+    assert told.code == Exit.UNAVAILABLE
+    assert f"partition {LOST} is given up: 3 rows" in told.err
+
+
+def test_adopt_changes_nothing_where_nothing_is_in_doubt(tmp_path):
+    data = tmp_path / "data"
+    with headrace.open(data) as log:
+        log.create_topic("a", {"id": "int64"}).append({"id": [1]})
+    for words in ((), ("--yes",)):
+        told = headrace_here("metadata", "adopt", "--json", "--data", data, *words)
+        found = shape(told, AdoptedShape)
+        assert (found.changed, found.reasons) == (False, ())

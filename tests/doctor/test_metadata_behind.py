@@ -69,11 +69,15 @@ def test_an_older_copy_of_the_metadata_is_found_out(grown, tmp_path, counts):
     one, *orphans = examine(str(log)).damage
     assert (one.kind, one.is_counted) == ("journal-end", False)
     assert {(each.kind, each.file) for each in orphans} == {("orphan", two_shards.FIRST)}
+    # A start holds group 0, which takes no change: adopting is no way out of that.
+    assert not any("metadata adopt" in each.next for each in (one, *orphans))
     (log / "heads").unlink()  # without it, what the shards have followed still tells
     behind, *orphans = examine(str(log)).damage
     assert behind.kind == "metadata-behind"
-    assert "group 1" in behind.what
+    assert "shard 1" in behind.what
     assert any("of one with 7 rows" in each.what for each in orphans)
+    for each in (behind, *orphans):
+        assert "headrace metadata adopt" in each.next
     salvage(str(log), str(tmp_path / "new"))
     found = ids(tmp_path / "new")
     assert found[ROWS, 2] == list(range(7))
@@ -95,3 +99,19 @@ def test_a_topic_that_was_deleted_is_left_behind_without_a_loss(stopped, tmp_pat
     assert [said.endswith("its rows are left where they are") for said in account.words] == [
         True
     ]
+
+
+def test_partitions_of_one_lost_topic_are_told_as_one(stopped):
+    (stopped / COPY_NAME).unlink()
+    (stopped / "heads").unlink()
+    before = stopped.parent / "before"
+    shutil.copytree(stopped / METADATA, before)
+    with headrace.open(stopped, **SETTINGS) as log:
+        log.create_topic("lost/wide", {"id": "int64"}, partitions=4)
+    shutil.rmtree(stopped / METADATA)
+    shutil.copytree(before, stopped / METADATA)
+    (stopped / COPY_NAME).unlink()
+    (stopped / "heads").unlink()
+    (one,) = [one for one in examine(str(stopped)).damage if one.kind == "orphan"]
+    assert one.what.startswith("partitions ")
+    assert one.what.count(" of revision ") == 4

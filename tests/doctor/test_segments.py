@@ -161,7 +161,8 @@ def test_a_node_that_misses_rows_is_degraded(log):
         assert (is_ready, count) == (True, 1)
         assert path.name in degraded[0]
         shown = headrace_here("status", "--address", node.address).out.splitlines()
-        assert "degraded: rows are missing" in shown[0]
+        assert "degraded: some rows or topics are unavailable" in shown[0]
+        assert any(f"`headrace doctor {log} --deep` lists" in line for line in shown)
         assert headrace_here("status", "--address", node.address, "--json").json["node"][
             "degraded"
         ]
@@ -170,6 +171,14 @@ def test_a_node_that_misses_rows_is_degraded(log):
         is_ready, degraded, count = pages(f"http://127.0.0.1:{node.http_port}")
         assert (is_ready, count) == (True, 1)
         assert "segment is gone" in degraded[0]
+    ended = headrace_here("status", "--data", log)
+    title, *lines = ended.out.splitlines()
+    assert "degraded: some rows or topics are unavailable" in title
+    assert "not running, opened for this look" in title
+    assert any(f"`headrace doctor {log} --deep` lists" in line for line in lines)
+    adopted = headrace_here("metadata", "adopt", "--yes", "--json", "--data", log).json
+    assert not adopted["changed"]
+    assert not adopted["reasons"]
 
 
 def rotten_carry(log):

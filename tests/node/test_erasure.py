@@ -405,7 +405,9 @@ def test_a_node_that_is_behind_says_so_and_a_shard_that_does_not_serve_is_named(
             node.node.doubt = Doubt(
                 ("group 1 says so",), (), Revision(0), False, *[frozenset()] * 3, 24
             )
-            with pytest.raises(MetadataInDoubt, match="nothing is erased: the metadata is in"):
+            with pytest.raises(
+                MetadataInDoubt, match="cannot erase deleted rows while the metadata is"
+            ):
                 await ask(node, EraseDeleted(0))
             node.node.doubt = None
 

@@ -50,7 +50,7 @@ def test_a_look_at_what_an_adoption_would_do_changes_nothing(short):
             before = node.node.metadata.revision
             found = await adopt(node, is_dry=True)
             assert found.adopted == (
-                "shop/recovered-1-2: partitions 1000001000000 of group 1, 3 rows",
+                "shop/recovered-1-2 (partition 1000001000000, 3 rows, shard 1)",
             )
             assert (found.left, found.revision) == ((), before)
             assert node.node.doubt is not None
@@ -89,7 +89,7 @@ def test_an_adopted_topic_has_its_rows_cursors_writers_and_offsets(tmp_path):
             with pytest.raises(MetadataInDoubt, match="metadata adopt"):
                 await a_topic(node, "other/c")
             done = await adopt(node, (info.partitions[1].namespace, "orders"))
-            assert done.adopted[0].startswith("shop/orders: partitions 1000001000000, ")
+            assert done.adopted[0].startswith("shop/orders (partitions 1000001000000, ")
             await no_doubt(node)
             found = await ask(node, topic_messages.DescribeTopic("shop/orders"))
             assert (found.created, found.partitions) == (info.created, info.partitions)
@@ -130,7 +130,7 @@ def test_metadata_of_an_earlier_moment_takes_back_all_that_shards_have(
             done = await adopt(node)
             assert done.left == ()
             ended = [one for one in done.adopted if "its deletion" in one]
-            assert [one.partition(":")[0] for one in ended] == ["shop/t3"] * (moment == 3)
+            assert [one.partition(" (")[0] for one in ended] == ["shop/t3"] * (moment == 3)
             await no_doubt(node)
             names = (await ask(node, topic_messages.ListTopics())).topics
             rows = []
@@ -182,11 +182,11 @@ def test_an_orphan_is_given_up_and_its_rows_go(short):
     async def run():
         async with a_node(short) as node:
             (orphan,) = node.node.doubt.orphans
-            with pytest.raises(Rejected, match="is no orphan"):
+            with pytest.raises(Rejected, match="is not recoverable"):
                 await ask(node, topic_messages.ForgetOrphan(orphan.key.namespace, 7))
             info = await ask(node, topic_messages.DescribeTopic("shop/t1"))
             where = info.partitions[0]
-            with pytest.raises(Rejected, match="is no orphan"):
+            with pytest.raises(Rejected, match="is not recoverable"):
                 await ask(node, topic_messages.ForgetOrphan(where.namespace, where.created))
             await ask(
                 node, topic_messages.ForgetOrphan(orphan.key.namespace, orphan.key.created)
@@ -226,7 +226,7 @@ def test_where_nothing_is_in_doubt_nothing_is_adopted_or_given_up(tmp_path):
             before = node.node.metadata.revision
             assert await adopt(node) == topic_messages.Adoption(before, (), ())
             where = info.partitions[0]
-            with pytest.raises(HeadraceError, match="is no orphan"):
+            with pytest.raises(HeadraceError, match="is not recoverable"):
                 await ask(node, topic_messages.ForgetOrphan(where.namespace, where.created))
 
     asyncio.run(run())

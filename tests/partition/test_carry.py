@@ -372,13 +372,13 @@ class TestRot:
 
     def test_a_missing_file_is_a_flaw(self, directory):
         found = open_carry(directory, SOLO, SEAL)
-        assert found == Flaw("carry file is missing", NAME, "nothing")
+        assert found == Flaw("file is missing", NAME, "nothing")
 
     def test_a_name_that_is_no_file_is_a_flaw(self, directory):
         directory.child(NAME, make=True)
         found = open_carry(directory, SOLO, SEAL)
         assert isinstance(found, Flaw)
-        assert found.what == "carry file cannot be opened"
+        assert found.what == "file cannot be opened"
 
     def test_sectors_that_cannot_be_read_are_flaws(self):
         disk = a_disk()
@@ -708,7 +708,7 @@ class TestFaults:
         if stage == "sync-dir":
             assert is_whole(opened(disk))
             return
-        assert flaw(disk) == "carry file is missing"
+        assert flaw(disk) == "file is missing"
         assert is_whole(written(disk.root))
         assert is_whole(opened(disk.power_cut()))
 

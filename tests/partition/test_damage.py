@@ -32,7 +32,7 @@ class TestCarryLost:
         (finding,) = shard.store.findings
         assert (finding.path, finding.what) == (
             carry_path(18),
-            "carry file: carry file is missing",
+            "carry file: file is missing",
         )
         with pytest.raises(CorruptEntry, match=r"op 17 is neither.*18.carry: .* missing"):
             shard.ids(140, 150)

@@ -22,7 +22,7 @@ LINES: Final = {
     "done.",
     "group": "List, describe, reset and delete consumer groups.",
     "inspect": "Show one file of a log in words and tables, also if it is damaged.",
-    "metadata": "Bring back, or give up, what the metadata has lost.",
+    "metadata": "Recover, or give up, what is missing from the metadata.",
     "pipeline": "Bring a topic into a Delta table, exactly once.",
     "produce": "Append rows from a file, or from standard input, and say when they are on "
     "disk.",

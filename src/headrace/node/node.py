@@ -299,7 +299,7 @@ class Node:
     def _on_erase(self, request: EraseDeleted, deadline: float, answer: Answer) -> None:
         """Take the next step, and look beside the loop at what is left."""
         if self.doubt is not None:
-            raise self.doubt.error(self.path, "nothing is erased")
+            raise self.doubt.error(self.path, "cannot erase deleted rows while")
         count = self.require_catalog().shard_count
         look = self.erasure.begin(request, count, self.target(), self.loop.time())
 
@@ -328,7 +328,7 @@ class Node:
         """Say so at once where nothing is served, and nothing is made, for doubt."""
         doubt = self.doubt
         if doubt is not None and doubt.hides(namespace, self.metadata.revision):
-            raise doubt.error(self.path, f"partition {namespace:x} is not served")
+            raise doubt.error(self.path, f"partition {namespace:x} is not served while")
 
     def _park(
         self,
@@ -362,7 +362,7 @@ class Node:
             self._park(running, request, body, deadline, answer, request.namespace)
             return
         if self.doubt is not None and self.doubt.refuses(request):
-            raise self.doubt.error(self.path, f"{word_of(request)} is not done")
+            raise self.doubt.refusal(self.path, request)
         key = Key(Namespace(request.namespace), Revision(request.created))
         reader = running.shard.store.reader
         match request:

@@ -73,6 +73,8 @@ def ready_state(boot: "Boot") -> dict[str, object]:
         "diverged": list(boot.diverged),
         "orphans": [] if doubt is None else [_orphan(one) for one in doubt.orphans],
         "degraded": degraded(boot),
+        "doubt": [] if doubt is None else list(doubt.reasons),
+        "way_out": "" if doubt is None else doubt.way_out,
     }
 
 

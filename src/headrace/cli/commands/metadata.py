@@ -1,5 +1,6 @@
-"""`headrace metadata`: the operator's way out of metadata that is in doubt."""
+"""`headrace metadata`: recover topics that are missing from the metadata, or give them up."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -8,24 +9,25 @@ import headrace
 from headrace.cli.terminal.exits import NotFound
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.terminal.output import Json, JsonShape, Yes, print_json, say, typed
-from headrace.errors import BadRequest
+from headrace.client.values.answers import namespace_of
+from headrace.errors import BadRequest, HeadraceError
 from headrace.model.revisions import shown
 
 metadata = typer.Typer(
-    no_args_is_help=True, help="Bring back, or give up, what the metadata has lost."
+    no_args_is_help=True, help="Recover, or give up, what is missing from the metadata."
 )
 
 _AS = "--as"
 
 
 class AdoptedShape(JsonShape, frozen=True, kw_only=True):
-    """What `metadata adopt` prints. `changed` is false without --yes."""
+    """What `metadata adopt` prints. `changed` is false without --yes, or without doubt."""
 
     changed: bool
     revision: int
     adopted: tuple[str, ...]
-    left: tuple[str, ...]  # what cannot be adopted, and why
-    reasons: tuple[str, ...]  # why the metadata was in doubt
+    left: tuple[str, ...]  # what cannot be recovered, and why
+    reasons: tuple[str, ...]  # why the metadata is in doubt; empty if it is not
 
 
 class ForgottenShape(JsonShape, frozen=True, kw_only=True):
@@ -44,7 +46,11 @@ def register(app: typer.Typer) -> None:
 def adopt(
     names: Annotated[
         list[str] | None,
-        typer.Option(_AS, help="NAMESPACE=name: the name of the topic that it belongs to."),
+        typer.Option(
+            _AS,
+            metavar="PARTITION=NAME",
+            help="The name of the topic that a partition belongs to.",
+        ),
     ] = None,
     data: Data = None,
     address: Address = None,
@@ -52,7 +58,7 @@ def adopt(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only say it.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make partitions that the metadata has lost topics again, and end the doubt.
+    """Recover topics that are missing from the metadata.
 
     Without --yes nothing is changed: it lists why the metadata is in doubt, and what would
     become of each partition. Rows, offsets, cursors and writers go on as they were; names of
@@ -65,14 +71,14 @@ def adopt(
 
         headrace metadata adopt --data ./data --yes --as 1000001000000=orders
     """
-    chosen = dict(_pair(each) for each in names or ())
+    chosen = _chosen(names or ())
     with opened(data, address, timeout) as log:
-        reasons = tuple(map(str, log.status().get("degraded", ())))
+        reasons = tuple(map(str, log.status().get("doubt", ())))
         done = log.adopt_orphans(chosen, dry_run=not yes)
     if as_json:
         print_json(
             AdoptedShape(
-                changed=yes,
+                changed=yes and bool(reasons),
                 revision=done.revision,
                 adopted=done.adopted,
                 left=done.left,
@@ -83,26 +89,34 @@ def adopt(
     for each in reasons:
         say(each)
     for each in done.adopted:
-        say(f"{'adopted' if yes else 'would be adopted'}: {each}")
+        say(f"{'recovered' if yes else 'would recover'}: {each}")
     for each in done.left:
-        say(f"{'left' if yes else 'would be left'} as it is: {each}")
+        say(f"{'left as is' if yes else 'would leave as is'}: {each}")
     if not reasons:
-        say("The metadata is not in doubt: there is nothing to adopt.")
+        say("The metadata is not in doubt: there is nothing to recover.")
     elif not yes:
         say("Nothing is changed. Add --yes to do it.")
 
 
-def _pair(text: str) -> tuple[str, str]:
-    namespace, equals, name = text.partition("=")
-    if not equals:
-        raise BadRequest(f"{_AS}: {text!r} has no name", hint=f"Write {_AS} NAMESPACE=name")
-    return namespace, name
+def _chosen(given: Sequence[str]) -> dict[str, str]:
+    """Read the names of topics by partition ID; each partition is named once."""
+    found: dict[str, str] = {}
+    for text in given:
+        partition, equals, name = text.partition("=")
+        if not equals:
+            raise BadRequest(f"{_AS}: {text!r} has no name", hint=f"Write {_AS} PARTITION=NAME")
+        key = f"{namespace_of(partition):x}"
+        if key in found:
+            flaw = f"{_AS}: partition {key} has two names, {found[key]!r} and {name!r}"
+            raise BadRequest(flaw, hint="Give it one")
+        found[key] = name
+    return found
 
 
 @metadata.command("forget")
 def forget(
     partitions: Annotated[
-        list[str], typer.Argument(help="Namespaces of partitions, as status shows them.")
+        list[str], typer.Argument(help="IDs of partitions, as status shows them.")
     ],
     data: Data = None,
     address: Address = None,
@@ -110,40 +124,58 @@ def forget(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Give up partitions that the metadata has lost: their rows are removed for ever.
+    """Remove for ever the rows of partitions that are missing from the metadata.
 
-    It shows the rows of each, and asks for its namespace typed back. Rows go once the metadata
-    is in no doubt any more.
+    It looks all of them up first, shows the rows of each, and asks for its ID typed back; only
+    then is the first given up. Rows are removed once the metadata is no longer in doubt.
 
     Examples:
 
         headrace metadata forget 1000001000000 --data ./data
     """
-    rows = 0
+    names = list(dict.fromkeys(f"{namespace_of(each):x}" for each in partitions))
     with opened(data, address, timeout) as log:
-        for name in dict.fromkeys(partitions):
-            for one in _orphans(log, name):
-                said = (
-                    f"This removes {one['rows']:,} rows of partition {name} of revision "
-                    f"{shown(one['created'])}, group {one['group']}, from {one['first_at']} to "
-                    f"{one['last_at']} ({', '.join(one['schema'])}) for ever."
-                )
-                typed(said, name, f"partition {name} is not given up", yes=yes)
-                log.forget_orphan(name, one["created"])
-                rows += one["rows"]
+        found = _orphans(log, names)
+        for one in found:
+            said = (
+                f"This removes {_rows(one['rows'])} of partition {one['partition']} "
+                f"(revision {shown(one['created'])}, shard {one['group']}) from "
+                f"{one['first_at']} to {one['last_at']} ({', '.join(one['schema'])}) for ever."
+            )
+            typed(said, one["partition"], "no partition is given up", yes=yes)
+        _give_up(log, found)
+    rows = sum(one["rows"] for one in found)
     if as_json:
-        print_json(ForgottenShape(partitions=tuple(dict.fromkeys(partitions)), rows=rows))
+        print_json(ForgottenShape(partitions=tuple(names), rows=rows))
     else:
-        say(f"{rows:,} rows are given up.")
+        say(f"{_rows(rows)} given up.")
 
 
-def _orphans(log: headrace.Log, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        one for one in log.status().get("orphans", ()) if one["partition"] == name.lower()
-    ]
-    if not found:
-        raise NotFound(
-            f"there is no partition {name} that the metadata has lost",
-            hint="`headrace status` shows all there are",
-        )
+def _orphans(log: headrace.Log, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Find every partition that is named, or none of them."""
+    found: list[dict[str, Any]] = []
+    orphans = log.status().get("orphans", ())
+    for name in names:
+        own = [one for one in orphans if one["partition"] == name]
+        if not own:
+            raise NotFound(
+                f"{name!r} is not a recoverable partition ID; no partition is given up",
+                hint="`headrace status` lists them (hex, such as 1000001000000)",
+            )
+        found += own
     return found
+
+
+def _give_up(log: headrace.Log, found: Sequence[dict[str, Any]]) -> None:
+    """Give them up in their order; if one fails, say which are gone."""
+    for count, one in enumerate(found):
+        try:
+            log.forget_orphan(one["partition"], one["created"])
+        except HeadraceError:
+            for gone in found[:count]:
+                say(f"partition {gone['partition']} is given up: {_rows(gone['rows'])}")
+            raise
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"

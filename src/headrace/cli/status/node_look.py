@@ -88,6 +88,7 @@ class _Status(msgspec.Struct, frozen=True):
     diverged: tuple[str, ...] = ()
     # Of findings and diverged: where rows are missing. And why the metadata is in doubt.
     degraded: tuple[str, ...] = ()
+    way_out: str = ""  # of doubt
     orphans: tuple[OrphanFigures, ...] = ()
 
 
@@ -112,6 +113,7 @@ def look(log: headrace.Log, *, served: bool = True) -> Picture:
             ready=status.ready,
             degraded=bool(status.degraded),
             reasons=tuple(reasons),
+            next_step=_next_step(status),
             orphans=status.orphans,
             started_at=status.started_at,
             uptime_seconds=status.uptime_seconds,
@@ -210,6 +212,12 @@ def _reasons(status: _Status) -> Iterator[str]:
     yield from (each for each in status.degraded if each not in told.union(status.diverged))
     if not status.ready and not status.groups:
         yield "it is still starting: " + ", ".join(status.steps)
+
+
+def _next_step(status: _Status) -> str:
+    if status.way_out or not status.degraded:
+        return status.way_out
+    return f"`headrace doctor {status.path} --deep` lists what is damaged, and what to do"
 
 
 def _disk(status: _Status) -> DiskFigures:

@@ -33,6 +33,7 @@ class NodeFigures(JsonShape, frozen=True, kw_only=True):
     ready: bool
     degraded: bool = False
     reasons: tuple[str, ...]
+    next_step: str = ""  # what an operator does about it, if the node is degraded
     orphans: tuple[OrphanFigures, ...] = ()  # the metadata does not know whose they are
     started_at: str
     uptime_seconds: float

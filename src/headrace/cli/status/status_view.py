@@ -48,21 +48,23 @@ def _shares(wanted: Sequence[int], left: int) -> list[int]:
 def _title(picture: Picture) -> Text:
     node = picture.node
     line = Text.assemble(("headrace", "bold"), f" {node.release}  {node.address}  ")
-    if node.ready and not node.served:
-        return line.append("not running, opened for this look", "yellow")
-    if node.ready and node.degraded:
+    if not node.ready:
+        line.append("not ready", "bold red")
+    elif node.degraded:
         line.append(_degraded(picture), "bold red")
-    else:
-        said = ("ready", "green") if node.ready else ("not ready", "bold red")
-        line.append(*said)
+    elif node.served:
+        line.append("ready", "green")
+    if node.ready and not node.served:
+        line.append("  " if node.degraded else "")
+        return line.append("not running, opened for this look", "yellow")
     return line.append(f"  up {_span(node.uptime_seconds)}")
 
 
 def _degraded(picture: Picture) -> str:
     orphans = len(picture.node.orphans)
     if orphans:
-        return f"degraded: {_count(orphans, 'partition')} of no topic"
-    return "degraded: rows are missing, or topics"
+        return f"degraded: {_count(orphans, 'partition')} without a topic"
+    return "degraded: some rows or topics are unavailable"
 
 
 def _reasons(picture: Picture) -> list[Text]:
@@ -72,6 +74,8 @@ def _reasons(picture: Picture) -> list[Text]:
              for one in picture.node.orphans]  # fmt: skip
     reasons = [one for one in picture.node.reasons if not any(name in one for name in named)]
     lines = [*reasons, *map(_orphan, picture.node.orphans)]
+    if picture.node.next_step:
+        lines.append(f"{picture.node.next_step}.")
     return [Text(f"  {each}", style=style) for each in lines]
 
 

@@ -1,10 +1,12 @@
 """What the client answers with: plain values."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from headrace.errors import BadRequest
+from headrace.model.column_types import said
 from headrace.model.units import DURATION_UNITS, SIZE_UNITS
 
 
@@ -44,12 +46,12 @@ class AdoptedOrphans:
 
 def namespace_of(partition: str) -> int:
     """Read a partition's namespace as the status names it."""
-    try:
-        return int(partition, 16)
-    except ValueError as error:
+    if re.fullmatch("[0-9a-fA-F]{1,16}", partition) is None:
         raise BadRequest(
-            f"{partition!r} is no partition's namespace", hint="Write it as status shows it"
-        ) from error
+            f"{said(partition)!r} is not a recoverable partition ID",
+            hint="`headrace status` lists them (hex, such as 1000001000000)",
+        )
+    return int(partition, 16)
 
 
 @dataclass(frozen=True, slots=True)

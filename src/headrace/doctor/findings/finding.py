@@ -104,6 +104,10 @@ def damage(
 PUT_BACK = "Put the file back from a copy"
 SALVAGE = "bring every readable row into a new log with --salvage NEW_DIR"
 PUT_BACK_OR_SALVAGE = f"{PUT_BACK}, or {SALVAGE}"
+ADOPT_OR_PUT_BACK = (
+    "Run `headrace metadata adopt` to preview the recovery, or restore groups/00000 from a "
+    "backup"
+)
 
 
 def apply_failed(where: str, op: int, what: str, loss: Loss) -> Finding:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from headrace.doctor.anatomy.file_anatomy import time_text
 from headrace.doctor.findings.copy_findings import IN_COPY, Judged, copy_findings, healed
 from headrace.doctor.findings.finding import (
+    ADOPT_OR_PUT_BACK,
     PUT_BACK_OR_SALVAGE,
     Finding,
     Loss,
@@ -215,6 +216,9 @@ def _doubts(log: LogSight, where: str, *, is_told: bool) -> Iterator[Finding]:
     doubt = doubt_of(log)
     if doubt is None:
         return
+    is_held = is_told or log.metadata_group.refusal is not None
+    is_held = is_held or (log.judged is not None and log.judged.is_held)
+    way_out = PUT_BACK_OR_SALVAGE if is_held else ADOPT_OR_PUT_BACK
     named = set(map(str, doubt.orphans))
     for what in () if is_told else [each for each in doubt.reasons if each not in named]:
         yield damage(
@@ -224,30 +228,49 @@ def _doubts(log: LogSight, where: str, *, is_told: bool) -> Iterator[Finding]:
             "a shard follows a change only once the metadata has it: changes are gone from "
             "here. A node serves what both agree on, and changes no topic",
             Loss("changes of topics: names, schemas, retention", is_counted=False),
-            PUT_BACK_OR_SALVAGE,
+            way_out,
         )
-    for one in doubt.orphans:
-        yield _orphan(log, one)
+    for own in _of_one_topic(log, doubt.orphans):
+        yield _orphan(log, own, way_out)
 
 
-def _orphan(log: LogSight, one: Orphan) -> Finding:
+def _of_one_topic(log: LogSight, orphans: tuple[Orphan, ...]) -> Iterator[list[Orphan]]:
+    bits = log.names.layout.partition_bits
+    topics: dict[tuple[GroupId, int, int], list[Orphan]] = {}
+    for one in orphans:
+        key = (one.shard, one.key.namespace >> bits, one.topic_created)
+        topics.setdefault(key, []).append(one)
+    yield from topics.values()
+
+
+def _orphan(log: LogSight, own: list[Orphan], way_out: str) -> Finding:
+    """Tell of the partitions of one topic that metadata has lost."""
+    one = own[0]
+    names = [f"{each.key.namespace:x} of revision {shown(each.key.created)}" for each in own]
+    rows = [_rows_of(log, each) for each in own]
+    word = "partition" if len(own) == 1 else "partitions"
+    belong = "belongs" if len(own) == 1 else "belong"
+    return damage(
+        "orphan",
+        f"{GROUPS}/{group_name(one.shard)}",
+        f"{word} {', '.join(names)} {belong} to no topic: {'; '.join(rows)}; "
+        f"{', '.join(schema_lines(one.schema))}",
+        "the metadata neither has it nor has deleted it: no row of it is lost, and none can be "
+        "reached. A node removes nothing of it, and gives its place to no other topic",
+        Loss("the name, the retention and the key of a topic", is_counted=False),
+        way_out,
+    )
+
+
+def _rows_of(log: LogSight, one: Orphan) -> str:
     partition = log.names.layout.unpack(one.key.namespace).partition_id
     times = (
         ""
         if one.first_at is None or one.last_at is None
         else f", from {time_text(one.first_at)} to {time_text(one.last_at)}"
     )
-    return damage(
-        "orphan",
-        f"{GROUPS}/{group_name(one.shard)}",
-        f"partition {one.key.namespace:x} of revision {shown(one.key.created)} belongs to no "
-        f"topic: partition {partition} of one with {count(one.row_count, 'row')}, "
-        f"{one.size:,} bytes{times}; {', '.join(schema_lines(one.schema))}",
-        "the metadata neither has it nor has deleted it: no row of it is lost, and none can be "
-        "reached. A node removes nothing of it, and gives its place to no other topic",
-        Loss("the name, the retention and the key of a topic", is_counted=False),
-        PUT_BACK_OR_SALVAGE,
-    )
+    rows = count(one.row_count, "row")
+    return f"partition {partition} of one with {rows}, {one.size:,} bytes{times}"
 
 
 def doubt_of(log: LogSight) -> Doubt | None:

@@ -175,7 +175,7 @@ class Entries:
         try:
             file = room.open(name)
         except OSError as error:
-            flaw = Flaw("carry file cannot be opened", name, error.strerror or str(error))
+            flaw = Flaw("file cannot be opened", name, error.strerror or str(error))
             self.ruins[name] = UnreadableFile(name, flaw, None)
             return
         try:

@@ -65,11 +65,11 @@ class AdoptionPlan:
             if closed == count:
                 self.ended[topic.key] = AdoptedEnd(topic.stream_id, topic.id, topic.created)
                 self.adopted.append(
-                    f"{self._full(topic)}: its deletion, which group {shard} has followed"
+                    f"{self._full(topic)} (its deletion, which shard {shard} has followed)"
                 )
             else:
                 self.left.append(
-                    f"{self._full(topic)}: group {shard} has {count - closed} of its {count} "
+                    f"{self._full(topic)}: shard {shard} has {count - closed} of its {count} "
                     "partitions, and has followed the deletion of the others; delete it again"
                 )
 
@@ -95,10 +95,11 @@ class AdoptionPlan:
         if known is None and (stream_id, topic_id) not in self.topics:
             name = self._name(own, f"recovered-{topic_id}-{shown(lost.created)}")
             stream = self._stream(stream_id)
+            self._check_free(stream_id, stream, name)
             self.topics[stream_id, topic_id] = AdoptedTopic(
                 stream_id, topic_id, name, lost.created, shard, schemas, found
             )
-            self.adopted.append(f"{stream}/{name}: {_in_words(shard, own)}")
+            self.adopted.append(f"{stream}/{name} ({_in_words(shard, own)})")
         elif known is not None and _is_same(known, shard, lost, schemas):
             self._take_more(known, shard, schemas, found, own)
         else:
@@ -127,13 +128,23 @@ class AdoptionPlan:
             return
         self.more.append(AdoptedMore(known.stream_id, known.id, known.created, added, found))
         what = [_in_words(shard, own)] if own else []
-        what += [f"{len(added)} schemas"] if added else []
-        self.adopted.append(f"{self._full(known)}: {' and '.join(what)}")
+        what += [_count(len(added), "schema")] if added else []
+        self.adopted.append(f"{self._full(known)} ({'; '.join(what)})")
 
     def _name(self, own: list[Orphan], otherwise: str) -> str:
         named = [one.key.namespace for one in own if one.key.namespace in self.names]
         chosen = {self.names[namespace] for namespace in named}
         return check_name("topic", chosen.pop()) if len(chosen) == 1 else otherwise
+
+    def _check_free(self, stream_id: StreamId, stream: str, name: str) -> None:
+        topics = self.metadata.topics_in_order()
+        names = {(one.stream_id, one.name) for one in topics if one.key not in self.ended}
+        names |= {(one.stream_id, one.name) for one in self.topics.values()}
+        if (stream_id, name) in names:
+            raise BadRequest(
+                f"stream {stream!r} already has a topic {name!r}",
+                hint="Choose another name with --as",
+            )
 
     def _stream(self, stream_id: StreamId) -> str:
         known = self.metadata.streams.get(stream_id)
@@ -208,7 +219,12 @@ def _is_same(
 def _in_words(shard: GroupId, own: list[Orphan]) -> str:
     rows = sum(one.row_count for one in own)
     names = ", ".join(f"{one.key.namespace:x}" for one in own)
-    return f"partitions {names} of group {shard}, {rows:,} rows"
+    word = "partition" if len(own) == 1 else "partitions"
+    return f"{word} {names}, {_count(rows, 'row')}, shard {shard}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +246,7 @@ class WayOut:
                 self._forget(request, deadline, answer)
 
     def _held(self, doubt: Doubt) -> MetadataInDoubt:
-        return doubt.error(self.path, "this log takes no change, not even this one")
+        return doubt.error(self.path, "this log takes no change while")
 
     def _adopt(self, request: wire.AdoptOrphans, deadline: float, answer: Answer) -> None:
         if self.doubt is None:
@@ -238,7 +254,10 @@ class WayOut:
             return
         names = {Namespace(namespace): name for namespace, name in request.names}
         for namespace in names.keys() - {one.key.namespace for one in self.doubt.orphans}:
-            raise BadRequest(f"partition {namespace:x} is no orphan, so it gets no name")
+            raise BadRequest(
+                f"{namespace:x} is not a recoverable partition ID, so it cannot be named",
+                hint="`headrace status` lists them",
+            )
         made = plan(self.catalog.state, self.shards, self.doubt, names)
         said = (tuple(made.adopted), tuple(made.left))
         if request.is_dry:
@@ -261,9 +280,9 @@ class WayOut:
         )
         if not is_known:
             raise Rejected(
-                f"partition {request.namespace:x} of revision {shown(request.created)} is no "
-                "orphan: nothing was changed",
-                hint="`headrace status` names all there are",
+                f"partition {request.namespace:x} of revision {shown(request.created)} is not "
+                "recoverable: nothing was changed",
+                hint="`headrace status` lists those that are",
             )
         assert self.doubt is not None
 

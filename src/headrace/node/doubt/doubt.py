@@ -25,13 +25,24 @@ from headrace.wire import read_messages, write_messages
 from headrace.wire.messages import PartitionRequest
 
 WAY_OUT: Final = (
-    "`headrace status` names every partition that is concerned. Put group 0 back from a copy, "
-    "or adopt what shards have: `headrace metadata adopt` says what that would do"
+    "Run `headrace metadata adopt` to preview the recovery, or restore groups/00000 from a "
+    "backup"
 )
 HELD_WAY_OUT: Final = (
-    "`headrace doctor` names every partition that is concerned. Put group 0 back from a copy, "
-    "or bring what can be read into a new log with `headrace doctor --salvage`"
+    "Restore groups/00000 from a backup, or copy what can be read into a new log with "
+    "`headrace doctor --salvage`"
 )
+
+_ACTIONS: Final[dict[type[PartitionRequest], str]] = {
+    write_messages.AppendRequest: "append",
+    write_messages.StageRequest: "append",
+    write_messages.PublishRequest: "commit the transaction",
+    write_messages.DiscardRequest: "abort the transaction",
+    write_messages.TrimRequest: "trim",
+    write_messages.PurgeRequest: "purge",
+    read_messages.StoreCursorRequest: "store a cursor",
+    read_messages.DeleteCursorRequest: "delete a cursor",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +60,9 @@ class Orphan:
 
     def __str__(self) -> str:
         return (
-            f"group {self.shard} has partition {self.key.namespace:x} of revision "
-            f"{shown(self.key.created)} with {self.row_count:,} rows, and the metadata "
-            "does not know of it"
+            f"shard {self.shard} has partition {self.key.namespace:x} of revision "
+            f"{shown(self.key.created)} with {self.row_count:,} rows, which the metadata does "
+            "not know"
         )
 
 
@@ -95,14 +106,23 @@ class Doubt:
         return removes or (self.is_held and not reads)
 
     def error(self, path: str, what: str) -> MetadataInDoubt:
-        """Say why something is not done, or not known."""
-        hint = HELD_WAY_OUT if self.is_held else WAY_OUT
-        more = "" if len(self.reasons) == 1 else f" (and {len(self.reasons) - 1} more)"
+        """Say why something is not done, or not known: `what` ends with "while" or "and"."""
+        state = "is damaged" if self.is_held else "is incomplete"
+        more = "" if len(self.reasons) == 1 else f"; and {len(self.reasons) - 1} more"
         return MetadataInDoubt(
-            f"{what}: the metadata is in doubt, since {self.reasons[0]}{more}",
+            f"{what} the metadata {state} ({self.reasons[0]}{more})",
             path=path,
-            hint=hint,
+            hint=self.way_out,
         )
+
+    def refusal(self, path: str, request: PartitionRequest) -> MetadataInDoubt:
+        """Say why a request to a partition is not done."""
+        return self.error(path, f"cannot {_ACTIONS[type(request)]} while")
+
+    @property
+    def way_out(self) -> str:
+        """What an operator does next."""
+        return HELD_WAY_OUT if self.is_held else WAY_OUT
 
 
 def judge(
@@ -143,15 +163,15 @@ def _reasons(metadata: MetadataState, number: GroupId, state: PartitionsState) -
         order = metadata.order_of(state.revision)
         which = " of another history" if order is Order.BRANCHED else ""
         yield (
-            f"group {number} has followed revision {shown(state.revision)}{which}, and the "
-            f"metadata is at revision {shown(metadata.revision)}"
+            f"the metadata is at revision {shown(metadata.revision)}, but shard {number} has "
+            f"seen revision {shown(state.revision)}{which}"
         )
     for topic in state.topics.values():
         target = _target(metadata, number, state, topic)
         if target is not None and topic.newest > len(target.schemas):
             yield (
-                f"group {number} has {topic.newest} schemas of topic {topic.number:x}, and the "
-                f"metadata {len(target.schemas)}"
+                f"shard {number} has {topic.newest} schemas of topic {topic.number:x}, but the "
+                f"metadata has {len(target.schemas)}"
             )
 
 

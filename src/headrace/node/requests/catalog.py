@@ -26,7 +26,7 @@ from headrace.node.group.driver import Driver
 from headrace.node.requests.outcomes import defect, metadata_error, topic_unknown
 from headrace.vsr.peer_messages import EntryProposal
 from headrace.wire import topic_messages as wire
-from headrace.wire.messages import MetadataRequest, Reply, word_of
+from headrace.wire.messages import MetadataRequest, Reply
 
 Answer = Callable[[Reply | HeadraceError, Sequence[bytes]], None]
 Changed = Callable[[], None]
@@ -110,7 +110,7 @@ class Catalog:
         wanted = parse_topic(name)
         found = self.state.topic(wanted.stream, wanted.topic)
         if found is None:
-            doubt = self.doubt(f"topic {name!r} is not among those that are known")
+            doubt = self.doubt(f"topic {name!r} not found, and")
             raise doubt or topic_unknown(wanted, self.names())
         return found
 
@@ -152,12 +152,9 @@ class Catalog:
         """Change nothing in doubt, nor let metadata that lost all look like an empty log's."""
         if isinstance(request, wire.DescribeTopic):
             return  # `topic` says so, if it is not known
-        what = f"{word_of(request)} is not done"
-        if isinstance(request, wire.ListTopics):
-            if self.state.topics:
-                return
-            what = "no topic is known"
-        doubt = self.doubt(what)
+        if isinstance(request, wire.ListTopics) and self.state.topics:
+            return
+        doubt = self.doubt(_in_doubt(request))
         if doubt is not None:
             raise doubt
 
@@ -345,3 +342,21 @@ def _check_next(older: bytes, newer: bytes) -> None:
     schema = decode_schema(newer)
     check_evolution(decode_schema(older), schema)
     check_sealable(schema)
+
+
+def _in_doubt(request: MetadataRequest) -> str:
+    """Begin the sentence that says why a request is not done in doubt."""
+    match request:
+        case wire.ListTopics():
+            return "no topic is known, and"
+        case wire.CreateStreamRequest():
+            what = f"create stream {request.name!r}"
+        case wire.DeleteStreamRequest():
+            what = f"delete stream {request.name!r}"
+        case wire.CreateTopicRequest():
+            what = f"create topic {request.topic!r}"
+        case wire.DeleteTopicRequest():
+            what = f"delete topic {request.topic!r}"
+        case _:
+            what = f"change topic {request.topic!r}"
+    return f"cannot {what} while"

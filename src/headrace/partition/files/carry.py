@@ -291,9 +291,9 @@ def open_carry(directory: Directory, identity: Identity, op: Op) -> CarryFile | 
     try:
         file = directory.open(name)
     except FileNotFoundError:
-        return Flaw("carry file is missing", name, "nothing")
+        return Flaw("file is missing", name, "nothing")
     except OSError as error:
-        return Flaw("carry file cannot be opened", name, error.strerror or str(error))
+        return Flaw("file cannot be opened", name, error.strerror or str(error))
     found: CarryFile | Flaw | None = None
     try:
         found = load_carry(file, identity, op, directory)
