@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.write.convert import batches_of
+from headrace.client.write.convert import batches_of, infer_schema
 from headrace.errors import BadBatch, BodyTooLarge
 from headrace.model.batch import decode
 from headrace.model.column_types import TIMESTAMP, list_of
@@ -111,6 +111,12 @@ def test_columns_may_be_arrays():
     ("data", "words"),
     [
         ({"id": 1, "name": "a"}, "one row"),
+        ({"id": [1, 2], "name": "DE"}, "column 'name': 'DE' is one value, not a column"),
+        ({"id": b"ab", "name": ["a", "b"]}, "column 'id': b'ab' is one value"),
+        ({"id": bytearray(b"ab"), "name": ["a", "b"]}, "column 'id': .* is one value"),
+        ({"id": memoryview(b"ab"), "name": ["a", "b"]}, "column 'id': .* is one value"),
+        ({"id": 7, "name": ["a"]}, "column 'id': 7 is one value"),
+        ({"id": [1], "name": {"a": 1}}, "column 'name': .* is one value"),
         ({"id": [1], "name": ["a", "b"]}, "values"),
         ({"name": ["a"]}, "missing"),
         ("text", "no rows"),
@@ -193,3 +199,8 @@ def test_columns_that_share_a_buffer_are_weighed_one_by_one():
     assert about_size(few) >= 80_000
     assert about_size(many) == many.nbytes == 100 * 80_000
     assert about_size(many.slice(0, 10)) == 100 * 80
+
+
+def test_no_schema_is_told_from_columns_beside_a_single_value():
+    with pytest.raises(BadBatch, match="'DE' is one value, not a column"):
+        infer_schema({"id": [1, 2], "country": "DE"})

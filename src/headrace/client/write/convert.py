@@ -21,6 +21,7 @@ _NUMBER_SIZE: Final = 8
 _NUMBERS: Final = (int, float, type(None))
 _TEXTS: Final = (str, bytes, bytearray)
 _LISTS: Final = (list, tuple)
+_SHOWN_MAX: Final = 100  # characters of a value that a message repeats
 _NESTING_MAX: Final = 32  # below that nothing is weighed; no kept type is so deep
 
 
@@ -115,6 +116,7 @@ def infer_schema(data: Data | Mapping[str, object]) -> pa.Schema:
         return pa.record_batch(data).schema
     try:
         if isinstance(data, Mapping):
+            _check_columns(data)
             return pa.table(dict(data)).schema
         if _is_text(data) or not isinstance(data, Sequence):
             raise TypeError(f"{type(data).__name__} holds no rows")
@@ -181,8 +183,7 @@ def rows_to_batches(
 
 
 def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> list[pa.RecordBatch]:
-    if columns and not any(_is_column(each) for each in columns.values()):
-        raise BadBatch("a dict of single values is one row", hint="Give it in a list: [row]")
+    _check_columns(columns)
     names = [*map(str, columns)]
     check_names(_with_absent(names, schema), schema.names)
     given = [field for field in schema if field.name in columns]
@@ -194,6 +195,16 @@ def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> list[pa.Reco
     return list(pa.Table.from_arrays(found, names=[each.name for each in given]).to_batches())
 
 
+def _check_columns(columns: Mapping[str, object]) -> None:
+    """Refuse single values: Arrow would take a text, or bytes, apart into letters."""
+    single = [name for name, each in columns.items() if not _is_column(each)]
+    if single and len(single) == len(columns):
+        raise BadBatch("a dict of single values is one row", hint="Give it in a list: [row]")
+    for name in single:
+        flaw = f"{repr(columns[name])[:_SHOWN_MAX]} is one value, not a column"
+        raise BadBatch(flaw, column=str(name), hint="Give a list of values")
+
+
 def _with_absent(names: list[str], schema: pa.Schema) -> list[str]:
     """Add the columns that may be left out: they are null in every row then."""
     absent = [each.name for each in schema if each.nullable and each.name not in names]
@@ -201,7 +212,9 @@ def _with_absent(names: list[str], schema: pa.Schema) -> list[str]:
 
 
 def _is_column(value: object) -> bool:
-    return hasattr(value, "__len__") and not isinstance(value, str | bytes | Mapping)
+    if isinstance(value, (*_TEXTS, memoryview, Mapping)):
+        return False
+    return hasattr(value, "__len__") or hasattr(value, "__iter__")
 
 
 def _as_column(values: Any, field: pa.Field) -> Column:  # noqa: ANN401
