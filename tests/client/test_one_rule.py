@@ -153,3 +153,52 @@ def test_maps_are_dicts_or_pairs():
     for bad in ({"a": 1.5}, {1: 1}, ["ab"], 5):
         with pytest.raises(BadBatch):
             appended([{"v": bad}], kept)
+
+
+STRUCT = pa.struct([("a", pa.int64()), pa.field("must", pa.int64(), nullable=False)])
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value]], ids=["", "list"])
+def test_a_field_of_a_struct_that_may_be_null_may_be_left_out_and_no_other(way, wrap):
+    kind = STRUCT if wrap(1) == 1 else list_of(STRUCT, nullable=True)
+    schema = pa.schema([("v", kind)])
+    assert appended(WAYS[way]([wrap({"must": 1})]), schema) == [
+        {"v": wrap({"a": None, "must": 1})}
+    ]
+    with pytest.raises(BadBatch) as caught:
+        appended(WAYS[way]([wrap({"a": 1})]), schema)
+    assert caught.value.column.endswith(".must")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_column_that_must_be_there_is_said_to_be_missing(way):
+    schema = pa.schema([("v", pa.int64()), pa.field("id", pa.int64(), nullable=False)])
+    with pytest.raises(BadBatch) as caught:
+        appended(WAYS[way]([1]), schema)
+    assert caught.value.column == "id"
+    assert "as nulls" not in str(caught.value)
+    if "rows" not in way:
+        assert str(caught.value) == (
+            "column 'id': missing and not nullable. Add it to every row"
+        )
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (pl.Series("v", [1]), "Series is one column, not rows"),
+        (pd.Series([1], name="v"), "Series is one column, not rows"),
+        (pa.array([1]), "is one column, not rows"),
+        (pa.chunked_array([[1]]), "is one column, not rows"),
+        (pl.LazyFrame({"v": [1]}), r"collects: \.collect\(\)"),
+        (({"v": n} for n in range(3)), r"Give list\(rows\)"),
+        ([{"v": 10**30}], "column 'v': a number is out of range"),
+        ({"v": np.zeros((2, 2))}, "column 'v': it has 2 dimensions"),
+        (pd.DataFrame({"v": pd.arrays.SparseArray([0, 1])}), "column 'v': it is sparse"),
+    ],
+    ids=str,
+)
+def test_what_is_nearly_rows_is_refused_with_the_way_to_them(data, words):
+    with pytest.raises(BadBatch, match=words):
+        appended(data, pa.schema([("v", pa.int64())]))

@@ -544,14 +544,14 @@ def test_columns_and_fields_come_in_any_order():
     ("names", "column", "flaw", "hint"),
     [
         (["id", "Price"], "price", "missing", "'Price'"),
-        (["id"], "price", "missing", "as nulls"),
+        (["id"], "price", "missing and not nullable", "Add it to every row"),
         (["id", "price", "prize"], "prize", "no such column", "'price'"),
         (["id", "price", "_offset"], "_offset", "no such column", "Leave it out"),
         (["id", "price", "price"], "price", "twice", "Leave one out"),
     ],
 )
 def test_missing_unknown_and_double_columns_are_named_also_inside(names, column, flaw, hint):
-    fields = [("id", pa.int64()), ("price", pa.int64())]
+    fields = [pa.field("id", pa.int64()), pa.field("price", pa.int64(), nullable=False)]
     values = [pa.array([1]) for _ in names]
     with pytest.raises(BadBatch, match=flaw) as caught:
         conform(pa.RecordBatch.from_arrays(values, names), pa.schema(fields))

@@ -3,7 +3,7 @@
 Only values that can be seen count: what lies under a null or outside a slice is never judged.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 import pyarrow as pa
@@ -151,15 +151,24 @@ def check_required(batch: pa.RecordBatch, required: Required) -> None:
             check_nulls(column, field, field.name)
 
 
-def check_names(found: Sequence[str], expected: Iterable[str], path: str = "") -> None:
-    """Raise BadBatch unless both are the same names, each once, in any order."""
+def check_names(
+    found: Sequence[str],
+    expected: Iterable[str],
+    path: str = "",
+    required: Collection[str] = (),
+) -> None:
+    """Raise BadBatch unless both are the same names, each once, in any order.
+
+    `required`: those of them that may not be null.
+    """
     known = list(expected)
     given, wanted = frozenset(found), frozenset(known)
     missing = [name for name in known if name not in given]
     unknown = [name for name in found if name not in wanted]
     if missing:
-        hint = _nearest("the batch has", missing[0], unknown) or "Give it, as nulls if need be"
-        raise BadBatch("it is missing", column=inside(path, missing[0]), hint=hint)
+        hint = _nearest("the batch has", missing[0], unknown) or "Add it to every row"
+        flaw = "missing and not nullable" if missing[0] in required else "it is missing"
+        raise BadBatch(flaw, column=inside(path, missing[0]), hint=hint)
     if unknown:
         hint = _nearest("the schema has", unknown[0], known) or "Leave it out, or add it first"
         flaw = "the schema has no such column"
@@ -202,8 +211,12 @@ def _decoded(array: pa.Array, path: str) -> pa.Array:
 
 def _exact_struct(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     names = names_of(array.type, path)
-    check_names(names, names_of(kind), path)
+    is_known = all(kind.get_field_index(name) >= 0 for name in names)  # no name is mistyped
+    absent = [each for each in kind if is_known and each.nullable and each.name not in names]
+    required = [each.name for each in kind if not each.nullable]
+    check_names([*names, *(each.name for each in absent)], names_of(kind), path, required)
     children = dict(zip(names, array.flatten(), strict=True))
+    children |= {each.name: pa.nulls(len(array), each.type) for each in absent}
     return pa.StructArray.from_arrays(
         [_exact(children[each.name], each.type, inside(path, each.name)) for each in kind],
         fields=list(kind),

@@ -75,7 +75,8 @@ def conform(
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     names = names_of(batch.schema)
-    check_names(names, schema.names)
+    required = [each.name for each in schema if not each.nullable]
+    check_names(names, schema.names, required=required)
     columns = dict(zip(names, batch.columns, strict=True))
     return pa.RecordBatch.from_arrays(
         [exact(columns[field.name], field.type, field.name) for field in schema], schema=schema

@@ -73,6 +73,7 @@ def _arrow_batches(data: Data, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
         return [data] if isinstance(data, pa.RecordBatch) else list(data.to_batches())
     if _is_pandas(data):
         return _frame_to_batches(data, schema)
+    _check_holds_rows(data)
     if isinstance(data, ArrowArray):
         return [pa.record_batch(data)]
     if isinstance(data, ArrowStream):
@@ -82,6 +83,20 @@ def _arrow_batches(data: Data, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     if _is_text(data) or not isinstance(data, Sequence):
         raise BadBatch(f"{type(data).__name__} holds no rows", hint=_NO_ROWS)
     return list(rows_to_batches([row_of(each) for each in data], schema))
+
+
+def _check_holds_rows(data: object) -> None:
+    """Refuse what is nearly rows, and say how it becomes some."""
+    name = type(data).__name__
+    if hasattr(data, "to_frame") or isinstance(data, pa.Array | pa.ChunkedArray):
+        struct = isinstance(data, pa.Array) and pa.types.is_struct(data.type)
+        if not struct:
+            hint = "Give its name, too: series.to_frame(name), or {name: values}"
+            raise BadBatch(f"{name} is one column, not rows", hint=hint)
+    if hasattr(data, "collect") and hasattr(data, "lazy"):
+        raise BadBatch(f"{name} holds no rows yet", hint="Give what it collects: .collect()")
+    if isinstance(data, Iterator) and not isinstance(data, ArrowStream):
+        raise BadBatch(f"{name} is not a list of rows", hint="Give list(rows)")
 
 
 def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -185,7 +200,8 @@ def rows_to_batches(
 def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> list[pa.RecordBatch]:
     _check_columns(columns)
     names = [*map(str, columns)]
-    check_names(_with_absent(names, schema), schema.names)
+    required = [each.name for each in schema if not each.nullable]
+    check_names(_with_absent(names, schema), schema.names, required=required)
     given = [field for field in schema if field.name in columns]
     found = [_as_column(columns[field.name], field) for field in given]
     for field, column in zip(given, found, strict=True):
@@ -220,6 +236,9 @@ def _is_column(value: object) -> bool:
 def _as_column(values: Any, field: pa.Field) -> Column:  # noqa: ANN401
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
+    if (dimensions := getattr(values, "ndim", 1)) != 1:
+        flaw = f"it has {dimensions} dimensions, a column has one"
+        raise BadBatch(flaw, column=field.name, hint="Give a list of arrays: list(values)")
     is_objects = str(getattr(values, "dtype", "")) == "object"
     if is_objects or isinstance(values, list | tuple):
         return _column(list(values), field)
@@ -249,6 +268,8 @@ def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  #
 
 def _from_pandas(series: Any, name: str, schema: pa.Schema) -> Column:  # noqa: ANN401
     """Return one column, of its own type. What pandas takes for a null, NaN too, is one."""
+    if str(series.dtype).startswith("Sparse"):
+        raise BadBatch("it is sparse", column=name, hint="Give series.sparse.to_dense()")
     place = schema.get_field_index(name)
     if place >= 0 and str(series.dtype) == "object":
         values = zip(series.tolist(), series.isna().tolist(), strict=True)
@@ -261,7 +282,10 @@ def _from_pandas(series: Any, name: str, schema: pa.Schema) -> Column:  # noqa: 
 def _converted(make: Any, name: str) -> Column:  # noqa: ANN401
     try:
         return make()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+    except OverflowError as error:
+        hint = "Change the value, or take a column that holds it"
+        raise BadBatch("a number is out of range", column=name, hint=hint) from error
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         flaw = said(str(error).splitlines()[0] if str(error) else error)
         raise BadBatch(flaw, column=name, hint="Give values of the column's type") from error
 
