@@ -178,6 +178,12 @@ def test_the_programs_of_the_readme_may_be_run_again(place):
         exec(compile(body, "README.md", "exec"), {})
 
 
+def test_the_first_program_of_the_python_page_may_be_run_again(place):
+    first = next(iter(fences((ROOT / "docs" / "python.md").read_text())))
+    for _ in range(2):
+        exec(compile(first.body, "docs/python.md", "exec"), {})
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_a_command_in_a_recording_exists(document):
     for fence in fences(document.read_text(encoding="utf-8")):

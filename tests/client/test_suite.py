@@ -93,7 +93,7 @@ async def test_topics_and_streams_come_and_go(door):
         await it(log.create_stream("empty"))
         assert await it(log.topics()) == ["default/plain", "shop/orders"]
         assert await it(log.streams()) == ["default", "empty", "shop"]
-        with pytest.raises(TopicExists):
+        with pytest.raises(TopicExists, match=r"created at revision [1-9]\."):
             await it(log.create_topic("plain", ORDERS))
         await it(log.delete_topic("plain"))
         with pytest.raises(Refused, match="still has 1 topics"):
@@ -905,3 +905,14 @@ async def test_a_summary_has_a_line_for_each_topic(door):
 
 def test_the_writer_of_an_app_id_is_as_specified():
     assert writer_of("job").hex() == "5e8c9902207afaeb7120430c585a445f"
+
+
+async def test_a_read_beyond_the_committed_rows_is_refused_before_it_counts_them(door):
+    """Ten rows in four partitions: no `len` says that there are more."""
+    async with door.log() as log:
+        topic = await it(log.create_topic("orders", ORDERS, partitions=4))
+        await it(topic.append(rows(0, 10), partition=0))
+        for places in ({"end": 99}, {"end": {0: 10, 1: 0, 2: 0, 3: 1}}, {"end": 99, "last": 5}):
+            with pytest.raises(Behind):
+                await it(topic.read(**places))
+        assert (await it(topic.read(end={0: 10, 1: 0, 2: 0, 3: 0}))).row_count == 10

@@ -7,11 +7,13 @@ of it: replicas of two releases may word it differently and must still be equal.
 """
 
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from headrace.model.ids import Revision
 from headrace.model.namespace import StreamId, TopicId
+from headrace.model.revisions import shown
 
 
 class MetadataCode(StrEnum):
@@ -77,6 +79,14 @@ MESSAGES: dict[MetadataCode, str] = {
 }
 
 
+# Fields that are revisions: people see how many changes there were.
+_REVISIONS: Final[dict[MetadataCode, frozenset[str]]] = {
+    MetadataCode.TOPIC_EXISTS: frozenset({"created"}),
+    MetadataCode.RECREATED: frozenset({"expected", "found"}),
+    MetadataCode.LIFE_WANTED: frozenset({"created"}),
+}
+
+
 class _Result(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=str.lower
 ):
@@ -133,7 +143,12 @@ class MetadataRefusal(_Result, frozen=True, tag="refused"):
 
     @property
     def message(self) -> str:
-        return MESSAGES[self.code].format_map(self.fields)
+        return MESSAGES[self.code].format_map(
+            {
+                name: shown(int(field)) if name in _REVISIONS.get(self.code, ()) else field
+                for name, field in self.fields.items()
+            }
+        )
 
 
 class Unchanged(_Result, frozen=True):

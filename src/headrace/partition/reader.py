@@ -27,6 +27,7 @@ from headrace.errors import (
 from headrace.journal.journal import Journal
 from headrace.model.ids import Offset, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import shown
 from headrace.model.schema import SYSTEM_FIELDS, upgrade
 from headrace.partition.checkpoint_files import CheckpointFiles
 from headrace.partition.machine.partitions_machine import PartitionsMachine
@@ -47,7 +48,7 @@ class Key:
     created: Revision
 
     def __str__(self) -> str:
-        return f"{self.namespace:x} (created {self.created})"
+        return f"{self.namespace:x} (revision {shown(self.created)})"
 
 
 @dataclass(frozen=True, slots=True)

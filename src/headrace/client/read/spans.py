@@ -79,6 +79,9 @@ class Spans:
             raise BadRequest(f"{count} is no number of rows")
         else:
             starts = {n: max(bounds[n].first, stop - count) for n, stop in ends.items()}
+        for number in numbers:
+            if ends[number] > bounds[number].end:
+                raise Behind(str(number), ends[number], bounds[number].end)
         return tuple(_range(number, starts[number], ends[number], end) for number in numbers)
 
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from headrace.model.ids import Offset
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import shown
 from headrace.partition.machine.operations import PartitionValue, Receipt
 
 
@@ -38,6 +39,9 @@ class RefusalCode(StrEnum):
     BAD_NAME = "bad_name"
     OUT_OF_RANGE = "out_of_range"
 
+
+# Those whose `expected` and `found` are revisions: people see how many changes there were.
+_WITH_REVISIONS = frozenset({RefusalCode.STALE, RefusalCode.RECREATED})
 
 # Those that may be repeated as they are: what is missing may be on its way.
 RETRYABLE = frozenset(
@@ -85,7 +89,10 @@ class Refusal(PartitionValue, frozen=True):
 
     @property
     def message(self) -> str:
-        return MESSAGES[self.code].format_map(self.fields)
+        if self.code not in _WITH_REVISIONS:
+            return MESSAGES[self.code].format_map(self.fields)
+        revisions = {name: shown(int(self.fields[name])) for name in ("expected", "found")}
+        return MESSAGES[self.code].format_map({**self.fields, **revisions})
 
     @property
     def is_retryable(self) -> bool:
