@@ -1,5 +1,7 @@
 """Headrace: a durable log for Arrow data that feeds Spark."""
 
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from headrace.errors import (
@@ -109,10 +111,15 @@ __all__ = [
 # Asserts state what this code guarantees about stored data. Without them a broken guarantee
 # would go on to write, so no part of the package loads under -O.
 if not __debug__:
-    raise RuntimeError(
+    _WHY = (
         "headrace does not run under python -O or PYTHONOPTIMIZE: "
         "its assertions guard stored data. Start Python without it"
     )
+    if sys.orig_argv[-len(sys.argv) - 1 :][:2] == ["-m", "headrace"]:
+        sys.exit(f"headrace: {_WHY}")  # it is the command: a line, and no trace
+    if os.path.basename(sys.argv[0]) == "headrace":  # noqa: PTH119 - nothing is loaded yet
+        sys.exit(f"headrace: {_WHY}")
+    raise RuntimeError(_WHY)
 
 
 def __getattr__(name: str) -> object:

@@ -53,7 +53,31 @@
 Errors carry fields, not only text: what (`path`), where (`position`), `expected`, `found`.
 """
 
+import errno
+from typing import Final
+
 from headrace.model.revisions import shown
+
+# What helps where the operating system refused something, and the disk is not at fault.
+OS_HINTS: Final[dict[int, str]] = {
+    errno.EACCES: "Run it as the user who owns it, or change its permissions: see ls -ld",
+    errno.EPERM: "Run it as the user who owns it, and look at its attributes: see lsattr",
+    errno.ENOENT: "Check the name",
+    errno.ENOTDIR: "Check the name: a part of it before the last is a file",
+    errno.ENAMETOOLONG: "Check the name",
+    errno.ELOOP: "Check the name: symbolic links in it lead round in a circle",
+    errno.ENOSPC: "Free some space, and repeat",
+    errno.EDQUOT: "Free some space, or raise the quota, and repeat",
+    errno.EROFS: "Name a place on a file system that is not mounted read-only",
+    errno.EMFILE: "Raise the limit of open files: ulimit -n",
+    errno.EIO: "Look at the disk: the kernel's log (dmesg) says more",
+}
+_NOT_THE_DISK: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE})
+
+
+def _hint_of(cause: OSError) -> str:
+    """Return what helps if the disk is not at fault."""
+    return OS_HINTS[cause.errno] if cause.errno in _NOT_THE_DISK else ""
 
 
 class HeadraceError(Exception):
@@ -115,7 +139,8 @@ class StorageFailed(HeadraceError):
     hint = "Look at the disk, then start again: only a new start tells what it holds"
 
     def __init__(self, path: str, stage: str, cause: OSError, *, hint: str = "") -> None:
-        super().__init__(f"{path}: {stage} failed: {cause.strerror or cause}", hint=hint)
+        text = f"{path}: {stage} failed: {cause.strerror or cause}"
+        super().__init__(text, hint=hint or _hint_of(cause))
         self.path = path
         self.stage = stage
         self.cause = cause
@@ -282,8 +307,8 @@ class DirectoryHeld(Unavailable):
     def __init__(self, path: str, pid: int | None, socket: str = "") -> None:
         holder = "another process" if pid is None else f"process {pid}"
         super().__init__(
-            f"{path} is held by {holder}",
-            hint="Stop that process, or connect to it instead: headrace.connect(address)",
+            f"{path} is in use by {holder}",
+            hint="Stop it, or connect to it: headrace.connect(address)",
         )
         self.path = path
         self.pid = pid
@@ -306,10 +331,10 @@ class RingFull(Unavailable):
 class DiskFull(Unavailable):
     """No space left. What was to be written is not there, and what was there is intact."""
 
-    def __init__(self, path: str, stage: str) -> None:
+    def __init__(self, path: str, stage: str, *, hint: str = "") -> None:
         super().__init__(
             f"{path}: no space left on the device ({stage})",
-            hint="Free some space; appends go on by themselves",
+            hint=hint or "Free some space; appends go on by themselves",
         )
         self.path = path
         self.stage = stage
@@ -320,9 +345,11 @@ class WriteFailed(Unavailable):
 
     hint = "Append them again; if that goes on failing, look at the disk"
 
-    def __init__(self, path: str, position: int, cause: OSError) -> None:
+    def __init__(self, path: str, position: int, cause: OSError, *, hint: str = "") -> None:
         super().__init__(
-            f"{path} at byte {position}: write failed and was undone: {cause.strerror or cause}"
+            f"{path} at byte {position}: write failed and was undone: "
+            f"{cause.strerror or cause}",
+            hint=hint,
         )
         self.path = path
         self.position = position
@@ -375,10 +402,11 @@ class Behind(Unavailable):
 class ReadFailed(Unavailable):
     """A file could not be opened or read now. This says nothing about its bytes."""
 
-    def __init__(self, path: str, cause: OSError) -> None:
+    def __init__(self, path: str, cause: OSError, *, hint: str = "") -> None:
+        usual = "Look at the limits of this process and of the machine, then repeat"
         super().__init__(
-            f"{path}: cannot be read now: {cause.strerror or cause}",
-            hint="Look at the limits of this process and of the machine, then repeat",
+            f"{path}: cannot be opened or read now: {cause.strerror or cause}",
+            hint=hint or _hint_of(cause) or usual,
         )
         self.path = path
         self.cause = cause

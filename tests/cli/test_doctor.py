@@ -111,7 +111,7 @@ def test_a_log_in_use_is_looked_at_and_said_to_move(small, tmp_path):
         assert ended.err == f"Process {os.getpid()} uses {log}: figures may move.\n"
         refused = headrace_here("doctor", str(log), "--salvage", str(tmp_path / "new"))
         assert refused.code == Exit.UNAVAILABLE
-        assert "is held by process" in refused.err
+        assert "is in use by process" in refused.err
 
 
 @pytest.mark.parametrize("content", [None, []], ids=["no directory", "no log"])

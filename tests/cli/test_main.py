@@ -143,7 +143,8 @@ def test_headrace_refuses_to_run_without_its_assertions(python, environment):
     ended = headrace_command("--version", python=python, **environment)
     assert ended.returncode == 1
     assert ended.stdout == ""
-    assert "headrace does not run under python -O" in ended.stderr
+    assert ended.stderr.startswith("headrace: headrace does not run under python -O")
+    assert ended.stderr.count("\n") == 1
 
 
 _LOADED = """

@@ -189,7 +189,8 @@ def test_a_directory_that_is_held_says_by_whom(tmp_path):
             check=False,
         )
         assert done.returncode == 5
-        assert f"held by process {process.pid}" in done.stderr
+        assert f"in use by process {process.pid}" in done.stderr
+        assert done.stderr.endswith("Stop it, or choose another directory\n")
 
 
 def test_a_directory_that_is_held_is_said_before_any_port(tmp_path):
@@ -200,7 +201,7 @@ def test_a_directory_that_is_held_is_said_before_any_port(tmp_path):
             for key in ("address", "http"):
                 setting = ("--set", f"listen.{key}=127.0.0.1:{port}")
                 said = refused("--data", str(tmp_path), *setting, code=5)
-                assert f"held by process {process.pid}" in said
+                assert f"in use by process {process.pid}" in said
                 assert str(port) not in said
 
 

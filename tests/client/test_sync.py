@@ -234,7 +234,9 @@ class TestADirectoryThatAnotherProcessHolds:
     def test_one_that_listens_nowhere_is_named(self, tmp_path):
         with (
             self.held(tmp_path, "none") as process,
-            pytest.raises(DirectoryHeld, match=f"held by process {process.pid}.*connect to it"),
+            pytest.raises(
+                DirectoryHeld, match=f"in use by process {process.pid}.*connect to it"
+            ),
         ):
             headrace.open(tmp_path)
 
@@ -251,7 +253,7 @@ class TestADirectoryThatAnotherProcessHolds:
     def test_one_that_never_answers_is_named_in_the_end(self, tmp_path):
         with self.held(tmp_path) as process:
             (tmp_path / "headrace.sock").unlink()
-            with pytest.raises(DirectoryHeld, match=f"held by process {process.pid}"):
+            with pytest.raises(DirectoryHeld, match=f"in use by process {process.pid}"):
                 headrace.open(tmp_path, timeout="600ms")
 
 

@@ -100,7 +100,7 @@ def test_rows_survive_a_copy_taken_in_full_run(tmp_path):
 def test_a_directory_that_is_held_is_refused_and_left_alone(tmp_path):
     async def run():
         async with a_node(tmp_path):
-            with pytest.raises(DirectoryHeld, match="held by process"):
+            with pytest.raises(DirectoryHeld, match="in use by process"):
                 await start(str(tmp_path), a_config())
         async with a_node(tmp_path) as node:
             return node.boot.is_ready

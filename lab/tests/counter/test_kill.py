@@ -62,7 +62,7 @@ def test_a_process_that_holds_a_directory_keeps_others_out_and_is_named(tmp_path
         assert holder.await_that("an entry", lambda said: bool(said.acknowledged))
         with Writer(msgspec.structs.replace(job, task="recover")) as second:
             assert second.wait() == 1
-        held = f"DirectoryHeld: {job.data} is held by process {holder.pid}"
+        held = f"DirectoryHeld: {job.data} is in use by process {holder.pid}"
         assert second.testimony.failed.startswith(held)
         assert not second.testimony.is_recovering
         with pytest.raises(DirectoryHeld) as caught:

@@ -109,6 +109,8 @@ class SnapshotFiles:
             file = self.directory.open(snapshot_name(op))
         except FileNotFoundError:
             return Flaw("snapshot is missing", snapshot_name(op), "nothing")
+        except PermissionError:
+            raise  # its bytes are not judged: who may read it finds them whole
         except OSError as error:
             return Flaw("snapshot cannot be opened", "a file", error.strerror or str(error))
         try:

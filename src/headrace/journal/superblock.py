@@ -227,6 +227,8 @@ def _read(directory: Directory, name: str) -> Superblock | Flaw:
         file = directory.open(name)
     except FileNotFoundError:
         return Flaw(_MISSING, name, "nothing")
+    except PermissionError:
+        raise  # its bytes are not judged: who may read it finds them whole
     except OSError as error:
         return Flaw("superblock cannot be opened", "a file", error.strerror or str(error))
     try:

@@ -64,6 +64,7 @@ from headrace.partition.shard_store import Store, StoreOptions, open_store
 from headrace.storage.atomic import atomic_replace
 from headrace.storage.file import FileDirectory
 from headrace.storage.lock import DirectoryLock
+from headrace.storage.seam import is_full
 from headrace.wire.address import SOCKET_NAME
 
 CONFIG_NAME: Final = "node.toml"
@@ -191,11 +192,15 @@ class Boot:
         started = time.monotonic()
         try:
             done = await self.loop.run_in_executor(None, work)
+        except StorageFailed as error:
+            failure = _refused(error.path, error.stage, error.cause, error)
+            self._failed(name, failure)
+            raise failure from error.cause
         except HeadraceError as error:
             self._failed(name, error)
             raise
         except OSError as error:
-            failure = StorageFailed(self.path, name, error)
+            failure = _refused(str(error.filename or self.path), name, error)
             self._failed(name, failure)
             raise failure from error
         seconds = time.monotonic() - started
@@ -488,6 +493,15 @@ async def start(path: str, config: Config, *, strict: bool = True) -> "StartedNo
 def begin(path: str, config: Config, *, strict: bool = True) -> Boot:
     """Make a start that has not taken its first step: others may look at it meanwhile."""
     return Boot(path, config, asyncio.get_running_loop(), strict)
+
+
+def _refused(
+    path: str, stage: str, cause: OSError, known: StorageFailed | None = None
+) -> HeadraceError:
+    """Say why a step failed: for want of room, or as `known` says."""
+    if is_full(cause):
+        return DiskFull(path, stage, hint="Free some space, then start again")
+    return known or StorageFailed(path, stage, cause)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

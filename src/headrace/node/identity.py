@@ -7,6 +7,7 @@ The same facts are in every superblock. If this file is lost they are taken from
 
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,6 +83,8 @@ def refuse_if_gone(path: str, group: GroupId, *, is_told: bool) -> None:
     group 0 says that the log was in use, or it is group 0 that is asked for.
     """
     if not has_files(path, group):
+        with suppress(FileNotFoundError):  # what may not be read is not gone
+            next(Path(path, GROUPS, group_name(group)).iterdir(), None)
         raise gone(path, group, is_told=is_told)
 
 

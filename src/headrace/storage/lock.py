@@ -1,5 +1,6 @@
 """The lock of a data directory: one process at a time, whatever became of the one before."""
 
+import errno
 import fcntl
 import os
 from dataclasses import dataclass
@@ -7,15 +8,15 @@ from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
-from headrace.errors import DirectoryHeld, StorageFailed
-from headrace.storage.seam import joined
+from headrace.errors import DirectoryHeld, DiskFull, StorageFailed
+from headrace.storage.seam import is_full, joined
 
 LOCK_NAME = "LOCK"
 _CONTENT_SIZE_MAX = 4096  # a pid and the path of a socket
 _CLOSED = -1
+_NO_ROOM = "Free some space, then start again"
 _ANOTHER_USER = (
-    "The log belongs to another user: connect to the address at which its node listens, "
-    "or run this as its owner"
+    "It belongs to another user. Use --address to reach its node, or run as that user"
 )
 
 
@@ -54,12 +55,16 @@ class DirectoryLock:
         except OSError as error:
             if not create and isinstance(error, FileNotFoundError | NotADirectoryError):
                 return None
-            hint = _ANOTHER_USER if isinstance(error, PermissionError) else ""
+            if is_full(error):
+                raise DiskFull(path, "lock", hint=_NO_ROOM) from error
+            hint = _ANOTHER_USER if error.errno == errno.EACCES else ""
             raise StorageFailed(path, "lock", error, hint=hint) from error
         try:
             _lock(descriptor, directory, f"pid={os.getpid()}\nsocket={socket}\n".encode())
         except OSError as error:
             os.close(descriptor)
+            if is_full(error):
+                raise DiskFull(path, "lock", hint=_NO_ROOM) from error
             raise StorageFailed(path, "lock", error) from error
         except DirectoryHeld:
             os.close(descriptor)

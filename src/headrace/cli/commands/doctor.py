@@ -378,7 +378,8 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The data directory to look at.")
+        Path,
+        typer.Argument(metavar="DIR", readable=False, help="The data directory to look at."),
     ],
     deep: Annotated[
         bool,

@@ -16,7 +16,7 @@ from headrace.cli.commands.config import ConfigFile, Settings, flags_of
 from headrace.cli.terminal.exits import NotFound
 from headrace.cli.terminal.location import DATA_VARIABLE, directory, holds_log
 from headrace.client.values.parse import duration
-from headrace.errors import BadConfig, BadRequest
+from headrace.errors import BadConfig, BadRequest, DirectoryHeld
 from headrace.node.config.config import load
 from headrace.node.config.settings import Config
 from headrace.node.events import configure, event
@@ -89,7 +89,11 @@ def serve(
     sys.setswitchinterval(SWITCH_S)
     keep_freed_memory()
     collect_rarely()
-    run(_serve(str(data), found, idle, tcp=not embedded))
+    try:
+        run(_serve(str(data), found, idle, tcp=not embedded))
+    except DirectoryHeld as held:
+        held.hint = "Stop it, or choose another directory"
+        raise
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

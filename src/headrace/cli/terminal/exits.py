@@ -3,9 +3,11 @@
 import errno
 import os
 from enum import IntEnum
+from pathlib import Path
 from typing import Final
 
 from headrace.errors import (
+    OS_HINTS,
     Corrupt,
     HeadraceError,
     Rejected,
@@ -54,19 +56,6 @@ def exit_code(error: HeadraceError) -> Exit:
             return Exit.FAILURE
 
 
-_OS_HINTS: Final = {
-    errno.EACCES: "Run it as the user who owns it, or change its permissions: see ls -ld",
-    errno.EPERM: "Run it as the user who owns it, and look at its attributes: see lsattr",
-    errno.ENOENT: "Check the name",
-    errno.ENOTDIR: "Check the name: a part of it before the last is a file",
-    errno.ENAMETOOLONG: "Check the name",
-    errno.ELOOP: "Check the name: symbolic links in it lead round in a circle",
-    errno.ENOSPC: "Free some space, and repeat",
-    errno.EDQUOT: "Free some space, or raise the quota, and repeat",
-    errno.EROFS: "Name a place on a file system that is not mounted read-only",
-    errno.EMFILE: "Raise the limit of open files: ulimit -n",
-    errno.EIO: "Look at the disk: the kernel's log (dmesg) says more",
-}
 _NO_SUCH_PLACE: Final = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 )
@@ -81,9 +70,18 @@ def from_os(error: OSError) -> HeadraceError:
     reason = error.strerror or str(error) or type(error).__name__
     paths = [os.fsdecode(each) for each in (error.filename, error.filename2) if _is_path(each)]
     text = f"{' -> '.join(paths)}: {reason}" if paths else reason
-    hint = _OS_HINTS.get(error.errno or 0, "Look at the path and at this machine, and repeat")
+    barred = barred_at(paths[0]) if paths and isinstance(error, PermissionError) else ""
+    if barred not in ("", *paths):  # of the path itself `ls -ld` would be refused as well
+        text = f"{text} (at {barred})"
+    hint = OS_HINTS.get(error.errno or 0, "Look at the path and at this machine, and repeat")
     kind = NotFound if error.errno in _NO_SUCH_PLACE else SystemFailed
     return kind(text, hint=hint)
+
+
+def barred_at(path: str) -> str:
+    """Return the directory above `path` that this user may not enter, if there is one."""
+    above = [str(each) for each in reversed(Path(path).absolute().parents)]
+    return next((each for each in above if not os.access(each, os.X_OK)), "")
 
 
 def _is_path(found: object) -> bool:

@@ -75,7 +75,7 @@ def log_findings(log: LogSight, states: States) -> list[Finding]:
 
 
 def _barred(root: ReadonlyDirectory) -> dict[str, str]:
-    """Return what cannot be listed, without what lies in such a place."""
+    """Return what cannot be looked at, without what lies in such a place."""
     found: dict[str, str] = {}
     for path, why in sorted(root.barred.items()):
         name = path.removeprefix(f"{root.path}/")
@@ -92,8 +92,8 @@ def _unlistable(path: str, why: str) -> Finding:
     return damage(
         "unlistable",
         path,
-        f"cannot be listed: {why}",
-        "a start needs to see what is in it, and fails",
+        f"cannot be looked at: {why}",
+        "a start needs to read it, and fails",
         Loss("not known: nothing in it could be looked at", is_counted=False),
         "Look with the rights of the user whose log it is, and at the disk",
     )

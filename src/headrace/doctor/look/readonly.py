@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from headrace.errors import StorageFailed
+from headrace.journal.heads import NAME as HEADS_NAME
+from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
+from headrace.node.identity import GROUPS
+from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.storage.file import FileStorage
 from headrace.storage.lock import LOCK_NAME
 from headrace.storage.seam import Directory, check_name, joined
@@ -30,7 +34,7 @@ class ReadonlyDirectory:
 
     path: str
     hidden: set[str] = field(default_factory=set)
-    barred: dict[str, str] = field(default_factory=dict)  # what cannot be listed, and why
+    barred: dict[str, str] = field(default_factory=dict)  # what cannot be looked at, and why
 
     @classmethod
     def of(cls, path: str) -> "ReadonlyDirectory":
@@ -39,7 +43,8 @@ class ReadonlyDirectory:
         try:
             os.close(os.open(real, _ROOM))
         except OSError as error:
-            raise StorageFailed(path, "open", error, hint="Check the path") from error
+            hint = "" if isinstance(error, PermissionError) else "Check the path"
+            raise StorageFailed(path, "open", error, hint=hint) from error
         return cls(real)
 
     def open(self, name: str, *, writable: bool = False) -> FileStorage:
@@ -49,7 +54,12 @@ class ReadonlyDirectory:
         if name in self.hidden:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._place(name))
         path = self._place(name)
-        return FileStorage(os.open(path, _FILE), path)
+        try:
+            return FileStorage(os.open(path, _FILE), path)
+        except PermissionError as error:
+            self.barred[path] = error.strerror or str(error)
+            # The look goes on without it, as without a file that the disk does not give.
+            raise OSError(errno.EIO, error.strerror, path) from error
 
     def names(self) -> list[str]:
         """Return the names of the files here, sorted. A directory that is gone has none."""
@@ -110,6 +120,26 @@ class ReadonlyDirectory:
         return OSError(errno.EROFS, os.strerror(errno.EROFS), joined(self.path, name))
 
 
+def refuse_if_barred(root: ReadonlyDirectory) -> None:
+    """Raise StorageFailed if this user may not read all of a log: what is left would look lost.
+
+    Of other files in the directory, such as `lost+found`, nothing is asked.
+    """
+
+    def refuse(error: OSError) -> None:
+        if isinstance(error, PermissionError):
+            raise StorageFailed(str(error.filename), "open", error) from error
+
+    own = [joined(root.path, name) for name in (LOCK_NAME, CLUSTER_NAME, HEADS_NAME, COPY_NAME)]
+    for above, _, names in os.walk(joined(root.path, GROUPS), onerror=refuse):
+        own += [joined(above, name) for name in names]
+    for path in own:
+        try:
+            os.close(os.open(path, _FILE))
+        except OSError as error:
+            refuse(error)
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """Who has the directory's lock."""
@@ -127,6 +157,9 @@ def holder(root: ReadonlyDirectory) -> Holder:
     """
     try:
         descriptor = os.open(joined(root.path, LOCK_NAME), _FILE)
+    except PermissionError as error:
+        root.barred[joined(root.path, LOCK_NAME)] = error.strerror or str(error)
+        return Holder(is_held=False, pid=None, has_file=True)
     except OSError:
         return Holder(is_held=False, pid=None, has_file=False)
     try:

@@ -24,7 +24,7 @@ from headrace.doctor.findings.log_findings import LogSight, metadata_findings, u
 from headrace.doctor.findings.ownership import identities, who_is
 from headrace.doctor.look.deep_check import Task, check_all, size_of
 from headrace.doctor.look.orphan_segment import LoneState
-from headrace.doctor.look.readonly import ReadonlyDirectory, kept_still
+from headrace.doctor.look.readonly import ReadonlyDirectory, kept_still, refuse_if_barred
 from headrace.doctor.look.row_sources import located
 from headrace.doctor.look.segments import SegmentState
 from headrace.doctor.rebuild.rebuild import lone_tasks, rebuild
@@ -50,9 +50,11 @@ UNFINISHED: Final = "unfinished-salvage"
 def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
     """Bring every provable row of the log in `source` into a new log in `target`.
 
-    BadRequest if `target` is not new or empty, DirectoryHeld if a process has `source`.
+    BadRequest if `target` is not new or empty, DirectoryHeld if a process has `source`,
+    StorageFailed if this user may not read all of it.
     """
     root = ReadonlyDirectory.of(source)
+    refuse_if_barred(root)
     with _still(root, source):
         who = who_is(root)
         if who.cluster is None:

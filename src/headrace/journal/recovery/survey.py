@@ -134,6 +134,8 @@ def _candidates(
 def _open(journal: Directory, name: str, first_op: Op, identity: Identity) -> Candidate | Flaw:
     try:
         storage = journal.open(name)
+    except PermissionError:
+        raise  # its bytes are not judged: who may read it finds them whole
     except OSError as error:
         return Flaw("cannot be opened", "a file", error.strerror or str(error))
     found = _candidate(storage, first_op, identity)

@@ -42,6 +42,15 @@ from headrace.storage.seam import Directory, Storage, is_full, joined
 
 ROOM: Final = 64 * 1024  # written as zeros in advance: a sync then has no size to make durable
 
+_REPLACED: Final = (
+    "It is the copy of the metadata, and the change was not made. Look at its permissions and "
+    "attributes (ls -l, lsattr), then repeat it"
+)
+_OPENED: Final = (
+    "It is the copy of the metadata, opened for writing. Look at its permissions and "
+    "attributes (ls -l, lsattr), then repeat"
+)
+
 
 @dataclass(slots=True)
 class CopyFile:
@@ -175,7 +184,7 @@ class CopyFile:
                 raise
             if is_full(failed.cause):
                 raise DiskFull(failed.path, failed.stage) from failed
-            raise WriteFailed(failed.path, 0, failed.cause) from failed
+            raise WriteFailed(failed.path, 0, failed.cause, hint=_REPLACED) from failed
         self.close()
         self._wanted, self.failure = None, ""
         self._end, self._size = end, end + ROOM
@@ -191,7 +200,7 @@ class CopyFile:
             try:
                 self._storage = self.directory.open(NAME, writable=True)
             except OSError as error:
-                raise ReadFailed(self.path, error) from error
+                raise ReadFailed(self.path, error, hint=_OPENED) from error
         return self._storage
 
     def _sync(self, storage: Storage, stage: str) -> None:

@@ -25,6 +25,10 @@ from headrace.storage.seam import Directory, joined
 
 MOVING_S: Final = 1.0  # between the begins of two writes while groups move
 RESTING_S: Final = 0.5  # and when they rest: with two ticks more it is still within a second
+_AGAIN: Final = (
+    "It is tried again by itself. Look at its permissions and attributes (ls -l, lsattr), and "
+    "at the disk"
+)
 
 
 @dataclass(slots=True)
@@ -102,7 +106,7 @@ class HeadsWriter:
             self.file.write(heads, now_us())
         except OSError as error:
             path = joined(self.file.directory.path, NAME)
-            raise StorageFailed(path, "write", error) from error
+            raise StorageFailed(path, "write", error, hint=_AGAIN) from error
 
     def _written(self, running: Future[None]) -> None:
         """In the thread."""

@@ -275,7 +275,7 @@ def _surveyed(
     except OSError as error:
         if is_full(error):
             raise DiskFull(room.path, "recovery") from error
-        raise StorageFailed(room.path, "recovery", error) from error
+        raise StorageFailed(str(error.filename or room.path), "recovery", error) from error
 
 
 def _nothing(
