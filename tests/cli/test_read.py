@@ -111,9 +111,9 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--from", "5", "--tail", "1"], Exit.USAGE, "--from and --tail say two things"),
-        (["--to", "5", "--follow"], Exit.USAGE, "--to and --follow say two things"),
-        (["--no-system", "--columns", "_offset"], Exit.USAGE, "say two things"),
+        (["--from", "5", "--tail", "1"], Exit.USAGE, "--from and --tail cannot be combined"),
+        (["--to", "5", "--follow"], Exit.USAGE, "--to and --follow cannot be combined"),
+        (["--no-system", "--columns", "_offset"], Exit.USAGE, "cannot be combined"),
         (["--json", "--format", "csv"], Exit.USAGE, "--json is --format ndjson"),
         (["--from", "soon"], Exit.USAGE, "--from: 'soon' is no time. Give an offset"),
         (["--to", "2026-11-15T10:00"], Exit.USAGE, "--to: '2026-11-15T10:00' has no time zone"),

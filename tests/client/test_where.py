@@ -223,8 +223,8 @@ BAD = [
     ("blob = 'x'", 7, "expected binary"),
     ("address = 1", 10, "expected struct<city: string>"),
     ("address.town = 'x'", 0, "has no field 'town'"),
-    ("id > 1 && id < 3", 7, "'&' says nothing here. Write and"),
-    ("id ! 3", 3, "'!' says nothing here. Write not, or !="),
+    ("id > 1 && id < 3", 7, "'&' is not allowed here. Write and"),
+    ("id ! 3", 3, "'!' is not allowed here. Write not, or !="),
     ("id = 'abc", 5, "a ' is opened and not closed"),
     ("id id", 3, "expected a comparison, found 'id'"),
     ("3 = 3", 0, "neither side is a column"),
@@ -242,8 +242,8 @@ BAD = [
     ("customer < at", 0, "it cannot be evaluated"),
     ("__import__('os')", 0, "there is no column '__import__'"),
     ("(" * 100 + "id = 1", 64, "nested more than 64 deep"),
-    ("id = \x1b[31m", 5, "says nothing here"),
-    ("id = 1 or " * 2_000, 10_000, "longer than 10000 letters"),
+    ("id = \x1b[31m", 5, "is not allowed here"),
+    ("id = 1 or " * 2_000, 10_000, "longer than 10,000 letters"),
 ]
 
 

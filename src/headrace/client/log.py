@@ -165,7 +165,7 @@ class AsyncLog:
         """
         rows_max = whole(batch_rows, "batch_rows")
         if rows_max < 1:
-            raise BadRequest(f"batch_rows: {rows_max} is no number of rows")
+            raise BadRequest(f"batch_rows must be 1 or more, got {rows_max}")
         bytes_max = size(batch_size, "batch_size")
         seconds = duration(linger, "linger").seconds
         path = None if ledger is None else path_of(ledger, "ledger")

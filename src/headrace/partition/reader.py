@@ -121,7 +121,7 @@ class Reader:
     ) -> Iterator[pa.RecordBatch]:
         """Give the last `count` rows, or all there are if there are fewer."""
         if count < 0:
-            raise BadRequest(f"{count} is no number of rows")
+            raise BadRequest(f"{count} is not a number of rows")
         first, end = self.bounds(key)
         try:
             return self.read(key, Offset(max(first, end - count)), end, columns=columns)
@@ -133,7 +133,7 @@ class Reader:
     ) -> Iterator[pa.RecordBatch]:
         """Give up to `count` rows from a consumer group's cursor on; fewer at the end."""
         if count < 0:
-            raise BadRequest(f"{count} is no number of rows")
+            raise BadRequest(f"{count} is not a number of rows")
         start = self.cursor(key, group)
         end = min(start + count, self.partition(key).end)
         return self.read(key, start, Offset(end), columns=columns)

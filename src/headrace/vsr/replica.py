@@ -116,8 +116,9 @@ class Replica(Generic[P]):
     def on_halted(self, error: HeadraceError) -> list[Effect[P]]:
         """The disk or the machine is not trusted any more: nobody knows what is in flight."""
         unknown = Unknown(
-            f"the group stopped while this was on its way: {error}",
-            hint="Repeat it with the same writer and version when the group is back",
+            f"the group stopped before this was known to be written: {error}",
+            hint="Restart the node, then repeat it: an append with the same writer and "
+            "version, a change of topics after a look at what is there",
         )
         refused = [one.ticket for one in self.in_flight if one.ticket is not None]
         for one in self.in_flight:

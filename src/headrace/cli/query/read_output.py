@@ -45,7 +45,7 @@ def shown_as(given: Shown | None, output: Path | None, *, as_json: bool) -> Show
     if as_json:
         if given not in (None, Shown.NDJSON):
             hint = "--json is --format ndjson: give one of them"
-            raise BadRequest(f"--json and --format {given} say two things", hint=hint)
+            raise BadRequest(f"--json and --format {given} cannot be combined", hint=hint)
         given = Shown.NDJSON
     if output is not None:
         _check_file(output)

@@ -110,12 +110,12 @@ class Wish:
     def __post_init__(self) -> None:
         """Refuse what says two things."""
         if self.start is not None and self.tail is not None:
-            raise BadRequest("--from and --tail say two things", hint="Give one of them")
+            raise BadRequest("--from and --tail cannot be combined", hint="Give one of them")
         if self.end is not None and self.follow:
-            raise BadRequest("--to and --follow say two things", hint="Give one of them")
+            raise BadRequest("--to and --follow cannot be combined", hint="Give one of them")
         if self.no_system and _SYSTEM.intersection(self.columns or ()):
             hint = "Leave out --no-system, or the column"
-            raise BadRequest("--no-system and --columns say two things", hint=hint)
+            raise BadRequest("--no-system and --columns cannot be combined", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

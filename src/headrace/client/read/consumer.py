@@ -274,10 +274,10 @@ class AsyncConsumer:
         """Return what this consumer raises from now on: it can never commit again."""
         self._fenced = Refused(
             _FENCED,
-            f"partition {number} of {self._topic.name!r}: consumer group {self.group!r} was "
-            "taken over by another consumer, or was reset: a newer generation reads it now",
-            hint="Stop one of the two, give this one a group of its own, or have each name its "
-            "partitions; what was read here and not committed is read there as well",
+            f"commit refused: another consumer has taken over group {self.group!r} on "
+            f"partition {number} of {self._topic.name!r} (or the group was reset)",
+            hint="Run one consumer per partition, or use a different group. Uncommitted rows "
+            "will be redelivered",
         )
         return self._fenced
 

@@ -53,7 +53,7 @@ class AsyncRows:
         """How many rows there are. With a condition nobody knows before they are read."""
         if self._where is not None:
             raise BadRequest(
-                f"how many rows have {said(self._where.text)!r} shows once they are read",
+                f"the number of rows matching {said(self._where.text)!r} is not known yet",
                 hint="Count them: rows.to_table().num_rows",
             )
         return self._range_size

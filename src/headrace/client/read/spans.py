@@ -74,9 +74,9 @@ class Spans:
         if count is None:
             starts = await self.places(start, bounds)
         elif start is not None:
-            raise BadRequest("start and last say two things", hint="Give one of them")
+            raise BadRequest("start and last cannot be combined", hint="Give one of them")
         elif count < 0:
-            raise BadRequest(f"{count} is no number of rows")
+            raise BadRequest(f"last must be 0 or more, got {count}")
         else:
             starts = {n: max(bounds[n].first, stop - count) for n, stop in ends.items()}
         for number in numbers:
@@ -90,7 +90,7 @@ def _range(number: int, start: int, stop: int, end: Where) -> Range:
         return Range(number, start, stop)
     if end is None:
         raise Behind(str(number), start, stop)
-    raise BadRequest(f"partition {number}: the start {start} is behind the end {stop}")
+    raise BadRequest(f"partition {number}: the start {start} is after the end {stop}")
 
 
 def _offset(given: object) -> int:

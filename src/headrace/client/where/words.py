@@ -91,7 +91,7 @@ _WORD: Final = re.compile(
 def words_of(text: str) -> list[Word]:
     """Return the words of a condition; the last one is its end."""
     if len(text) > TEXT_MAX:
-        raise BadWhere(text, TEXT_MAX, f"it is longer than {TEXT_MAX} letters")
+        raise BadWhere(text, TEXT_MAX, f"it is longer than {TEXT_MAX:,} letters")
     found: list[Word] = []
     position = 0
     while text[position:].strip():
@@ -127,4 +127,4 @@ def _no_word(text: str, position: int) -> BadWhere:
     if letter in "'\"`":
         return BadWhere(text, place, f"a {letter} is opened and not closed")
     instead = {"&": "Write and", "|": "Write or", "!": "Write not, or !="}.get(letter, "")
-    return BadWhere(text, place, f"{letter!r} says nothing here", hint=instead)
+    return BadWhere(text, place, f"{letter!r} is not allowed here", hint=instead)

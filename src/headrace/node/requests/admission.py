@@ -168,7 +168,7 @@ def _judge(
     if not 1 <= request.version <= _VERSION_MAX:
         raise BadBatch(f"{request.version} is no version: a writer counts from 1")
     if not 0 <= request.row_count <= _NUMBER_MAX:
-        raise BadBatch(f"{request.row_count} is no number of rows")
+        raise BadBatch(f"{request.row_count} is not a number of rows")
     checksum = xxh3_128_digest(body)
     if request.checksum and (
         len(request.checksum) != CHECKSUM_SIZE or request.checksum != checksum
