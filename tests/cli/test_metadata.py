@@ -17,9 +17,13 @@ LOST = "1000001000000"
 @pytest.fixture
 def lost(tmp_path):
     """A log of two topics, with the metadata of before the second."""
+    return a_lost_log(tmp_path)
+
+
+def a_lost_log(tmp_path, **kept):
     data = tmp_path / "data"
     with headrace.open(data) as log:
-        log.create_topic("shop/a", {"id": "int64"}).append({"id": [1, 2]})
+        log.create_topic("shop/a", {"id": "int64"}, **kept).append({"id": [1, 2]})
     shutil.copytree(data / "groups" / "00000", tmp_path / "older")
     with headrace.open(data) as log:
         log.create_topic("shop/b", {"id": "int64", "word": "string"})
@@ -158,3 +162,17 @@ def test_adopt_changes_nothing_where_nothing_is_in_doubt(tmp_path):
         told = headrace_here("metadata", "adopt", "--json", "--data", data, *words)
         found = shape(told, AdoptedShape)
         assert (found.changed, found.reasons) == (False, ())
+
+
+@pytest.mark.parametrize("command", ["adopt", "forget"])
+def test_what_ends_the_doubt_says_which_retention_it_suspends(tmp_path, command):
+    lost = a_lost_log(tmp_path, retention="7d", retention_size="1GiB")
+    again = "`headrace topic alter shop/a --retention 7d,1GiB` sets it again"
+    what = () if command == "adopt" else (LOST,)
+    told = headrace_here("metadata", command, *what, "--data", lost, "--yes", "--json")
+    found = shape(told, AdoptedShape if command == "adopt" else ForgottenShape)
+    said = found.adopted if command == "adopt" else found.suspended
+    assert [one for one in said if again in one and one.startswith("shop/a")]
+    with headrace.open(lost) as log:
+        assert str(log.topic("shop/a").retention) == "for ever"
+        assert log.status()["degraded"] == []

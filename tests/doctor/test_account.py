@@ -94,7 +94,7 @@ def test_what_is_behind_an_unreadable_journal_is_not_called_a_copy(killed):
     a_journal_is_cut_in_its_header(killed)
     (one,) = examine(str(killed)).damage
     assert one.kind == "journal-header"
-    assert "what followed op 77 is not known" in one.lost
+    assert "what followed op 78 is not known" in one.lost
 
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])

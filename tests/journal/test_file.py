@@ -92,11 +92,11 @@ class TestHeaderBlock:
 
     def test_one_of_a_newer_release_says_so(self):
         block = bytearray(encode_block(a_file_header()))
-        block[26:28] = b"\3\0"
+        block[26:28] = b"\4\0"
         whole = xxh3_128_digest(bytes(block[16:])) + bytes(block[16:])
         with pytest.raises(UnsupportedFormat) as caught:
             decode_block(whole, "journal/x.wal")
-        assert (caught.value.path, caught.value.found) == ("journal/x.wal", 3)
+        assert (caught.value.path, caught.value.found) == ("journal/x.wal", 4)
 
     def test_one_of_a_newer_release_that_this_one_can_read_is_read(self):
         block = bytearray(encode_block(a_file_header()))

@@ -135,8 +135,8 @@ class TestBytes:
 
     def test_one_of_a_newer_release_says_so(self):
         with pytest.raises(UnsupportedFormat) as caught:
-            decode(enveloped(b"", reader_min=3), "superblock.a")
-        assert (caught.value.path, caught.value.found) == ("superblock.a", 3)
+            decode(enveloped(b"", reader_min=4), "superblock.a")
+        assert (caught.value.path, caught.value.found) == ("superblock.a", 4)
 
     def test_what_a_release_must_understand_stays_with_the_record(self):
         disk = MemoryDisk()

@@ -25,6 +25,7 @@ class Plain:
     """Answers "done" or the code of a refusal. Names and values are always good ones."""
 
     revision: int = 0
+    is_retention_followed: bool = False  # a change of it raises the revision
     streams: dict[str, dict] = field(
         default_factory=lambda: {"default": {"id": 0, "topics": {}}}
     )
@@ -92,9 +93,19 @@ class Plain:
             return self.add_partitions(topic, command)
         if isinstance(command, AddSchema):
             return self.add_schema(topic, command)
-        return (
-            alter(topic, command) if isinstance(command, AlterTopic) else self.delete(command)
-        )
+        is_altering = isinstance(command, AlterTopic)
+        return self.alter(topic, command) if is_altering else self.delete(command)
+
+    def alter(self, topic: dict, command: AlterTopic) -> str:
+        if command.retention is not None:
+            wanted = (command.retention.age_ms, command.retention.size)
+            self.revision += self.is_retention_followed and wanted != topic["retention"]
+            topic["retention"] = wanted
+        for key, value in command.options:
+            topic["options"].pop(key, None)
+            if value is not None:
+                topic["options"][key] = value
+        return "done"
 
     def delete(self, command: DeleteTopic) -> str:
         del self.streams[command.stream]["topics"][command.topic]
@@ -118,16 +129,6 @@ class Plain:
         self.revision += 1
         known.append(command.schema)
         return "done"
-
-
-def alter(topic: dict, command: AlterTopic) -> str:
-    if command.retention is not None:
-        topic["retention"] = (command.retention.age_ms, command.retention.size)
-    for key, value in command.options:
-        topic["options"].pop(key, None)
-        if value is not None:
-            topic["options"][key] = value
-    return "done"
 
 
 def lowest_free(named: dict[str, dict]) -> int:

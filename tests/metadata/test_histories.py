@@ -50,9 +50,10 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.machine = a_machine(NARROW, level=self.level)
         self.twin = a_machine(NARROW, level=self.level)
-        self.plain = Plain()
+        self.plain = Plain(is_retention_followed=self.level >= 3)
         self.now = 0
         self.target = {}
+        self.retention = {}
         self.revision = 0
         self.lives = set()  # every (namespace, created) there ever was
 
@@ -144,13 +145,20 @@ class Histories(RuleBasedStateMachine):
         return msgspec.structs.replace(command, created=created // self.unit)
 
     def check_revision(self, target) -> None:
-        """The revision rises exactly when the target changes, and no life comes twice."""
+        """The revision rises exactly when the target changes, and no life comes twice.
+
+        From level 3 on also when a retention changes.
+        """
         old = {(namespace, each.created) for namespace, each in self.target.items()}
         new = {(namespace, each.created) for namespace, each in target.items()} - old
         assert not new & self.lives
         self.lives |= new
-        assert (target != self.target) == (self.plain.revision > self.revision)
-        self.target = target
+        topics = self.machine.state.topics.values()
+        followed = topics if self.level >= 3 else ()
+        retention = {topic.created: topic.retention for topic in followed}
+        is_changed = (target, retention) != (self.target, self.retention)
+        assert is_changed == (self.plain.revision > self.revision)
+        self.target, self.retention = target, retention
         self.revision = self.plain.revision
 
     @invariant()
@@ -196,7 +204,15 @@ class StampedHistories(Histories):
     unit = 1 << STAMP_BITS
 
 
+class FollowedHistories(StampedHistories):
+    """The same from level 3 on, where shards follow a change of retention."""
+
+    level = 3
+
+
 TestHistories = Histories.TestCase
 TestStampedHistories = StampedHistories.TestCase
+TestFollowedHistories = FollowedHistories.TestCase
 TestHistories.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 TestStampedHistories.settings = TestHistories.settings
+TestFollowedHistories.settings = TestHistories.settings

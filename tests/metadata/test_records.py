@@ -16,7 +16,7 @@ from tests.metadata.builders import (
 
 from headrace.metadata.commands import CreateStream, DeleteStream, ForgetLife, Level
 from headrace.metadata.results import Forgotten, Levelled, MetadataCode
-from headrace.metadata.state import DELETED_MAX, LEVEL, LINEAGE_MAX
+from headrace.metadata.state import DELETED_MAX, FOREVER, LEVEL, LINEAGE_MAX, RetentionLimits
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import STAMP_BITS, Order, stamp
@@ -78,7 +78,7 @@ def test_before_level_2_nothing_is_recorded_whoever_replays_it():
     done(machine, delete_topic(the_topic(machine)))
     assert machine.state.deleted == {}
     before = machine.state.revision
-    assert done(machine, Level(LEVEL)) == Levelled(2)
+    assert done(machine, Level(2)) == Levelled(2)
     assert (machine.state.deleted, machine.state.revision) == ({}, before)
     a_topic(machine)
     done(machine, delete_topic(the_topic(machine)))
@@ -86,8 +86,9 @@ def test_before_level_2_nothing_is_recorded_whoever_replays_it():
 
 
 def test_a_level_never_falls_and_an_unknown_one_is_refused():
-    machine = a_machine(level=2)
-    assert done(machine, Level(1)) == done(machine, Level(2)) == Levelled(2)
+    machine = a_machine(level=LEVEL)
+    for number in range(1, LEVEL + 1):
+        assert done(machine, Level(number)) == Levelled(LEVEL)
     assert refusal(machine, Level(0)) is MetadataCode.LEVEL_UNKNOWN
     assert refusal(machine, Level(LEVEL + 1)) is MetadataCode.LEVEL_UNKNOWN
     assert machine.state.level == LEVEL
@@ -151,6 +152,21 @@ def test_metadata_knows_its_own_history_from_a_branch():
     assert state.order_of(stamp(3, b"\xee" * 16)) is Order.BRANCHED
     assert state.order_of(stamp(4, b"\xee" * 16)) is Order.AFTER
     assert state.order_of(Revision(9)) is Order.BEFORE
+
+
+def test_a_changed_retention_raises_the_revision_from_level_3_on():
+    """Entries of before keep the revisions that they had, in every replay."""
+    machine = a_machine(NARROW, level=2)
+    topic = a_topic(machine)
+    done(machine, alter_topic(topic, retention=RetentionLimits(5, None)))
+    assert machine.state.revision == N
+    done(machine, Level(3))
+    done(machine, alter_topic(topic, retention=RetentionLimits(5, None)))
+    done(machine, alter_topic(topic, options=(("a", "b"),)))
+    assert machine.state.revision == N
+    altered = done(machine, alter_topic(topic, retention=FOREVER))
+    assert (machine.state.revision, altered.revision) == (2 * N, 2 * N)
+    assert machine.state.lineage[-1].revision == 2 * N
 
 
 def test_the_newest_entries_are_remembered_and_no_more():

@@ -26,6 +26,8 @@ from headrace.errors import (
     NotReady,
     StorageFailed,
 )
+from headrace.metadata import commands
+from headrace.metadata.state import LEVEL
 from headrace.node import bootstrap
 from headrace.node.bootstrap import Boot, start
 from headrace.node.config.settings import Cluster
@@ -234,11 +236,17 @@ def test_a_group_that_the_first_start_could_not_make_is_made_by_the_next(tmp_pat
     asyncio.run(_count(tmp_path))
 
 
-def test_an_older_log_goes_on_at_the_level_of_this_release(tmp_path, monkeypatch):
+@pytest.mark.parametrize("level_before", range(1, LEVEL))
+def test_an_older_log_goes_on_at_the_level_of_this_release(tmp_path, monkeypatch, level_before):
     """As one of release 1 left it: no Level, images of format 1, a reader minimum of 1."""
 
     async def run():
         async with a_node(tmp_path) as node:
+            if level_before > 1:
+                older = asyncio.get_running_loop().create_future()
+                level = commands.Level(level_before)
+                node.node.catalog.submit(level, float("inf"), older.set_result)
+                await older
             info = await a_topic(node)
             await append(node, Writer(info))
             node.node.catalog.driver.perform(node.node.catalog.driver.pump.request_seal(1))
@@ -248,17 +256,17 @@ def test_an_older_log_goes_on_at_the_level_of_this_release(tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(Catalog, "begin_level", lambda _: None)
-        patch.setattr(bootstrap, "LEVEL", 1)
+        patch.setattr(bootstrap, "LEVEL", level_before)
         info, level, reader_min = asyncio.run(run())
-        assert (level, reader_min) == (1, 1)
+        assert (level, reader_min) == (level_before, level_before)
 
     async def again():
         async with a_node(tmp_path) as node:
             superblock = node.boot.metadata_group.superblock.current
-            assert superblock.reader_min == 2
+            assert superblock.reader_min == LEVEL
             found = await ids(node, info.partitions[0])
             async with asyncio.timeout(10):
-                while node.node.metadata.level < 2:  # noqa: ASYNC110 - no event says so
+                while node.node.metadata.level < LEVEL:  # noqa: ASYNC110 - no event says so
                     await asyncio.sleep(0.01)
             return found, node.node.metadata.revision
 

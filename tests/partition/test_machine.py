@@ -17,6 +17,7 @@ from tests.partition.builders import (
     schemas,
 )
 
+from headrace.model.ids import Revision
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import Schema, encode_stage
 from headrace.partition.machine.results import (
@@ -60,6 +61,18 @@ def test_a_repeated_open_lifts_the_fence():
     log = a_log()
     assert log.open(revision=5) == Opened(0)
     assert refused(log.close(revision=4), RefusalCode.STALE)
+
+
+@pytest.mark.parametrize("at", [0, P0, P2], ids=["nowhere", "where one is", "where none is"])
+def test_to_close_a_life_that_none_has_changes_nothing_but_the_revision(at):
+    log = a_log()
+    done(log.append(1, 7))
+    before = log.machine.snapshot()
+    assert log.close(at, 0, revision=5) == Closed()
+    assert log.machine.state.revision == 5
+    assert refused(log.close(at, 0, revision=4), RefusalCode.STALE)
+    log.machine.state.revision = Revision(1)
+    assert log.machine.snapshot() == before
 
 
 @pytest.mark.parametrize("act", ["open", "close"])

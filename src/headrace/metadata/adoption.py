@@ -17,6 +17,7 @@ from headrace.metadata.results import MetadataCode, MetadataRefusal, refuse
 from headrace.metadata.rules import PARTITIONS_MAX, MetadataLimits
 from headrace.metadata.state import (
     FOREVER,
+    LEVEL_RETENTION,
     MetadataState,
     SchemaVersion,
     Stream,
@@ -63,6 +64,8 @@ def adopt(
         work.check()
     except _Unfit as unfit:
         return unfit.refused
+    if state.level >= LEVEL_RETENTION:
+        work.suspend_retention()
     return MetadataState(
         state.layout, work.revision, work.streams, work.topics, state.level, work.deleted
     )
@@ -193,6 +196,11 @@ class _Adoption:
 
     def _is_past(self, created: Revision) -> bool:
         return created >= 1 and counter_of(created) < counter_of(self.revision)
+
+    def suspend_retention(self) -> None:
+        """Keep all rows: what metadata knows of retention may be of an earlier moment."""
+        for key, topic in self.topics.items():
+            self.topics[key] = msgspec.structs.replace(topic, retention=FOREVER)
 
     def check(self) -> None:
         if len(self.streams) > self.limits.streams_max:

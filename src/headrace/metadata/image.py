@@ -5,8 +5,8 @@
               [[op, checksum, revision], …]]
 
 One msgpack array; streams by id, topics by stream id and id, the three lists behind them empty.
-Deleted lives, by namespace, and the newest entries that changed anything, by op, come last: in
-format 2, which is that of level 2.
+Deleted lives, by namespace, and the newest entries that changed anything, by op, come last,
+from format 2 on. The format is the level.
 Equal states have equal bytes, whatever happened before. Full story in docs/formats/metadata.md.
 """
 
@@ -29,8 +29,9 @@ from headrace.model.ids import Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import Namespace, NamespaceLayout
 
-FORMAT: Final = 2  # equal to the level of the rules by which the state was made
+FORMAT: Final = 3  # equal to the level of the rules by which the state was made
 FORMAT_FIRST: Final = 1  # of level 1, without deleted lives
+_FORMAT_SECOND: Final = 2  # of level 2, with the same fields as the newest
 CHECKSUM_SIZE: Final = 16  # of an entry
 _PLACE = "metadata image"  # it has no path of its own: a snapshot holds it
 
@@ -59,6 +60,7 @@ class _MetadataImage(_FirstImage, frozen=True):
 _OPENING_DECODER = msgspec.msgpack.Decoder(_MetadataOpening)
 _DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     FORMAT_FIRST: msgspec.msgpack.Decoder(_FirstImage),
+    _FORMAT_SECOND: msgspec.msgpack.Decoder(_MetadataImage),
     FORMAT: msgspec.msgpack.Decoder(_MetadataImage),
 }
 

@@ -1,6 +1,6 @@
 """`headrace metadata`: recover topics that are missing from the metadata, or give them up."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -9,9 +9,10 @@ import headrace
 from headrace.cli.terminal.exits import NotFound
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.terminal.output import Json, JsonShape, Yes, print_json, say, typed
-from headrace.client.values.answers import namespace_of
-from headrace.errors import BadRequest, HeadraceError
+from headrace.client.values.answers import Retention, namespace_of, shown_age
+from headrace.errors import BadRequest, HeadraceError, MetadataInDoubt
 from headrace.model.revisions import shown
+from headrace.model.units import format_size
 
 metadata = typer.Typer(
     no_args_is_help=True, help="Recover, or give up, what is missing from the metadata."
@@ -31,10 +32,15 @@ class AdoptedShape(JsonShape, frozen=True, kw_only=True):
 
 
 class ForgottenShape(JsonShape, frozen=True, kw_only=True):
-    """What `metadata forget` prints: the partitions that were given up."""
+    """What `metadata forget` prints: the partitions that were given up.
+
+    `suspended` names topics that keep all their rows now, and the command that sets their
+    retention again.
+    """
 
     partitions: tuple[str, ...]
     rows: int
+    suspended: tuple[str, ...] = ()
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +69,8 @@ def adopt(
     Without --yes nothing is changed: it lists why the metadata is in doubt, and what would
     become of each partition. Rows, offsets, cursors and writers go on as they were; names of
     topics, their retention and their keys are lost, so they get names such as
-    shop/recovered-1-2.
+    shop/recovered-1-2. Every topic keeps all its rows until its retention is set again, since
+    the one that is known may be of an earlier moment; the command that sets it is printed.
 
     Examples:
 
@@ -143,12 +150,39 @@ def forget(
                 f"{one['first_at']} to {one['last_at']} ({', '.join(one['schema'])}) for ever."
             )
             typed(said, one["partition"], "no partition is given up", yes=yes)
+        before = _retentions(log)
         _give_up(log, found)
+        suspended = list(_suspended(log, before))
     rows = sum(one["rows"] for one in found)
     if as_json:
-        print_json(ForgottenShape(partitions=tuple(names), rows=rows))
+        print_json(
+            ForgottenShape(partitions=tuple(names), rows=rows, suspended=tuple(suspended))
+        )
     else:
+        for each in suspended:
+            say(each)
         say(f"{_rows(rows)} given up.")
+
+
+def _retentions(log: headrace.Log) -> dict[str, Retention]:
+    """Return what each topic that the metadata knows keeps, if it is not all."""
+    try:
+        found = {name: log.topic(name).retention for name in log.topics()}
+    except MetadataInDoubt:  # it knows none
+        return {}
+    return {name: kept for name, kept in found.items() if kept != Retention(None, None)}
+
+
+def _suspended(log: headrace.Log, before: dict[str, Retention]) -> Iterator[str]:
+    """Say which topics keep all their rows now."""
+    for name, kept in before.items():
+        if log.topic(name).retention != kept:
+            size = "" if kept.size is None else format_size(kept.size)
+            option = ",".join(filter(None, (shown_age(kept.age), size)))
+            yield (
+                f"{name} keeps all its rows, as its retention may be of an earlier moment. "
+                f"`headrace topic alter {name} --retention {option}` sets it again"
+            )
 
 
 def _orphans(log: headrace.Log, names: Sequence[str]) -> list[dict[str, Any]]:

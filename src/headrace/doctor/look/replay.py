@@ -201,7 +201,11 @@ class ShardReplay:
 
     def _lose_known(self, header: Header) -> None:
         """Take from the header of a lost command what it must have changed."""
-        if header.operation in (OpenPartition.operation, ClosePartition.operation):
+        is_of_life = header.created > 0
+        if is_of_life and header.operation in (
+            OpenPartition.operation,
+            ClosePartition.operation,
+        ):
             self.done.lost_lives.add(Namespace(header.namespace))
         if header.operation == Publish.operation:  # its rows had offsets: later ones shift
             self._doubt_topic(header)

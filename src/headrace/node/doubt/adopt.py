@@ -4,10 +4,10 @@ What becomes of each orphan is decided here, from metadata and all shards as the
 loop; apply refuses it whole if that is not so any more. A group 0 that is held takes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from headrace.errors import BadRequest, HeadraceError, MetadataInDoubt, Rejected
+from headrace.errors import BadRequest, HeadraceError, MetadataInDoubt, NotReady, Rejected
 from headrace.metadata import results
 from headrace.metadata.commands import (
     Adopt,
@@ -17,12 +17,20 @@ from headrace.metadata.commands import (
     AdoptedStream,
     AdoptedTopic,
     ForgetLife,
+    Level,
 )
-from headrace.metadata.state import MetadataState, TopicMetadata
+from headrace.metadata.state import (
+    FOREVER,
+    LEVEL,
+    MetadataState,
+    RetentionLimits,
+    TopicMetadata,
+)
 from headrace.model.ids import GroupId, Revision
 from headrace.model.names import TopicName, check_name
 from headrace.model.namespace import Namespace, StreamId
 from headrace.model.revisions import is_within, shown
+from headrace.model.units import MILLISECOND, format_duration, format_size
 from headrace.node.doubt.doubt import Doubt, Orphan
 from headrace.node.requests.catalog import Answer, Catalog
 from headrace.node.requests.outcomes import metadata_error
@@ -71,6 +79,16 @@ class AdoptionPlan:
                 self.left.append(
                     f"{self._full(topic)}: shard {shard} has {count - closed} of its {count} "
                     "partitions, and has followed the deletion of the others; delete it again"
+                )
+
+    def suspend(self) -> None:
+        """Say which topics have a retention now: it may be of an earlier moment, and ends."""
+        for topic in self.metadata.topics_in_order():
+            if topic.retention != FOREVER and topic.key not in self.ended:
+                name, kept = self._full(topic), _as_option(topic.retention)
+                self.adopted.append(
+                    f"{name}: all its rows, as its retention may be of an earlier moment. "
+                    f"`headrace topic alter {name} --retention {kept}` sets it again"
                 )
 
     def take(
@@ -177,6 +195,7 @@ def plan(
             ]
             if own or _has_more_schemas(metadata, number, state, topic):
                 made.take(number, state, topic, own)
+    made.suspend()
     return made
 
 
@@ -227,6 +246,14 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def _as_option(retention: RetentionLimits) -> str:
+    """Write a retention as the option of the command that sets it."""
+    age, size = retention.age_ms, retention.size
+    said = [] if age is None else [format_duration(age * MILLISECOND)]
+    said += [] if size is None else [format_size(size)]
+    return ",".join(said)
+
+
 @dataclass(frozen=True, slots=True)
 class WayOut:
     """Answers the requests of an operator. Made anew for each."""
@@ -270,7 +297,8 @@ class WayOut:
             else:
                 answer(_error(result), ())
 
-        self.catalog.submit(made.command(self.doubt.floor), deadline, done)
+        command = made.command(self.doubt.floor)
+        self._at_level(lambda: self.catalog.submit(command, deadline, done), deadline, answer)
 
     def _forget(self, request: wire.ForgetOrphan, deadline: float, answer: Answer) -> None:
         command = ForgetLife(Namespace(request.namespace), Revision(request.created))
@@ -302,7 +330,29 @@ class WayOut:
             self.catalog.submit(command, deadline, done)
         else:  # a removal needs metadata that is above what its shard has followed
             floor_alone = Adopt(self.doubt.floor, (), (), (), ())
-            self.catalog.submit(floor_alone, deadline, above)
+            self._at_level(
+                lambda: self.catalog.submit(floor_alone, deadline, above), deadline, answer
+            )
+
+    def _at_level(self, adopt: Callable[[], None], deadline: float, answer: Answer) -> None:
+        """Adopt by the rules of this release alone: by older ones retention would go on."""
+
+        def raised(result: object) -> None:
+            if self.catalog.state.level >= LEVEL:
+                adopt()
+            else:
+                answer(_error(result), ())
+
+        if self.catalog.state.level >= LEVEL:
+            adopt()
+        elif self.catalog.may_level:
+            self.catalog.submit(Level(LEVEL), deadline, raised)
+        else:
+            raise NotReady(
+                f"the log is at level {self.catalog.state.level}, and an adoption needs level "
+                f"{LEVEL}, for which there was no room on the disk",
+                hint="Make room, and start again",
+            )
 
 
 def _error(result: object) -> HeadraceError:

@@ -256,7 +256,7 @@ class Pump:
         self, request: EntryProposal, now: int, ticket: object, deadline: float
     ) -> list[Effect]:
         append = self.replica.on_request(request, now, ticket=ticket, deadline=deadline)
-        frees = request.operation in _FREEING
+        frees = request.operation in _FREEING and request.created > 0  # 0: of no life
         self.pace.count(len(request.body), self.replica.timestamp, frees=frees)
         return [append, *self._seal_if_due(now)]
 

@@ -14,6 +14,7 @@ from headrace.journal.superblock import Checkpoint
 from headrace.metadata.state import MetadataState, RetentionLimits
 from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.revisions import is_past
 from headrace.node.group.pump import Effect, Pump, not_ready
 from headrace.node.shard.actions import (
     Action,
@@ -42,6 +43,7 @@ from headrace.partition.shard_store import Store
 from headrace.vsr.peer_messages import EntryProposal, SoloReply
 
 _MS_PER_S = 1_000
+_NO_LIFE = Key(Namespace(0), Revision(0))  # to close it changes nothing but the revision
 
 
 class Parked(NamedTuple):
@@ -74,6 +76,7 @@ class Shard:
     waiters: dict[Key, list[_Waiter]] = field(default_factory=dict)  # for rows to come
     collecting: list[tuple[Collect, Op]] = field(default_factory=list)  # since this op
     is_recovered: bool = False  # a pass has looked at all the files that were found
+    is_following: bool = False  # the revision of metadata is on its way into the log
     clock: float = 0.0  # as of the last event that brought it
 
     def __post_init__(self) -> None:
@@ -123,7 +126,25 @@ class Shard:
         effects: list[Effect] = []
         for action in self.reconciler.plan(now_ms, target, actual):
             effects += self._perform(action, now)
-        return effects
+        return [*effects, *self._follow(target, now)]
+
+    def _follow(self, target: TargetView, now: int) -> list[Effect]:
+        """Tell the log the revision of metadata, if no deed does.
+
+        Whoever finds it there knows that metadata of an earlier moment is not to be trusted. A
+        failure needs no answer: each pass looks again.
+        """
+        is_behind = is_past(target.revision, self.state.revision)
+        is_sure = target.is_normal and target.doubt is None
+        if not (is_behind and is_sure) or self.is_following or self.reconciler.flights:
+            return []
+
+        def ended(_: object) -> None:
+            self.is_following = False
+
+        self.is_following = True
+        command = operations.ClosePartition(target.revision)
+        return self._propose(_NO_LIFE, command, now, ended)
 
     def retain(
         self, metadata: MetadataState, now: int, max_hold_ms: int = MAX_HOLD_MS

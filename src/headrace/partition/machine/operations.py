@@ -61,7 +61,10 @@ class SetSchema(PartitionValue, frozen=True):
 
 
 class ClosePartition(PartitionValue, frozen=True):
-    """End a partition's life. Its files go when no kept snapshot names them."""
+    """End a partition's life. Its files go when no kept snapshot names them.
+
+    With a `created` of 0, which no life has, it only says which revision was followed.
+    """
 
     operation: ClassVar[int] = 34
     revision: Revision
