@@ -1,6 +1,7 @@
 """`headrace metadata`: what the metadata has lost is named, adopted, or given up."""
 
 import shutil
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -145,9 +146,9 @@ def test_forget_that_fails_on_its_way_says_what_is_gone(lost, monkeypatch):
             raise headrace.errors.NotReady("the node stopped")
 
     with headrace.open(lost) as log:
-        (one,) = log.status()["orphans"]
+        (one,) = log.orphans(LOST)
     monkeypatch.setattr(headrace.Log, "forget_orphan", fails_second)
-    twice = [one, one | {"partition": "2000001000000"}]
+    twice = [one, replace(one, partition="2000001000000")]
     monkeypatch.setattr("headrace.cli.commands.metadata._orphans", lambda *_: twice)
     told = headrace_here("metadata", "forget", LOST, "2000001000000", "--data", lost, "--yes")
     assert told.code == Exit.UNAVAILABLE
@@ -176,3 +177,49 @@ def test_what_ends_the_doubt_says_which_retention_it_suspends(tmp_path, command)
     with headrace.open(lost) as log:
         assert str(log.topic("shop/a").retention) == "for ever"
         assert log.status()["degraded"] == []
+
+
+@pytest.fixture
+def many(tmp_path):
+    """A log whose metadata lost more wide partitions than one answer can show."""
+    data = tmp_path / "data"
+    with headrace.open(data) as log:
+        log.create_topic("shop/a", {"id": "int64"}).append({"id": [1, 2]})
+    shutil.copytree(data / "groups" / "00000", tmp_path / "older")
+    wide = {f"column_{number}_{'n' * 180}": "string" for number in range(70)}
+    with headrace.open(data) as log:
+        for number in range(13):
+            log.create_topic(f"shop/t{number}", {"id": "int64", **wide}, partitions=100)
+        log.topic("shop/t12").append([{"id": 7}], partition=99)
+    shutil.rmtree(data / "groups" / "00000")
+    shutil.copytree(tmp_path / "older", data / "groups" / "00000")
+    for name in ("heads", "metadata.copy"):
+        (data / name).unlink()
+    return data
+
+
+def test_more_orphans_than_one_answer_shows_are_adopted_and_given_up_all_the_same(many):
+    first, last = "1000001000000", "100000d000063"
+    with a_node(many) as address:
+        told = headrace_here("status", "--address", address, "--json")
+        node = shape(told, Picture).node
+        assert (len(node.orphans), node.orphan_count) == (100, 1_300)
+        assert [len(one.schema) for one in node.orphans[:2]] == [71, 0]
+        assert node.reasons[-1].startswith("and 1,2")
+        said = headrace_here("status", "--address", address).out
+        assert "1,300 partitions of no topic" in said
+        assert "and 1,200 more" in said
+        told = headrace_here("metadata", "adopt", "--address", address, "--json")
+        assert len(shape(told, AdoptedShape).adopted) == 13
+        with headrace.connect(address) as log:
+            (lost,) = log.orphans(last)
+            assert (lost.group, lost.rows, len(lost.schema)) == (1, 1, 71)
+            assert lost.first_at == lost.last_at
+        arguments = ("metadata", "forget", first, last, "--address", address, "--yes", "--json")
+        assert shape(headrace_here(*arguments), ForgottenShape).rows == 1
+        told = headrace_here("metadata", "adopt", "--address", address, "--yes", "--json")
+        assert len(shape(told, AdoptedShape).adopted) == 13
+    with headrace.open(many) as log:
+        assert log.status()["degraded"] == []
+        assert log.status()["orphan_count"] == 0
+        assert len(log.topics()) == 14

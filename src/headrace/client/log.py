@@ -16,7 +16,13 @@ from headrace.client.connect.retry import Caller
 from headrace.client.erasing import ERASE_TIMEOUT, Told, erase_seconds, wait_for_erasure
 from headrace.client.read.spans import Spans
 from headrace.client.topic import AsyncTopic, age_of, size_of
-from headrace.client.values.answers import AdoptedOrphans, TopicSummary, namespace_of
+from headrace.client.values.answers import (
+    AdoptedOrphans,
+    OrphanedPartition,
+    TopicSummary,
+    namespace_of,
+    orphaned,
+)
 from headrace.client.values.parse import duration, path_of, size, whole, word
 from headrace.client.values.topic_view import KEY_OPTION, View
 from headrace.client.write.ledger import Ledger
@@ -35,9 +41,11 @@ from headrace.wire.topic_messages import (
     CreateStreamRequest,
     CreateTopicRequest,
     DeleteStreamRequest,
+    DescribeOrphans,
     DescribeTopic,
     ForgetOrphan,
     ListTopics,
+    Orphans,
     TopicInfo,
     Topics,
 )
@@ -203,6 +211,11 @@ class AsyncLog:
         chosen = tuple((namespace_of(key), name) for key, name in (names or {}).items())
         answer = await self.caller.get(AdoptOrphans(dry_run, chosen), Adoption)
         return AdoptedOrphans(answer.revision, answer.adopted, answer.left)
+
+    async def orphans(self, partition: str) -> tuple[OrphanedPartition, ...]:
+        """Return what shards have of a partition, in hex, that the metadata has lost."""
+        answer = await self.caller.get(DescribeOrphans(namespace_of(partition)), Orphans)
+        return tuple(orphaned(one) for one in answer.orphans)
 
     async def forget_orphan(self, partition: str, created: int) -> None:
         """Give up a partition that a shard has and the metadata has lost: its rows go."""

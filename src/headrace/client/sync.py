@@ -33,6 +33,7 @@ from headrace.client.values.answers import (
     Appended,
     Bounds,
     Cursor,
+    OrphanedPartition,
     Retention,
     TopicSummary,
     Trimmed,
@@ -426,6 +427,10 @@ class Log:
         the doubt. With `dry_run` nothing is changed, and it says what would become of each.
         """
         return self._runner.run(self._core.adopt_orphans(names, dry_run=dry_run))
+
+    def orphans(self, partition: str) -> tuple[OrphanedPartition, ...]:
+        """Return what shards have of a partition, in hex, that the metadata has lost."""
+        return self._runner.run(self._core.orphans(partition))
 
     def forget_orphan(self, partition: str, created: int) -> None:
         """Give up a partition that a shard has and the metadata has lost: its rows go."""

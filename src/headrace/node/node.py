@@ -49,7 +49,7 @@ from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.greeting import GetStatus, Ping, Pong, StatusReply
 from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request, word_of
-from headrace.wire.topic_messages import AdoptOrphans, ForgetOrphan
+from headrace.wire.topic_messages import AdoptOrphans, DescribeOrphans, ForgetOrphan
 
 Answer = Callable[[Reply | HeadraceError, Sequence[Buffer]], None]
 TICK_S = 0.1  # how late a deadline may be noticed
@@ -212,10 +212,13 @@ class Node:
         numbers = map(GroupId, range(1, self.require_catalog().shard_count + 1))
         return [number for number in numbers if number not in self.shards]
 
-    def _require_all_shards(self, request: AdoptOrphans | ForgetOrphan) -> None:
+    def _require_all_shards(
+        self, request: AdoptOrphans | ForgetOrphan | DescribeOrphans
+    ) -> None:
         """Refuse to decide about lives while a shard may have some that nobody sees."""
         absent = self._absent()
-        if absent and not (isinstance(request, AdoptOrphans) and request.is_dry):
+        only_asks = isinstance(request, DescribeOrphans) or getattr(request, "is_dry", False)
+        if absent and not only_asks:
             raise NotReady(
                 f"shard {absent[0]} does not serve, so what it has is not known: nothing was "
                 "changed",
@@ -249,7 +252,7 @@ class Node:
             raise NotReady("the node is stopping", hint="Connect again in a moment")
         elif isinstance(request, MetadataRequest):
             self.require_catalog().handle(request, deadline, answer)
-        elif isinstance(request, AdoptOrphans | ForgetOrphan):
+        elif isinstance(request, AdoptOrphans | ForgetOrphan | DescribeOrphans):
             self._require_all_shards(request)
             states = {number: one.shard.state for number, one in self.shards.items()}
             way_out = WayOut(self.path, self.require_catalog(), self.doubt, states)

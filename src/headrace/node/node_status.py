@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 
 from headrace.errors import HeadraceError
 from headrace.journal.group import Group
@@ -135,12 +136,19 @@ def store_figures(store: Store) -> dict[str, object]:
     }
 
 
-def schema_lines(data: bytes) -> list[str]:
-    """Show a schema, one column a line; one that cannot be read says so."""
+def schema_lines(data: bytes, size_max: int | None = None) -> list[str]:
+    """Show a schema, one column a line; one that cannot be read says so.
+
+    With `size_max` as many columns as fit in so many characters, and how many more there are.
+    """
     try:
-        return [f"{field.name}: {field.type}" for field in decode_schema(data)]
+        lines = [f"{field.name}: {field.type}" for field in decode_schema(data)]
     except HeadraceError as error:
         return [str(error)]
+    if size_max is None or sum(map(len, lines)) <= size_max:
+        return lines
+    fits = sum(size <= size_max for size in accumulate(map(len, lines)))
+    return [*lines[:fits], f"and {len(lines) - fits:,} more columns"]
 
 
 def diverged(store: Store) -> Iterator[str]:

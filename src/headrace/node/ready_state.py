@@ -2,12 +2,12 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.errors import HeadraceError
 from headrace.journal.heads import Head
 from headrace.journal.recovery.recovery_report import RecoveryReport
-from headrace.model.ids import GroupId
+from headrace.model.ids import GroupId, Revision
 from headrace.node.doubt.doubt import Doubt, Orphan
 from headrace.node.group.pump import Pump
 from headrace.node.identity import METADATA
@@ -23,6 +23,8 @@ from headrace.node.node_status import (
 if TYPE_CHECKING:
     from headrace.node.bootstrap import Boot
 
+SHOWN_MAX: Final = 100  # orphans, and reasons of doubt: all of it has to fit in one answer
+_SCHEMA_SIZE_MAX: Final = 64 * 1024  # characters of one schema
 _US_PER_S = 1_000_000
 
 
@@ -71,7 +73,8 @@ def ready_state(boot: "Boot") -> dict[str, object]:
         "heads": {} if boot.heads is None else boot.heads.describe(),
         "metadata_copy": {} if boot.metadata is None else boot.metadata.describe(),
         "diverged": list(boot.diverged),
-        "orphans": [] if doubt is None else [_orphan(one) for one in doubt.orphans],
+        "orphans": [] if doubt is None else _orphans(doubt),
+        "orphan_count": 0 if doubt is None else len(doubt.orphans),
         "degraded": degraded(boot),
         "doubt": [] if doubt is None else list(doubt.reasons),
         "way_out": "" if doubt is None else doubt.way_out,
@@ -90,7 +93,7 @@ def degraded(boot: "Boot") -> list[str]:
         if each.rows_missing
     ]
     doubt = doubt_of(boot)
-    return [*(() if doubt is None else doubt.reasons), *files, *boot.diverged]
+    return [*(() if doubt is None else _reasons(doubt)), *files, *boot.diverged]
 
 
 def doubt_of(boot: "Boot") -> Doubt | None:
@@ -98,7 +101,25 @@ def doubt_of(boot: "Boot") -> Doubt | None:
     return boot.doubt if boot.node is None else boot.node.doubt
 
 
-def _orphan(one: Orphan) -> dict[str, object]:
+def _reasons(doubt: Doubt) -> list[str]:
+    """Return what fits in an answer; what shards have followed comes before orphans."""
+    more = len(doubt.reasons) - SHOWN_MAX
+    shown = list(doubt.reasons[:SHOWN_MAX])
+    return [*shown, f"and {more:,} more reasons"] if more > 0 else shown
+
+
+def _orphans(doubt: Doubt) -> list[dict[str, object]]:
+    """Describe the first of them. The schema is that of a topic, and is shown once for each."""
+    shown: set[tuple[GroupId, int, Revision]] = set()
+    found: list[dict[str, object]] = []
+    for one in doubt.orphans[:SHOWN_MAX]:
+        topic = (one.shard, doubt.topic_number(one.key.namespace), one.topic_created)
+        found.append(_orphan(one, shows_schema=topic not in shown))
+        shown.add(topic)
+    return found
+
+
+def _orphan(one: Orphan, *, shows_schema: bool) -> dict[str, object]:
     return {
         "group": one.shard,
         "partition": f"{one.key.namespace:x}",
@@ -107,7 +128,7 @@ def _orphan(one: Orphan) -> dict[str, object]:
         "bytes": one.size,
         "first_at": None if one.first_at is None else iso(one.first_at / _US_PER_S),
         "last_at": None if one.last_at is None else iso(one.last_at / _US_PER_S),
-        "schema": schema_lines(one.schema),
+        "schema": schema_lines(one.schema, _SCHEMA_SIZE_MAX) if shows_schema else [],
     }
 
 

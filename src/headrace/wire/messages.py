@@ -55,9 +55,11 @@ from headrace.wire.topic_messages import (
     CreateTopicRequest,
     DeleteStreamRequest,
     DeleteTopicRequest,
+    DescribeOrphans,
     DescribeTopic,
     ForgetOrphan,
     ListTopics,
+    Orphans,
     TopicInfo,
     Topics,
 )
@@ -100,7 +102,7 @@ PartitionRequest = (
     | GetOffset
     | Fetch
 )
-OrphanRequest = AdoptOrphans | ForgetOrphan
+OrphanRequest = AdoptOrphans | ForgetOrphan | DescribeOrphans
 LeaseRequest = LeaseFiles | RenewLease | ReleaseLease
 Request = (
     MetadataRequest
@@ -120,6 +122,7 @@ Reply = (
     | TopicInfo
     | Topics
     | Adoption
+    | Orphans
     | AppendReply
     | StageReply
     | PublishReply

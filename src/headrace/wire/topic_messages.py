@@ -113,6 +113,14 @@ class ForgetOrphan:
 
 
 @dataclass(frozen=True, slots=True)
+class DescribeOrphans:
+    """Ask for partitions that shards have and metadata has lost. Answered by Orphans."""
+
+    kind: ClassVar[int] = 27
+    namespace: int  # of them; two shards may each have one
+
+
+@dataclass(frozen=True, slots=True)
 class Changed:
     """Metadata is at this revision."""
 
@@ -170,3 +178,25 @@ class Adoption:
     revision: int  # of the metadata now
     adopted: tuple[str, ...]  # in words, one topic each
     left: tuple[str, ...]  # in words: what cannot be adopted, and why
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanInfo:
+    """A partition that a shard has, and that metadata neither has nor has deleted."""
+
+    shard: int
+    namespace: int
+    created: int
+    row_count: int
+    size: int  # body bytes
+    first_at: int | None  # microseconds; None if it has no rows
+    last_at: int | None
+    schema: bytes  # the newest of its topic
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """The partitions that were asked for; none if none is an orphan."""
+
+    kind: ClassVar[int] = 36
+    orphans: tuple[OrphanInfo, ...]

@@ -51,6 +51,7 @@ ANSWERS: Final[Mapping[type[Message], type[Message]]] = {
     topic_messages.ListTopics: topic_messages.Topics,
     topic_messages.AdoptOrphans: topic_messages.Adoption,
     topic_messages.ForgetOrphan: topic_messages.Changed,
+    topic_messages.DescribeOrphans: topic_messages.Orphans,
     write_messages.AppendRequest: write_messages.AppendReply,
     write_messages.StageRequest: write_messages.StageReply,
     write_messages.PublishRequest: write_messages.PublishReply,
@@ -224,6 +225,7 @@ _REQUESTS: Final[tuple[_Make, ...]] = (
     lambda prey, chance: topic_messages.ListTopics(),
     lambda prey, chance: topic_messages.AdoptOrphans(chance.random() < 0.5, ()),
     lambda prey, chance: topic_messages.ForgetOrphan(*prey.place),
+    lambda prey, chance: topic_messages.DescribeOrphans(prey.place[0]),
     *(_append, _append, _append),
     lambda prey, chance: _stage(prey.where, chance.randbytes(16), prey.body),
     lambda prey, chance: _stage(prey.where, prey.stager, prey.body),
@@ -270,6 +272,9 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: prey.info,
     lambda prey, chance: topic_messages.Topics(("a/b",), ("a",)),
     lambda prey, chance: topic_messages.Adoption(7, ("a/b",), ("one",)),
+    lambda prey, chance: topic_messages.Orphans(
+        (topic_messages.OrphanInfo(1, *prey.place, 3, 64, 5, None, b"schema"),)
+    ),
     lambda prey, chance: write_messages.AppendReply(0, 6, False),
     lambda prey, chance: write_messages.StageReply(prey.receipt, True),
     lambda prey, chance: write_messages.PublishReply(

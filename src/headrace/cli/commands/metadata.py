@@ -1,7 +1,7 @@
 """`headrace metadata`: recover topics that are missing from the metadata, or give them up."""
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -9,7 +9,8 @@ import headrace
 from headrace.cli.terminal.exits import NotFound
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.terminal.output import Json, JsonShape, Yes, print_json, say, typed
-from headrace.client.values.answers import Retention, namespace_of, shown_age
+from headrace.cli.terminal.times import iso
+from headrace.client.values.answers import OrphanedPartition, Retention, namespace_of, shown_age
 from headrace.errors import BadRequest, HeadraceError, MetadataInDoubt
 from headrace.model.revisions import shown
 from headrace.model.units import format_size
@@ -144,16 +145,17 @@ def forget(
     with opened(data, address, timeout) as log:
         found = _orphans(log, names)
         for one in found:
+            columns = ", ".join(f"{each.name}: {each.type}" for each in one.schema)
             said = (
-                f"This removes {_rows(one['rows'])} of partition {one['partition']} "
-                f"(revision {shown(one['created'])}, shard {one['group']}) from "
-                f"{one['first_at']} to {one['last_at']} ({', '.join(one['schema'])}) for ever."
+                f"This removes {_rows(one.rows)} of partition {one.partition} "
+                f"(revision {shown(one.created)}, shard {one.group}){_times(one)} ({columns}) "
+                "for ever."
             )
-            typed(said, one["partition"], "no partition is given up", yes=yes)
+            typed(said, one.partition, "no partition is given up", yes=yes)
         before = _retentions(log)
         _give_up(log, found)
         suspended = list(_suspended(log, before))
-    rows = sum(one["rows"] for one in found)
+    rows = sum(one.rows for one in found)
     if as_json:
         print_json(
             ForgottenShape(partitions=tuple(names), rows=rows, suspended=tuple(suspended))
@@ -185,29 +187,35 @@ def _suspended(log: headrace.Log, before: dict[str, Retention]) -> Iterator[str]
             )
 
 
-def _orphans(log: headrace.Log, names: Sequence[str]) -> list[dict[str, Any]]:
+def _times(one: OrphanedPartition) -> str:
+    if one.first_at is None or one.last_at is None:
+        return ""
+    return f", from {iso(one.first_at)} to {iso(one.last_at)}"
+
+
+def _orphans(log: headrace.Log, names: Sequence[str]) -> list[OrphanedPartition]:
     """Find every partition that is named, or none of them."""
-    found: list[dict[str, Any]] = []
-    orphans = log.status().get("orphans", ())
+    found: list[OrphanedPartition] = []
     for name in names:
-        own = [one for one in orphans if one["partition"] == name]
+        own = log.orphans(name)
         if not own:
             raise NotFound(
                 f"{name!r} is not a recoverable partition ID; no partition is given up",
-                hint="`headrace status` lists them (hex, such as 1000001000000)",
+                hint="`headrace status` lists the first of them (hex, such as 1000001000000), "
+                "`headrace doctor` all",
             )
         found += own
     return found
 
 
-def _give_up(log: headrace.Log, found: Sequence[dict[str, Any]]) -> None:
+def _give_up(log: headrace.Log, found: Sequence[OrphanedPartition]) -> None:
     """Give them up in their order; if one fails, say which are gone."""
     for count, one in enumerate(found):
         try:
-            log.forget_orphan(one["partition"], one["created"])
+            log.forget_orphan(one.partition, one.created)
         except HeadraceError:
             for gone in found[:count]:
-                say(f"partition {gone['partition']} is given up: {_rows(gone['rows'])}")
+                say(f"partition {gone.partition} is given up: {_rows(gone.rows)}")
             raise
 
 

@@ -90,6 +90,7 @@ class _Status(msgspec.Struct, frozen=True):
     degraded: tuple[str, ...] = ()
     way_out: str = ""  # of doubt
     orphans: tuple[OrphanFigures, ...] = ()
+    orphan_count: int = 0
 
 
 def look(log: headrace.Log, *, served: bool = True) -> Picture:
@@ -115,6 +116,7 @@ def look(log: headrace.Log, *, served: bool = True) -> Picture:
             reasons=tuple(reasons),
             next_step=_next_step(status),
             orphans=status.orphans,
+            orphan_count=status.orphan_count,
             started_at=status.started_at,
             uptime_seconds=status.uptime_seconds,
         ),

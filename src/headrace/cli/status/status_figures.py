@@ -15,7 +15,7 @@ class OrphanFigures(JsonShape, frozen=True, kw_only=True):
     bytes: int
     first_at: str | None  # of its rows
     last_at: str | None
-    schema: tuple[str, ...]  # a column each
+    schema: tuple[str, ...]  # a column each; shown at the first partition of each topic
 
 
 class NodeFigures(JsonShape, frozen=True, kw_only=True):
@@ -34,7 +34,8 @@ class NodeFigures(JsonShape, frozen=True, kw_only=True):
     degraded: bool = False
     reasons: tuple[str, ...]
     next_step: str = ""  # what an operator does about it, if the node is degraded
-    orphans: tuple[OrphanFigures, ...] = ()  # the metadata does not know whose they are
+    orphans: tuple[OrphanFigures, ...] = ()  # of no topic that is known: the first 100
+    orphan_count: int = 0  # how many there are
     started_at: str
     uptime_seconds: float
 

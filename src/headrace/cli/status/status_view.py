@@ -61,7 +61,7 @@ def _title(picture: Picture) -> Text:
 
 
 def _degraded(picture: Picture) -> str:
-    orphans = len(picture.node.orphans)
+    orphans = picture.node.orphan_count
     if orphans:
         return f"degraded: {_count(orphans, 'partition')} without a topic"
     return "degraded: some rows or topics are unavailable"
@@ -74,6 +74,9 @@ def _reasons(picture: Picture) -> list[Text]:
              for one in picture.node.orphans]  # fmt: skip
     reasons = [one for one in picture.node.reasons if not any(name in one for name in named)]
     lines = [*reasons, *map(_orphan, picture.node.orphans)]
+    more = picture.node.orphan_count - len(picture.node.orphans)
+    if more:
+        lines.append(f"and {more:,} more partitions of no topic")
     if picture.node.next_step:
         lines.append(f"{picture.node.next_step}.")
     return [Text(f"  {each}", style=style) for each in lines]
@@ -83,7 +86,7 @@ def _orphan(one: OrphanFigures) -> str:
     times = "" if one.first_at is None else f" from {one.first_at} to {one.last_at}"
     return (
         f"partition {one.partition} of revision {shown(one.created)}: {_count(one.rows, 'row')}"
-        f"{times}, {_size(one.bytes)}, {', '.join(one.schema)}"
+        f"{times}, {', '.join([_size(one.bytes), *one.schema])}"
     )
 
 

@@ -3,11 +3,15 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
 
 from headrace.errors import BadRequest
 from headrace.model.column_types import said
+from headrace.model.schema import decode_schema
 from headrace.model.units import DURATION_UNITS, SIZE_UNITS
+from headrace.wire.topic_messages import OrphanInfo
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,6 +46,38 @@ class AdoptedOrphans:
     revision: int  # of the metadata
     adopted: tuple[str, ...]  # in words, one topic each
     left: tuple[str, ...]  # in words: what cannot be adopted, and why
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanedPartition:
+    """A partition that a shard has, and that the metadata has lost."""
+
+    group: int
+    partition: str  # its namespace, in hex
+    created: int
+    rows: int
+    size: int  # bytes
+    first_at: datetime | None  # of its rows
+    last_at: datetime | None
+    schema: pa.Schema  # the newest of its topic
+
+
+def orphaned(info: OrphanInfo) -> OrphanedPartition:
+    """Describe a partition as a node does."""
+    first, last = (
+        None if at is None else datetime.fromtimestamp(at / 1_000_000, UTC)
+        for at in (info.first_at, info.last_at)
+    )
+    return OrphanedPartition(
+        info.shard,
+        f"{info.namespace:x}",
+        info.created,
+        info.row_count,
+        info.size,
+        first,
+        last,
+        decode_schema(info.schema),
+    )
 
 
 def namespace_of(partition: str) -> int:

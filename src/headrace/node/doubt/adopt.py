@@ -264,6 +264,9 @@ class WayOut:
     shards: Mapping[GroupId, PartitionsState]
 
     def handle(self, request: OrphanRequest, deadline: float, answer: Answer) -> None:
+        if isinstance(request, wire.DescribeOrphans):
+            answer(self._described(request.namespace), ())
+            return
         if self.doubt is not None and self.doubt.is_held:
             raise self._held(self.doubt)
         match request:
@@ -271,6 +274,25 @@ class WayOut:
                 self._adopt(request, deadline, answer)
             case wire.ForgetOrphan():
                 self._forget(request, deadline, answer)
+
+    def _described(self, namespace: int) -> wire.Orphans:
+        found = () if self.doubt is None else self.doubt.orphans
+        return wire.Orphans(
+            tuple(
+                wire.OrphanInfo(
+                    one.shard,
+                    one.key.namespace,
+                    one.key.created,
+                    one.row_count,
+                    one.size,
+                    one.first_at,
+                    one.last_at,
+                    one.schema,
+                )
+                for one in found
+                if one.key.namespace == namespace
+            )
+        )
 
     def _held(self, doubt: Doubt) -> MetadataInDoubt:
         return doubt.error(self.path, "this log takes no change while")

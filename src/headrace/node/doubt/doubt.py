@@ -91,7 +91,10 @@ class Doubt:
 
     def is_blocked(self, namespace: int) -> bool:
         """Say whether nothing may be opened or changed there, in any shard."""
-        return self.is_held or namespace >> self._partition_bits in self._taken
+        return self.is_held or self.topic_number(namespace) in self._taken
+
+    def topic_number(self, namespace: int) -> int:
+        return namespace >> self._partition_bits
 
     def hides(self, namespace: int, revision: Revision) -> bool:
         """Say whether doubt may be why a partition is not there."""
