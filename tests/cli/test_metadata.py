@@ -11,6 +11,7 @@ import headrace
 from headrace.cli.commands.metadata import AdoptedShape, ForgottenShape
 from headrace.cli.status.status_figures import Picture
 from headrace.cli.terminal.exits import Exit
+from headrace.errors import MetadataInDoubt
 
 LOST = "1000001000000"
 
@@ -223,3 +224,44 @@ def test_more_orphans_than_one_answer_shows_are_adopted_and_given_up_all_the_sam
         assert log.status()["degraded"] == []
         assert log.status()["orphan_count"] == 0
         assert len(log.topics()) == 14
+
+
+@pytest.fixture
+def evolved(tmp_path):
+    """A log whose metadata lost a topic's second schema, and with it how to show some rows."""
+    data = tmp_path / "data"
+    with headrace.open(data) as log:
+        log.create_topic("shop/a", {"id": "int64"}).append({"id": [1, 2]})
+    shutil.copytree(data / "groups" / "00000", tmp_path / "older")
+    with headrace.open(data) as log:
+        topic = log.topic("shop/a")
+        topic.append({"id": [3]})
+        topic.evolve({"id": "int64", "word": "string"})
+        topic.append({"id": [4], "word": ["x"]})
+    shutil.rmtree(data / "groups" / "00000")
+    shutil.copytree(tmp_path / "older", data / "groups" / "00000")
+    for name in ("heads", "metadata.copy"):
+        (data / name).unlink()
+    return data
+
+
+@pytest.mark.parametrize("columns", [None, ["id"]])
+def test_rows_are_given_up_to_the_first_of_a_schema_that_is_lost(evolved, columns):
+    with headrace.open(evolved) as log:
+        topic, found = log.topic("shop/a"), []
+        with pytest.raises(MetadataInDoubt, match="rows from offset 3 on") as caught:
+            for rows in topic.read(columns=columns):
+                found += rows.column("id").to_pylist()
+        assert "metadata adopt" in caught.value.hint
+        assert found == [1, 2, 3]
+        assert topic.read(end=3).to_pandas()["id"].tolist() == [1, 2, 3]
+        consumer = topic.consumer("g")
+        assert consumer.poll().column("id").to_pylist() == [1, 2, 3]
+        with pytest.raises(MetadataInDoubt):
+            consumer.poll()
+    told = headrace_here("read", "shop/a", "--data", evolved)
+    assert told.code == Exit.INTEGRITY
+    assert "metadata adopt" in told.err
+    headrace_here("metadata", "adopt", "--data", evolved, "--yes")
+    with headrace.open(evolved) as log:
+        assert log.topic("shop/a").read().to_pandas()["id"].tolist() == [1, 2, 3, 4]

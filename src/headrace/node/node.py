@@ -35,12 +35,13 @@ from headrace.node.requests.admission import Admission, BatchSchema, judge_appen
 from headrace.node.requests.catalog import Catalog
 from headrace.node.requests.outcomes import defect, late, schema_unknown
 from headrace.node.requests.proposals import to_log, to_reply
-from headrace.node.requests.reads import bounds_of, cursors_of, fetched
+from headrace.node.requests.reads import bounds_of, cursors_of, end_for, fetched
 from headrace.node.shard.erasure import Erasure
 from headrace.node.shard.router import Awaited, Router
 from headrace.node.shard.shard import Here, Parked, Shard
 from headrace.node.shard.views import TargetView
 from headrace.partition.fetch import Wanted, fetch
+from headrace.partition.machine.state import Partition
 from headrace.partition.reader import Key, Reader
 from headrace.storage.seam import Buffer
 from headrace.vsr import peer_messages as log
@@ -447,6 +448,7 @@ class Node:
             raise schema_unknown(request.version, len(known))
         wait = min(deadline, self.loop.time() + max(0, request.wait_ms) / 1_000)
         end = reader.partition(key).end
+        request = self._with_known_schema(reader.partition(key), request)
         if request.start >= end and request.end is None and self.loop.time() < wait:
             running.shard.wait(key, lambda: self._fetch_again(request, deadline, answer), wait)
             return
@@ -461,6 +463,22 @@ class Node:
         )
 
         self._read_rows(reader, lambda: fetched(fetch(reader, wanted)), deadline, answer)
+
+    def _with_known_schema(
+        self, partition: Partition, request: read_messages.Fetch
+    ) -> read_messages.Fetch:
+        """Ask for no rows of a schema that metadata has lost: nobody could show them."""
+        end = end_for(partition, request.version)
+        target = self.metadata.partition_at(partition.namespace)
+        is_lost = target is not None and request.version >= len(target.schemas)
+        wants_more = request.end is None or request.end > end
+        if self.doubt is None or not is_lost or end == partition.end or not wants_more:
+            return request
+        if request.start >= end:
+            raise self.doubt.error(
+                self.path, f"rows from offset {end} on have a schema that is not known"
+            )
+        return replace(request, end=end)
 
     def _fetch_again(
         self, request: read_messages.Fetch, deadline: float, answer: Answer

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from headrace.model.ids import Offset
 from headrace.partition.fetch import FetchedRows
 from headrace.partition.machine.state import Partition
 from headrace.storage.seam import Buffer
@@ -18,6 +19,12 @@ def bounds_of(partition: Partition) -> read_messages.PartitionBounds:
     return read_messages.PartitionBounds(
         first, end, partition.size, sealed_end, partition.versions
     )
+
+
+def end_for(partition: Partition, version: int) -> Offset:
+    """Return where rows end that a schema version can show."""
+    newer = (offset for number, offset in partition.versions if number > version)
+    return min([*newer, partition.end])
 
 
 def cursors_of(partition: Partition) -> read_messages.Cursors:
