@@ -10,7 +10,9 @@ import headrace
 from headrace.doctor.examine import examine
 from headrace.doctor.salvage.salvage import salvage
 from headrace.metadata.commands import AddSchema, CreateTopic
+from headrace.node import bootstrap
 from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
+from headrace.node.requests.catalog import Catalog
 
 
 @pytest.fixture
@@ -117,3 +119,31 @@ def test_partitions_of_one_lost_topic_are_told_as_one(stopped):
     (one,) = [one for one in examine(str(stopped)).damage if one.kind == "orphan"]
     assert one.what.startswith("partitions ")
     assert one.what.count(" of revision ") == 4
+
+
+def test_a_life_of_a_branch_is_not_taken_for_the_topic_that_has_its_number(
+    tmp_path, monkeypatch
+):
+    """Before revisions had bits of a checksum, two histories gave the same ones."""
+    monkeypatch.setattr(Catalog, "begin_level", lambda _: None)
+    monkeypatch.setattr(bootstrap, "LEVEL", 1)
+    data, other = tmp_path / "data", tmp_path / "other"
+    with headrace.open(data) as log:
+        log.create_topic("a/first", {"id": "int64"}).append({"id": [1]})
+    shutil.copytree(data, other, ignore=shutil.ignore_patterns("*.sock"))
+    with headrace.open(data) as log:
+        log.create_topic("a/one", {"id": "int64"}).append({"id": [5, 6]})
+    with headrace.open(other) as log:
+        log.create_topic("a/two", {"word": "string"}).append({"word": ["x"]})
+    shutil.rmtree(data / METADATA)
+    shutil.copytree(other / METADATA, data / METADATA)
+    for name in ("heads", COPY_NAME):
+        (data / name).unlink()
+    monkeypatch.undo()
+    account = salvage(str(data), str(tmp_path / "new"))
+    assert account.missing_count == 0
+    found = {topic: rows for (topic, _), rows in ids(tmp_path / "new").items() if rows}
+    assert [rows for topic, rows in found.items() if topic.startswith("salvaged/")] == [[5, 6]]
+    with headrace.open(tmp_path / "new") as log:
+        assert log.topic("a/two").schema.names == ["word"]
+        assert log.topic("a/two").read().to_pandas().empty

@@ -13,6 +13,7 @@ from headrace.metadata.state import FOREVER, RetentionLimits
 from headrace.metadata.state import TopicMetadata as MetadataTopic
 from headrace.model.ids import GroupId
 from headrace.model.namespace import Namespace
+from headrace.node.doubt.doubt import is_own
 from headrace.partition.machine.state import Partition, TopicState
 
 
@@ -86,12 +87,13 @@ def _find_partitions(
     names: Names, topic: MetadataTopic, shard: ShardSight, plan: TopicPlan
 ) -> None:
     """Take the very life that metadata means, not one before it under the same number."""
-    if shard.replayed is None:
+    if shard.replayed is None or names.metadata is None:
         return
+    state = shard.replayed.machine.state
     for each in topic.partitions:
         namespace = names.layout.pack(topic.stream_id, topic.id, each.id)
-        found = shard.replayed.machine.state.partitions.get(namespace)
-        if found is not None and found.created == each.created:
+        target, found = names.metadata.partition_at(namespace), state.partitions.get(namespace)
+        if found is not None and is_own(target, topic.shard, state, found):
             plan.sources[each.id] = (shard, found)
 
 
@@ -106,6 +108,9 @@ def _add_forgotten(
     known = state.topics.get(state.topic_number(first))
     if known is None or known.created != topic.created:
         return
+    pairs = zip(known.schemas, topic.schemas, strict=False)
+    if any(ours.schema != theirs.data for ours, theirs in pairs):
+        return  # of another history, in which this number was another topic's
     if known.newest > len(plan.schemas):
         plan.schemas = tuple(each.schema for each in known.schemas)
     for one in state.partitions_of(known):

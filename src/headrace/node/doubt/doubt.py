@@ -197,13 +197,13 @@ def _orphans(
 ) -> Iterator[Orphan]:
     for namespace in sorted(state.partitions):
         partition = state.partitions[namespace]
-        if _is_own(metadata.partition_at(namespace), number, state, partition):
+        if is_own(metadata.partition_at(namespace), number, state, partition):
             continue
         if not metadata.is_deleted(Namespace(namespace), partition.created):  # or about to go
             yield orphan(number, state, partition)
 
 
-def _is_own(
+def is_own(
     target: MetadataTarget | None, number: GroupId, state: PartitionsState, partition: Partition
 ) -> bool:
     """Say whether a partition is the very one that metadata means, by all that both know."""
