@@ -208,7 +208,7 @@ def test_more_orphans_than_one_answer_shows_are_adopted_and_given_up_all_the_sam
         assert [len(one.schema) for one in node.orphans[:2]] == [71, 0]
         assert node.reasons[-1].startswith("and 1,2")
         said = headrace_here("status", "--address", address).out
-        assert "1,300 partitions of no topic" in said
+        assert "1,300 partitions without a topic" in said
         assert "and 1,200 more" in said
         told = headrace_here("metadata", "adopt", "--address", address, "--json")
         assert len(shape(told, AdoptedShape).adopted) == 13
@@ -265,3 +265,101 @@ def test_rows_are_given_up_to_the_first_of_a_schema_that_is_lost(evolved, column
     headrace_here("metadata", "adopt", "--data", evolved, "--yes")
     with headrace.open(evolved) as log:
         assert log.topic("shop/a").read().to_pandas()["id"].tolist() == [1, 2, 3, 4]
+
+
+@pytest.fixture
+def wide(tmp_path):
+    """A log whose metadata lost three topics and a stream; shop/a is there."""
+    data = tmp_path / "data"
+    with headrace.open(data) as log:
+        log.create_topic("shop/a", {"id": "int64"}).append({"id": [1]})
+        log.create_topic("recovered-3/x", {"id": "int64"})
+    shutil.copytree(data / "groups" / "00000", tmp_path / "older")
+    with headrace.open(data) as log:
+        log.create_topic("shop/b", {"id": "int64"}).append({"id": [7]})
+        log.create_topic("shop/c", {"id": "int64"}).append({"id": [17]})
+        topic = log.create_topic("new/d", {"id": "int64"}, partitions=2)
+        topic.append({"id": [27, 28, 29]})
+    shutil.rmtree(data / "groups" / "00000")
+    shutil.copytree(tmp_path / "older", data / "groups" / "00000")
+    for name in ("heads", "metadata.copy"):  # with either, group 0 would be healed or held
+        (data / name).unlink()
+    return data
+
+
+B, C, D0, D1 = "1000001000000", "1000002000000", "3000000000000", "3000000000001"
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ((f"{B}=a",), "already has a topic"),
+        ((f"{B}=z", f"{C}=z"), "already has a topic"),
+        ((f"{B}=no/slash",), "topic"),
+        ((f"{D0}=p", f"{D1}=q"), "two names"),
+        ((f"{B}=y", f"{B}=z"), "has two names"),
+        ((f"{B}=y", f"0x{B}=z"), "not a recoverable partition ID"),
+        (("1000000000000=y",), "not a recoverable partition ID"),
+    ],
+)
+def test_names_that_cannot_be_are_refused_before_anything_is_done(wide, named, said):
+    options = [part for each in named for part in ("--as", each)]
+    for more in ((), ("--yes",)):
+        told = headrace_here("metadata", "adopt", "--data", wide, *options, *more)
+        assert (told.code, said in told.err) == (Exit.USAGE, True), told.err
+    with headrace.open(wide) as log:
+        assert log.topics() == ["recovered-3/x", "shop/a"]
+
+
+def test_a_name_for_a_partition_that_joins_a_known_topic_is_refused(tmp_path):
+    """The topic has a name: one that is given would be dropped without a word."""
+    data = tmp_path / "data"
+    with headrace.open(data) as log:
+        log.create_topic("shop/a", {"id": "int64"}).append({"id": [1]})
+    shutil.copytree(data / "groups" / "00000", tmp_path / "older")
+    with headrace.open(data) as log:
+        log.topic("shop/a").add_partitions(2)
+        log.topic("shop/a").append({"id": [2, 3]})
+    shutil.rmtree(data / "groups" / "00000")
+    shutil.copytree(tmp_path / "older", data / "groups" / "00000")
+    for name in ("heads", "metadata.copy"):
+        (data / name).unlink()
+    with headrace.open(data) as log:
+        lost = log.status()["orphans"][0]["partition"]
+    for more in ((), ("--yes",)):
+        told = headrace_here("metadata", "adopt", "--data", data, "--as", f"{lost}=b", *more)
+        assert told.code == Exit.USAGE
+        assert "gets no name" in told.err
+
+
+def test_names_that_a_user_has_taken_are_passed_over(wide):
+    told = headrace_here("metadata", "adopt", "--data", wide)
+    assert told.code == 0
+    assert "would recover: recovered-3-2/recovered-0-5" in told.err
+    options = ("--as", f"{B}=recovered-2-4")  # which shop/c would get otherwise
+    found = shape(
+        headrace_here("metadata", "adopt", "--data", wide, "--yes", "--json", *options),
+        AdoptedShape,
+    )
+    assert len(found.adopted) == 3
+    with headrace.open(wide) as log:
+        assert log.status()["degraded"] == []
+        assert log.topics() == [
+            "recovered-3-2/recovered-0-5",
+            "recovered-3/x",
+            "shop/a",
+            "shop/recovered-2-4",
+            "shop/recovered-2-4-2",
+        ]
+        assert log.topic("shop/recovered-2-4").read().to_pandas()["id"].tolist() == [7]
+
+
+def test_adopt_lists_each_partition_that_is_lost(lost):
+    told = headrace_here("metadata", "adopt", "--data", lost)
+    (line,) = [one for one in told.err.splitlines() if one.startswith(f"partition {LOST}")]
+    assert f"partition {LOST} of revision 2: 3 rows from 20" in line
+    assert " to 20" in line
+    assert line.endswith(" B, id: int64, word: string")
+    found = shape(headrace_here("metadata", "adopt", "--data", lost, "--json"), AdoptedShape)
+    (one,) = found.orphans
+    assert (one.partition, one.rows, one.schema) == (LOST, 3, ("id: int64", "word: string"))

@@ -211,6 +211,11 @@ class MetadataMachine:
             )
         )
 
+    def judge_adoption(self, command: Adopt) -> MetadataRefusal | None:
+        """Say why nothing of it can be adopted. At a lower level the next change raises it."""
+        adopted = adopt(self.state, command, 0, bytes(image.CHECKSUM_SIZE), self.limits)
+        return adopted if isinstance(adopted, MetadataRefusal) else None
+
     def _change_topic(self, command: TopicChange, timestamp: int) -> Result:
         topic = self._find(command)
         if isinstance(topic, MetadataRefusal):

@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
+import msgspec
 import typer
 
 import headrace
+from headrace.cli.status.status_figures import OrphanFigures
+from headrace.cli.status.status_view import doubt_lines
 from headrace.cli.terminal.exits import NotFound
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.terminal.output import Json, JsonShape, Yes, print_json, say, typed
@@ -30,6 +33,7 @@ class AdoptedShape(JsonShape, frozen=True, kw_only=True):
     adopted: tuple[str, ...]
     left: tuple[str, ...]  # what cannot be recovered, and why
     reasons: tuple[str, ...]  # why the metadata is in doubt; empty if it is not
+    orphans: tuple[OrphanFigures, ...]  # the partitions that it had lost
 
 
 class ForgottenShape(JsonShape, frozen=True, kw_only=True):
@@ -81,7 +85,9 @@ def adopt(
     """
     chosen = _chosen(names or ())
     with opened(data, address, timeout) as log:
-        reasons = tuple(map(str, log.status().get("doubt", ())))
+        status = log.status()
+        reasons = tuple(map(str, status.get("doubt", ())))
+        orphans = msgspec.convert(status.get("orphans", ()), tuple[OrphanFigures, ...])
         done = log.adopt_orphans(chosen, dry_run=not yes)
     if as_json:
         print_json(
@@ -91,10 +97,11 @@ def adopt(
                 adopted=done.adopted,
                 left=done.left,
                 reasons=reasons,
+                orphans=orphans,
             )
         )
         return
-    for each in reasons:
+    for each in doubt_lines(reasons, orphans):
         say(each)
     for each in done.adopted:
         say(f"{'recovered' if yes else 'would recover'}: {each}")

@@ -69,17 +69,20 @@ def _degraded(picture: Picture) -> str:
 
 def _reasons(picture: Picture) -> list[Text]:
     style = "yellow" if picture.node.ready else "red"
-    # The line of an orphan tells more than its reason.
-    named = [f"partition {one.partition} of revision {shown(one.created)} "
-             for one in picture.node.orphans]  # fmt: skip
-    reasons = [one for one in picture.node.reasons if not any(name in one for name in named)]
-    lines = [*reasons, *map(_orphan, picture.node.orphans)]
+    lines = doubt_lines(picture.node.reasons, picture.node.orphans)
     more = picture.node.orphan_count - len(picture.node.orphans)
     if more:
         lines.append(f"and {more:,} more partitions of no topic")
     if picture.node.next_step:
         lines.append(f"{picture.node.next_step}.")
     return [Text(f"  {each}", style=style) for each in lines]
+
+
+def doubt_lines(reasons: Sequence[str], orphans: Sequence[OrphanFigures]) -> list[str]:
+    """Say what is wrong, each thing once: the line of an orphan tells more than its reason."""
+    named = [f"partition {one.partition} of revision {shown(one.created)} " for one in orphans]
+    others = [one for one in reasons if not any(name in one for name in named)]
+    return [*others, *map(_orphan, orphans)]
 
 
 def _orphan(one: OrphanFigures) -> str:

@@ -4,8 +4,9 @@ What becomes of each orphan is decided here, from metadata and all shards as the
 loop; apply refuses it whole if that is not so any more. A group 0 that is held takes nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 from headrace.errors import BadRequest, HeadraceError, MetadataInDoubt, NotReady, Rejected
 from headrace.metadata import results
@@ -54,6 +55,7 @@ class AdoptionPlan:
     more: list[AdoptedMore] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    named: set[Namespace] = field(default_factory=set)  # whose chosen name a topic got
 
     def command(self, floor: Revision) -> Adopt:
         return Adopt(
@@ -67,17 +69,17 @@ class AdoptionPlan:
     def end(self, shard: GroupId, state: PartitionsState) -> None:
         """Take over the deletions that a shard has followed, and metadata has lost."""
         for topic in self.metadata.topics_in_order():
-            closed, count = _closed(self.metadata, state, topic), len(topic.partitions)
+            closed, total = _closed(self.metadata, state, topic), len(topic.partitions)
             if topic.shard != shard or not closed:
                 continue
-            if closed == count:
+            if closed == total:
                 self.ended[topic.key] = AdoptedEnd(topic.stream_id, topic.id, topic.created)
                 self.adopted.append(
                     f"{self._full(topic)} (its deletion, which shard {shard} has followed)"
                 )
             else:
                 self.left.append(
-                    f"{self._full(topic)}: shard {shard} has {count - closed} of its {count} "
+                    f"{self._full(topic)}: shard {shard} has {total - closed} of its {total} "
                     "partitions, and has followed the deletion of the others; delete it again"
                 )
 
@@ -111,7 +113,8 @@ class AdoptionPlan:
         )
         schemas = tuple(each.schema for each in lost.schemas)
         if known is None and (stream_id, topic_id) not in self.topics:
-            name = self._name(own, f"recovered-{topic_id}-{shown(lost.created)}")
+            otherwise = f"recovered-{topic_id}-{shown(lost.created)}"
+            name = self._name(stream_id, own, otherwise)
             stream = self._stream(stream_id)
             self._check_free(stream_id, stream, name)
             self.topics[stream_id, topic_id] = AdoptedTopic(
@@ -149,10 +152,25 @@ class AdoptionPlan:
         what += [_count(len(added), "schema")] if added else []
         self.adopted.append(f"{self._full(known)} ({'; '.join(what)})")
 
-    def _name(self, own: list[Orphan], otherwise: str) -> str:
-        named = [one.key.namespace for one in own if one.key.namespace in self.names]
+    def _name(self, stream_id: StreamId, own: list[Orphan], otherwise: str) -> str:
+        named = {one.key.namespace for one in own if one.key.namespace in self.names}
         chosen = {self.names[namespace] for namespace in named}
-        return check_name("topic", chosen.pop()) if len(chosen) == 1 else otherwise
+        if len(chosen) > 1:
+            raise BadRequest(
+                f"partitions {_listed(named)} are of one topic, which gets two names: "
+                f"{', '.join(sorted(chosen))}",
+                hint="Name one of them",
+            )
+        self.named |= named
+        if chosen:
+            return check_name("topic", chosen.pop())
+        there = {
+            one.name
+            for one in self.metadata.topics.values()
+            if one.stream_id == stream_id and one.key not in self.ended
+        }
+        made = {one.name for key, one in self.topics.items() if key[0] == stream_id}
+        return _free(otherwise, there | made | set(self.names.values()))
 
     def _check_free(self, stream_id: StreamId, stream: str, name: str) -> None:
         topics = self.metadata.topics_in_order()
@@ -168,8 +186,22 @@ class AdoptionPlan:
         known = self.metadata.streams.get(stream_id)
         if known is not None:
             return known.name
-        made = AdoptedStream(stream_id, f"recovered-{stream_id}")
-        return self.streams.setdefault(stream_id, made).name
+        if stream_id not in self.streams:
+            taken = {one.name for one in self.metadata.streams.values()}
+            taken |= {one.name for one in self.streams.values()}
+            name = _free(f"recovered-{stream_id}", taken)
+            self.streams[stream_id] = AdoptedStream(stream_id, name)
+        return self.streams[stream_id].name
+
+    def check_names(self) -> None:
+        """Refuse a chosen name that no topic gets."""
+        unused = self.names.keys() - self.named
+        if unused:
+            raise BadRequest(
+                f"partition {_listed(unused)} gets no name: the topic that it joins has one, "
+                "or it is left as it is",
+                hint="`headrace metadata adopt` without --as says what becomes of each",
+            )
 
     def _full(self, topic: TopicMetadata) -> str:
         return str(TopicName(self.metadata.streams[topic.stream_id].name, topic.name))
@@ -195,8 +227,19 @@ def plan(
             ]
             if own or _has_more_schemas(metadata, number, state, topic):
                 made.take(number, state, topic, own)
+    made.check_names()
     made.suspend()
     return made
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Return `name`, or one made of it that is not taken."""
+    others = (f"{name}-{number}" for number in count(2))
+    return next(one for one in chain((name,), others) if one not in taken)
+
+
+def _listed(namespaces: Iterable[Namespace]) -> str:
+    return ", ".join(f"{one:x}" for one in sorted(namespaces))
 
 
 def _closed(metadata: MetadataState, state: PartitionsState, topic: TopicMetadata) -> int:
@@ -302,12 +345,18 @@ class WayOut:
             answer(wire.Adoption(self.catalog.state.revision, (), ()), ())
             return
         names = {Namespace(namespace): name for namespace, name in request.names}
+        if len(names) < len(request.names):
+            raise BadRequest("a partition is named twice", hint="Give each of them one name")
         for namespace in names.keys() - {one.key.namespace for one in self.doubt.orphans}:
             raise BadRequest(
                 f"{namespace:x} is not a recoverable partition ID, so it cannot be named",
                 hint="`headrace status` lists them",
             )
         made = plan(self.catalog.state, self.shards, self.doubt, names)
+        command = made.command(self.doubt.floor)
+        refused = self.catalog.machine.judge_adoption(command)
+        if refused is not None:  # also of a dry run, which says what the other would do
+            raise metadata_error(refused, ())
         said = (tuple(made.adopted), tuple(made.left))
         if request.is_dry:
             answer(wire.Adoption(self.catalog.state.revision, *said), ())
@@ -319,7 +368,6 @@ class WayOut:
             else:
                 answer(_error(result), ())
 
-        command = made.command(self.doubt.floor)
         self._at_level(lambda: self.catalog.submit(command, deadline, done), deadline, answer)
 
     def _forget(self, request: wire.ForgetOrphan, deadline: float, answer: Answer) -> None:
