@@ -6,6 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 from tests.cli.commands import a_node, headrace_here
+from tests.node.test_heads import damage_end, journal_of
 
 import headrace
 from headrace.cli.commands.metadata import AdoptedShape, ForgottenShape
@@ -363,3 +364,72 @@ def test_adopt_lists_each_partition_that_is_lost(lost):
     found = shape(headrace_here("metadata", "adopt", "--data", lost, "--json"), AdoptedShape)
     (one,) = found.orphans
     assert (one.partition, one.rows, one.schema) == (LOST, 3, ("id: int64", "word: string"))
+
+
+@pytest.fixture(params=["end damaged", "gone", "older, with an older copy"])
+def held(tmp_path, request):
+    """A log of two topics whose group 0 no start recovers or heals: `heads` is there."""
+    data, older = tmp_path / "data", tmp_path / "older"
+    with headrace.open(data) as log:
+        log.create_topic("shop/a", {"id": "int64"}).append({"id": [1, 2]})
+    shutil.copytree(data, older, ignore=shutil.ignore_patterns("*.sock"))
+    with headrace.open(data) as log:
+        log.create_topic("shop/b", {"id": "int64", "word": "string"})
+        log.topic("shop/b").append({"id": [7, 8, 9], "word": ["x", "y", "z"]})
+    if request.param == "end damaged":
+        damage_end(journal_of(data, 0), 512)
+    else:
+        shutil.rmtree(data / "groups" / "00000")
+    (data / "metadata.copy").unlink()
+    if request.param.startswith("older"):
+        shutil.copytree(older / "groups" / "00000", data / "groups" / "00000")
+        shutil.copy(older / "metadata.copy", data / "metadata.copy")
+    return data
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_held_group_0_is_listed_and_adopted(held, is_served):
+    def run(*arguments):
+        if not is_served:
+            return headrace_here("metadata", "adopt", "--data", held, *arguments)
+        with a_node(held) as address:
+            return headrace_here("metadata", "adopt", "--address", address, *arguments)
+
+    listed = run()
+    assert listed.code == 0, listed.err
+    assert "group 0 is held" in listed.err
+    assert f"partition {LOST} of revision 2: 3 rows from 20" in listed.err
+    assert "id: int64, word: string" in listed.err
+    assert "Nothing is changed" in listed.err
+    done = shape(run("--yes", "--as", f"{LOST}=b", "--json"), AdoptedShape)
+    assert (done.changed, done.left) == (True, ())
+    assert LOST in {one.partition for one in done.orphans}
+    with headrace.open(held) as log:
+        (name,) = [
+            one for one in log.topics() if one.endswith("/b")
+        ]  # of a stream that is lost
+        assert log.topic(name).read().to_pandas()["id"].tolist() == [7, 8, 9]
+        assert sum(len(log.topic(name).read()) for name in log.topics()) == 5
+        assert log.status()["degraded"] == []
+        log.create_topic("shop/c", {"id": "int64"})
+    again = run()
+    assert "not in doubt" in again.out + again.err
+    doctor = headrace_here("doctor", held, "--json")
+    assert doctor.code == Exit.OK, doctor.out
+    assert {one["kind"] for one in doctor.json["findings"]} <= {"set-aside"}
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_forget_opens_a_held_group_0(held, is_served):
+    options = ("metadata", "forget", LOST, "--yes", "--json")
+    if is_served:
+        with a_node(held) as address:
+            told = headrace_here(*options, "--address", address)
+    else:
+        told = headrace_here(*options, "--data", held)
+    assert shape(told, ForgottenShape).rows == 3
+    headrace_here("metadata", "adopt", "--yes", "--data", held)
+    with headrace.open(held) as log:
+        assert log.status()["degraded"] == []
+        assert len(log.topics()) == 1
+        assert log.topic(log.topics()[0]).read().to_pandas()["id"].tolist() == [1, 2]

@@ -137,8 +137,7 @@ def test_a_topic_that_metadata_lost_is_neither_removed_nor_given_to_another(
             ):
                 with pytest.raises(MetadataInDoubt) as caught:
                     await request()
-                way_out = "doctor --salvage" if node.node.doubt.is_held else "metadata adopt"
-                assert way_out in caught.value.hint
+                assert "metadata adopt" in caught.value.hint
             await passes(node)
             assert await accounted(node, EXPECTED) == {"shop/t1"}
 

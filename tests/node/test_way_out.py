@@ -202,23 +202,6 @@ def test_an_orphan_is_given_up_and_its_rows_go(short):
     asyncio.run(run())
 
 
-def test_a_held_group_0_takes_nothing(two_topics, tmp_path):  # noqa: F811
-    data = copied(two_topics, tmp_path / "data")
-    damage_end(journal_of(data, 0), 512)
-
-    async def run():
-        async with a_node(data) as node:
-            (orphan,) = node.node.doubt.orphans
-            for request in (
-                topic_messages.AdoptOrphans(False, ()),
-                topic_messages.ForgetOrphan(orphan.key.namespace, orphan.key.created),
-            ):
-                with pytest.raises(MetadataInDoubt, match="takes no change"):
-                    await ask(node, request)
-
-    asyncio.run(run())
-
-
 def test_where_nothing_is_in_doubt_nothing_is_adopted_or_given_up(tmp_path):
     async def run():
         async with a_node(tmp_path) as node:

@@ -44,6 +44,7 @@ from headrace.node.config.config import effective
 from headrace.node.config.settings import Config
 from headrace.node.doubt.doubt import Doubt, judge
 from headrace.node.doubt.heads_writer import HeadsWriter
+from headrace.node.doubt.held import HeldMetadata, Opened
 from headrace.node.doubt.metadata_start import MetadataStart, followed, hold
 from headrace.node.events import event
 from headrace.node.group.driver import now_us
@@ -95,6 +96,7 @@ class Boot:
     metadata: MetadataStart | None = None  # what was found of group 0 and its copy
     may_level: bool = False  # no older release goes on in this log
     doubt: Doubt | None = None
+    held: HeldMetadata | None = None  # group 0, if the start held it
     stores: dict[GroupId, Store] = field(default_factory=dict)
     diverged: list[str] = field(default_factory=list)
     threads: ThreadPoolExecutor = field(
@@ -421,6 +423,9 @@ class Boot:
                 node.catalog.begin_level()  # not before all groups of a new log were made
         elif self.groups[METADATA].held is not None:
             node.catalog = a_catalog(node, machine, None, cluster.shard_count)
+            assert self.metadata is not None
+            opened = partial(self._on_opened, node, cluster.shard_count)
+            node.held = self.held = HeldMetadata(self.metadata, self.loop, opened)
         for number, store in self.stores.items():
             node.shards[number] = a_running_shard(number, store, node, self.judges)
         node.heads_writer = self.heads
@@ -431,6 +436,22 @@ class Boot:
                 running.driver.perform(effects)
         node.tick()
         return node
+
+    def _on_opened(
+        self, node: Node, shard_count: int, opened: Opened, served: Callable[[], None]
+    ) -> None:
+        """Serve a group 0 that was held: an operator has decided what becomes of it."""
+        assert self.metadata is not None
+        assert self.heads is not None
+        state = self.groups[METADATA]
+        state.held, state.report, state.lines = None, opened.report, self.metadata.lines()
+        for line in [*state.lines, *opened.report.lines()]:
+            event("node.group.recovered", group=METADATA, said=line)
+        self.metadata_group, self.may_level = opened.group, True
+        catalog = a_catalog(node, opened.machine, opened.group, shard_count)
+        catalog.may_level = True
+        node.on_opened(catalog)
+        self.heads.write_now(node.heads, served)
 
     def _options(
         self, number: GroupId, slots: int, file_size: int, reader_min: int = FORMAT
@@ -464,6 +485,8 @@ class Boot:
 
     async def _abandon(self) -> None:
         """Let go of everything as it is: a start that fails here finds what a crash leaves."""
+        if self.held is not None:
+            await self.held.settled()
         if self.node is not None:
             for driver in self.node.drivers:
                 await self.loop.run_in_executor(None, driver.abandon)

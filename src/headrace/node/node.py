@@ -26,6 +26,7 @@ from headrace.node.config.settings import Config
 from headrace.node.doubt.adopt import WayOut
 from headrace.node.doubt.doubt import Doubt, judge
 from headrace.node.doubt.heads_writer import HeadsWriter
+from headrace.node.doubt.held import HeldMetadata
 from headrace.node.events import event
 from headrace.node.group.driver import Driver, now_us
 from headrace.node.identity import METADATA
@@ -78,6 +79,7 @@ class Node:
     describe: Callable[[], dict[str, object]]  # what bootstrap knows
     catalog: Catalog | None = None  # None: group 0 refused to start
     doubt: Doubt | None = None  # of metadata, since the start; it never begins later
+    held: HeldMetadata | None = None  # group 0, until an operator's decision opens it
     heads_writer: HeadsWriter | None = None
     shards: dict[GroupId, Running] = field(default_factory=dict)
     is_stopping: bool = False
@@ -190,6 +192,14 @@ class Node:
         for running in self.shards.values():
             running.shard.set_doubt(is_in_doubt=doubt is not None)
 
+    def on_opened(self, catalog: Catalog) -> None:
+        """Group 0 was held, and is open: with what an operator decided, it is judged again."""
+        assert self.doubt is not None
+        self.catalog, self.held = catalog, None
+        self.set_doubt(replace(self.doubt, is_held=False))
+        self._judge_again()
+        self.on_metadata()
+
     def in_doubt(self, what: str) -> HeadraceError | None:
         """Return why something is not done, or not known, while metadata is in doubt."""
         return None if self.doubt is None else self.doubt.error(self.path, what)
@@ -256,7 +266,8 @@ class Node:
         elif isinstance(request, AdoptOrphans | ForgetOrphan | DescribeOrphans):
             self._require_all_shards(request)
             states = {number: one.shard.state for number, one in self.shards.items()}
-            way_out = WayOut(self.path, self.require_catalog(), self.doubt, states)
+            catalog = self.require_catalog()
+            way_out = WayOut(self.path, catalog, self.doubt, states, self.held)
             way_out.handle(request, deadline, answer)
         elif isinstance(request, read_messages.GetBounds | LeaseFiles):
             self._on_partitions(request, deadline, answer)

@@ -8,7 +8,7 @@ from headrace.errors import HeadraceError
 from headrace.journal.heads import Head
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import GroupId, Revision
-from headrace.node.doubt.doubt import Doubt, Orphan
+from headrace.node.doubt.doubt import WAY_OUT, Doubt, Orphan
 from headrace.node.group.pump import Pump
 from headrace.node.identity import METADATA
 from headrace.node.node_status import (
@@ -77,7 +77,7 @@ def ready_state(boot: "Boot") -> dict[str, object]:
         "orphan_count": 0 if doubt is None else len(doubt.orphans),
         "degraded": degraded(boot),
         "doubt": [] if doubt is None else list(doubt.reasons),
-        "way_out": "" if doubt is None else doubt.way_out,
+        "way_out": "" if doubt is None else WAY_OUT,
     }
 
 

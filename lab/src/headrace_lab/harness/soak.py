@@ -71,6 +71,7 @@ CAMPAIGNS = (
     *_harness("group-matrix", 30, "counter.matrix", "--full"),
     *_harness("heads", 15, "lives.heads_life", "--full"),
     *_harness("copy", 15, "lives.copy_life", "--full"),
+    *_harness("held", 15, "lives.held_life", "--full"),
     *_harness("shard-sweep", 90, "shard.sweep", "--full"),
     *_harness("shard-matrix", 90, "shard.matrix", "--full"),
     *_harness("reconcile", 15, "reconcile.histories", "--full"),

@@ -1,1 +1,1 @@
-"""Lives of a node with heads and with a copy of metadata. Start at `copy_life`."""
+"""Lives of a node with heads, with a copy of metadata, and in doubt. Start at `copy_life`."""

@@ -76,6 +76,7 @@ def adopt(
     topics, their retention and their keys are lost, so they get names such as
     shop/recovered-1-2. Every topic keeps all its rows until its retention is set again, since
     the one that is known may be of an earlier moment; the command that sets it is printed.
+    A group 0 that is held is opened with what could be read of it; its files are set aside.
 
     Examples:
 

@@ -59,15 +59,15 @@ def _aside(path: str, name: str) -> Finding:
             Severity.NOTE,
             "leftover",
             path,
-            "a group 0 that is made anew from its copy",
-            "a process ended while it was healing group 0",
-            next="A start that has to heal group 0 goes on with it, or makes it again",
+            "a group 0 that is made anew",
+            "a process ended while it was healing group 0, or opening one that was held",
+            next="A start takes it where group 0 is gone, and empties it where that is whole",
         )
     return Finding(
         Severity.NOTE,
         "set-aside",
         path,
-        "group 0 as it was before it was healed from its copy",
+        "group 0 as it was before it was healed from its copy, or opened by `metadata adopt`",
         "no start looks at it",
         next="Look at the disk; remove it when it is of no use any more",
     )

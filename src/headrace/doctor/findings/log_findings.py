@@ -216,9 +216,6 @@ def _doubts(log: LogSight, where: str, *, is_told: bool) -> Iterator[Finding]:
     doubt = doubt_of(log)
     if doubt is None:
         return
-    is_held = is_told or log.metadata_group.refusal is not None
-    is_held = is_held or (log.judged is not None and log.judged.is_held)
-    way_out = PUT_BACK_OR_SALVAGE if is_held else ADOPT_OR_PUT_BACK
     named = set(map(str, doubt.orphans))
     for what in () if is_told else [each for each in doubt.reasons if each not in named]:
         yield damage(
@@ -228,10 +225,10 @@ def _doubts(log: LogSight, where: str, *, is_told: bool) -> Iterator[Finding]:
             "a shard follows a change only once the metadata has it: changes are gone from "
             "here. A node serves what both agree on, and changes no topic",
             Loss("changes of topics: names, schemas, retention", is_counted=False),
-            way_out,
+            ADOPT_OR_PUT_BACK,
         )
     for own in _of_one_topic(log, doubt.orphans):
-        yield _orphan(log, own, way_out)
+        yield _orphan(log, own)
 
 
 def _of_one_topic(log: LogSight, orphans: tuple[Orphan, ...]) -> Iterator[list[Orphan]]:
@@ -243,7 +240,7 @@ def _of_one_topic(log: LogSight, orphans: tuple[Orphan, ...]) -> Iterator[list[O
     yield from topics.values()
 
 
-def _orphan(log: LogSight, own: list[Orphan], way_out: str) -> Finding:
+def _orphan(log: LogSight, own: list[Orphan]) -> Finding:
     """Tell of the partitions of one topic that metadata has lost."""
     one = own[0]
     names = [f"{each.key.namespace:x} of revision {shown(each.key.created)}" for each in own]
@@ -258,7 +255,7 @@ def _orphan(log: LogSight, own: list[Orphan], way_out: str) -> Finding:
         "the metadata neither has it nor has deleted it: no row of it is lost, and none can be "
         "reached. A node removes nothing of it, and gives its place to no other topic",
         Loss("the name, the retention and the key of a topic", is_counted=False),
-        way_out,
+        ADOPT_OR_PUT_BACK,
     )
 
 

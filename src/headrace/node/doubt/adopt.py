@@ -1,14 +1,15 @@
 """The operator's way out of doubt: adopt what shards have, or give it up.
 
 What becomes of each orphan is decided here, from metadata and all shards as they are on the
-loop; apply refuses it whole if that is not so any more. A group 0 that is held takes nothing.
+loop; apply refuses it whole if that is not so any more. A group 0 that is held is opened only
+then, with the decision in it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-from headrace.errors import BadRequest, HeadraceError, MetadataInDoubt, NotReady, Rejected
+from headrace.errors import BadRequest, HeadraceError, NotReady, Rejected
 from headrace.metadata import results
 from headrace.metadata.commands import (
     Adopt,
@@ -17,6 +18,7 @@ from headrace.metadata.commands import (
     AdoptedPartition,
     AdoptedStream,
     AdoptedTopic,
+    Command,
     ForgetLife,
     Level,
 )
@@ -33,6 +35,7 @@ from headrace.model.namespace import Namespace, StreamId
 from headrace.model.revisions import is_within, shown
 from headrace.model.units import MILLISECOND, format_duration, format_size
 from headrace.node.doubt.doubt import Doubt, Orphan
+from headrace.node.doubt.held import HeldMetadata
 from headrace.node.requests.catalog import Answer, Catalog
 from headrace.node.requests.outcomes import metadata_error
 from headrace.partition.machine import state as partitions
@@ -305,13 +308,12 @@ class WayOut:
     catalog: Catalog
     doubt: Doubt | None
     shards: Mapping[GroupId, PartitionsState]
+    held: HeldMetadata | None  # group 0, if it is held
 
     def handle(self, request: OrphanRequest, deadline: float, answer: Answer) -> None:
         if isinstance(request, wire.DescribeOrphans):
             answer(self._described(request.namespace), ())
             return
-        if self.doubt is not None and self.doubt.is_held:
-            raise self._held(self.doubt)
         match request:
             case wire.AdoptOrphans():
                 self._adopt(request, deadline, answer)
@@ -337,9 +339,6 @@ class WayOut:
             )
         )
 
-    def _held(self, doubt: Doubt) -> MetadataInDoubt:
-        return doubt.error(self.path, "this log takes no change while")
-
     def _adopt(self, request: wire.AdoptOrphans, deadline: float, answer: Answer) -> None:
         if self.doubt is None:
             answer(wire.Adoption(self.catalog.state.revision, (), ()), ())
@@ -357,7 +356,8 @@ class WayOut:
         refused = self.catalog.machine.judge_adoption(command)
         if refused is not None:  # also of a dry run, which says what the other would do
             raise metadata_error(refused, ())
-        said = (tuple(made.adopted), tuple(made.left))
+        opened = [] if self.held is None else [self._in_words()]
+        said = ((*opened, *made.adopted), tuple(made.left))
         if request.is_dry:
             answer(wire.Adoption(self.catalog.state.revision, *said), ())
             return
@@ -368,7 +368,14 @@ class WayOut:
             else:
                 answer(_error(result), ())
 
-        self._at_level(lambda: self.catalog.submit(command, deadline, done), deadline, answer)
+        self._commit((command,), deadline, done)
+
+    def _in_words(self) -> str:
+        state = self.catalog.state
+        return (
+            f"group 0: what could be read of it, {len(state.topics)} topics at revision "
+            f"{shown(state.revision)}; its files are set aside"
+        )
 
     def _forget(self, request: wire.ForgetOrphan, deadline: float, answer: Answer) -> None:
         command = ForgetLife(Namespace(request.namespace), Revision(request.created))
@@ -390,39 +397,40 @@ class WayOut:
             else:
                 answer(_error(result), ())
 
-        def above(result: object) -> None:
-            if isinstance(result, results.Adopted):
-                self.catalog.submit(command, deadline, done)
-            else:
-                answer(_error(result), ())
-
         if is_within(self.doubt.floor, self.catalog.state.revision):
-            self.catalog.submit(command, deadline, done)
+            self._commit((command,), deadline, done)
         else:  # a removal needs metadata that is above what its shard has followed
             floor_alone = Adopt(self.doubt.floor, (), (), (), ())
-            self._at_level(
-                lambda: self.catalog.submit(floor_alone, deadline, above), deadline, answer
-            )
+            self._commit((floor_alone, command), deadline, done)
 
-    def _at_level(self, adopt: Callable[[], None], deadline: float, answer: Answer) -> None:
-        """Adopt by the rules of this release alone: by older ones retention would go on."""
+    def _commit(
+        self, commands: Sequence[Command], deadline: float, done: Callable[[object], None]
+    ) -> None:
+        """Run commands in order; `done` gets the last result, or the first failure.
 
-        def raised(result: object) -> None:
-            if self.catalog.state.level >= LEVEL:
-                adopt()
+        They need the rules of this release: by older ones retention would go on.
+        """
+        if self.held is not None:
+            self.held.open(commands, done)
+            return
+        if self.catalog.state.level < LEVEL and not isinstance(commands[0], Level):
+            if not self.catalog.may_level:
+                raise NotReady(
+                    f"the log is at level {self.catalog.state.level}, and this needs level "
+                    f"{LEVEL}, for which there was no room on the disk",
+                    hint="Make room, and start again",
+                )
+            commands = (Level(LEVEL), *commands)
+        first, *rest = commands
+
+        def then(result: object) -> None:
+            is_refused = isinstance(result, HeadraceError | results.MetadataRefusal)
+            if rest and not is_refused:
+                self._commit(rest, deadline, done)
             else:
-                answer(_error(result), ())
+                done(result)
 
-        if self.catalog.state.level >= LEVEL:
-            adopt()
-        elif self.catalog.may_level:
-            self.catalog.submit(Level(LEVEL), deadline, raised)
-        else:
-            raise NotReady(
-                f"the log is at level {self.catalog.state.level}, and an adoption needs level "
-                f"{LEVEL}, for which there was no room on the disk",
-                hint="Make room, and start again",
-            )
+        self.catalog.submit(first, deadline, then)
 
 
 def _error(result: object) -> HeadraceError:

@@ -28,10 +28,6 @@ WAY_OUT: Final = (
     "Run `headrace metadata adopt` to preview the recovery, or restore groups/00000 from a "
     "backup"
 )
-HELD_WAY_OUT: Final = (
-    "Restore groups/00000 from a backup, or copy what can be read into a new log with "
-    "`headrace doctor --salvage`"
-)
 
 _ACTIONS: Final[dict[type[PartitionRequest], str]] = {
     write_messages.AppendRequest: "append",
@@ -115,17 +111,12 @@ class Doubt:
         return MetadataInDoubt(
             f"{what} the metadata {state} ({self.reasons[0]}{more})",
             path=path,
-            hint=self.way_out,
+            hint=WAY_OUT,
         )
 
     def refusal(self, path: str, request: PartitionRequest) -> MetadataInDoubt:
         """Say why a request to a partition is not done."""
         return self.error(path, f"cannot {_ACTIONS[type(request)]} while")
-
-    @property
-    def way_out(self) -> str:
-        """What an operator does next."""
-        return HELD_WAY_OUT if self.is_held else WAY_OUT
 
 
 def judge(

@@ -10,7 +10,7 @@ that fails is a finding and is repeated with backoff: it weakens evidence, and s
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -83,6 +83,15 @@ class HeadsWriter:
             return
         self._is_writing, self._began_at = True, clock
         self._thread.submit(self._write, heads).add_done_callback(self._written)
+
+    def write_now(self, heads: Mapping[GroupId, Head], then: Callable[[], None]) -> None:
+        """Write without waiting for a tick; `then` is called on the loop once it was tried."""
+
+        def written(running: Future[None]) -> None:
+            self._written(running)
+            self.loop.call_soon_threadsafe(then)
+
+        self._thread.submit(self._write, heads).add_done_callback(written)
 
     def stop(self, heads: Mapping[GroupId, Head]) -> None:
         """Write what the groups ended with, and let go. Not on the loop; it never raises."""

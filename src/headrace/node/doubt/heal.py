@@ -1,4 +1,6 @@
-"""Making group 0 anew from its copy: a new directory, made whole, in the place of the old one.
+"""Making group 0 anew: a new directory, made whole, in the place of the old one.
+
+From its copy, by a start; or, where it is held, once an operator has decided: see `held.py`.
 
 What is on disk after a crash, step by step; `.new` and `.old-<n>` are beside the group:
 
@@ -81,6 +83,13 @@ def resume(groups: Directory, identity: Identity, options: RecoveryOptions) -> S
         if room is None or not _is_whole(room, identity, options.slots):
             return None
     return _swap(groups)
+
+
+def discard(groups: Directory) -> None:
+    """Empty a new group that has not got the name, if there is one."""
+    room = _child(groups, NEW)
+    if room is not None:
+        _empty(room)
 
 
 def look(room: Directory, identity: Identity, options: RecoveryOptions) -> Survey:

@@ -3,6 +3,7 @@
 look         go on with a heal that was begun; read the copy; survey group 0
 recover      what is whole is brought back by itself, before the shards
 settle       what is less than its copy is judged again when it is known what shards follow
+open_anew    what is held gets a new group 0 in its place, once an operator has decided
 begin_copy   once group 0 is back: until then the copy may be the one that knows more
 """
 
@@ -91,9 +92,12 @@ class MetadataStart:
     remains: Remains
     refusal: HeadraceError | None  # why a recovery would refuse what is there
     resumed: heal.Swapped | None  # a heal that was begun, and came to its end now
+    copy_reach: Op = Op(0)  # the newest op of the copy, whatever it comes to
     state: CopyState | None = None  # of the copy, if it comes to a state of metadata
     verdict: Verdict = field(default_factory=lambda: Held(()))
     swapped: heal.Swapped | None = None
+    opened_at: Op | None = None  # it was held, and a new one has its place
+    leftover: str = ""  # why what is left of another new one could not be removed
     copy: CopyFile | None = None  # begun anew, once group 0 is back
 
     @classmethod
@@ -125,14 +129,31 @@ class MetadataStart:
         """Say whether it does not matter what shards follow."""
         return isinstance(self.verdict, Recovered)
 
+    @property
+    def reached(self) -> Op:
+        """The highest op that group 0, its head or its copy are known to have come to."""
+        head = Op(0) if self.options.head is None else self.options.head.op
+        return max(self.remains.reach, self.copy_reach, head)
+
+    @property
+    def is_replaced(self) -> bool:
+        """Say whether a new group 0 has taken the place of the one that was held."""
+        return self.opened_at is not None
+
     def recover(self) -> tuple[Group, RecoveryReport]:
         """Bring back what is whole."""
-        return recover(
+        recovered = recover(
             group_directory(self.directory, METADATA),
             self.identity,
             MetadataGroup(self.machine),
             self.options,
         )
+        # A whole one that nobody needs any more would be taken where this group is lost later.
+        try:
+            heal.discard(self.directory.child(GROUPS))
+        except OSError as error:
+            self.leftover = f"{heal.NEW} cannot be emptied: {error.strerror or error}"
+        return recovered
 
     def settle(self, shards: Shards) -> tuple[Group, RecoveryReport]:
         """Heal what is short of its copy, or raise why that must not be."""
@@ -147,9 +168,18 @@ class MetadataStart:
         """Say what was done, besides the recovery."""
         said: list[str] = []
         if self.resumed is not None:
-            said.append(f"went on with a heal that was begun{_aside(self.resumed)}")
+            said.append(
+                f"went on with a heal, or an adoption, that was begun{_aside(self.resumed)}"
+            )
         if isinstance(self.verdict, Healed) and self.swapped is not None:
             said.append(f"{self.verdict.words}{_aside(self.swapped)}")
+        if self.opened_at is not None and self.swapped is not None:
+            said.append(
+                f"made anew from what was read of it, as an operator decided, at op "
+                f"{self.opened_at}{_aside(self.swapped)}"
+            )
+        if self.leftover:
+            said.append(self.leftover)
         if self.found.flaw:
             said.append(f"{NAME}: {self.found.flaw}")
         return said
@@ -169,6 +199,7 @@ class MetadataStart:
         copy = self.found.copy
         if copy is None:
             return
+        self.copy_reach = copy.newest.op
         try:
             machine = replayed(copy, self.machine)
         except HeadraceError as error:
@@ -181,7 +212,22 @@ class MetadataStart:
         copy = self.state.copy
         image = replayed(copy, self.machine).snapshot()
         entry = copy.entries[-1] if copy.entries else copy.base.entry
-        base = Base(copy.newest.op, copy.newest.tip, image, entry)
+        self._replace(Base(copy.newest.op, copy.newest.tip, image, entry))
+
+    def open_anew(self, base: Base) -> tuple[Group, RecoveryReport]:
+        """Put a new group 0 in the place of the one that is held, and recover it.
+
+        DiskFull before `is_replaced`: nothing is changed. Anything else: the next start tells.
+        """
+        self._replace(base)
+        self.opened_at, self.verdict = base.op, Recovered()
+        self.machine = MetadataMachine(self.machine.layout)  # the loop reads the other one
+        recovered = self.recover()
+        self.begin_copy(recovered[0])
+        return recovered
+
+    def _replace(self, base: Base) -> None:
+        """Have a new group 0 that begins with `base`; the old one is set aside."""
         try:
             groups = self.directory.child(GROUPS, make=True)
             self.directory.sync()
