@@ -28,7 +28,7 @@
     │   ├── CheckpointPending    two checkpoints wait already
     │   ├── PartitionUnknown     no such partition here, or not yet
     │   ├── Behind               rows that are not committed here yet
-    │   ├── ReadFailed           a file cannot be opened or read now; its bytes are not judged
+    │   ├── ReadFailed           a file cannot be read now; its bytes are not judged
     │   ├── SealFailed           a file of a checkpoint cannot be written now; none is skipped
     │   ├── NotReady             the node, or the group asked for, does not serve now
     │   ├── NotYet               a machine does not know something yet; see `code`
@@ -405,7 +405,7 @@ class ReadFailed(Unavailable):
     def __init__(self, path: str, cause: OSError, *, hint: str = "") -> None:
         usual = "Look at the limits of this process and of the machine, then repeat"
         super().__init__(
-            f"{path}: cannot be opened or read now: {cause.strerror or cause}",
+            f"{path}: cannot be read now: {cause.strerror or cause}",
             hint=hint or _hint_of(cause) or usual,
         )
         self.path = path
