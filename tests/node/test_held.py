@@ -216,7 +216,7 @@ def test_forget_opens_it_and_its_rows_go(ended):
     async def run():
         async with a_node(ended) as node:
             (orphan,) = node.node.doubt.orphans
-            with pytest.raises(Rejected, match="is no orphan"):
+            with pytest.raises(Rejected, match="nothing was changed"):
                 await ask(node, topic_messages.ForgetOrphan(orphan.key.namespace, 7))
             assert node.node.doubt.is_held
             await ask(
@@ -261,7 +261,7 @@ def test_a_name_that_cannot_be_leaves_it_held_and_each_byte_as_it_was(ended):
         async with a_node(ended) as node:
             (orphan,) = node.node.doubt.orphans
             for is_dry in (True, False):
-                with pytest.raises(Rejected, match="has it already"):
+                with pytest.raises(Rejected, match="already"):
                     await adopt(node, (orphan.key.namespace, "t1"), is_dry=is_dry)
             assert node.node.doubt.is_held
 
