@@ -374,7 +374,7 @@ class WayOut:
         state = self.catalog.state
         return (
             f"group 0: what could be read of it, {len(state.topics)} topics at revision "
-            f"{shown(state.revision)}; its files are set aside"
+            f"{shown(state.revision)}; what is left of its files is set aside"
         )
 
     def _forget(self, request: wire.ForgetOrphan, deadline: float, answer: Answer) -> None:
