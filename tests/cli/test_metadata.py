@@ -433,3 +433,11 @@ def test_forget_opens_a_held_group_0(held, is_served):
         assert log.status()["degraded"] == []
         assert len(log.topics()) == 1
         assert log.topic(log.topics()[0]).read().to_pandas()["id"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("command", [["adopt"], ["adopt", "--yes"], ["forget", LOST, "--yes"]])
+def test_a_directory_without_a_log_gets_none(tmp_path, command):
+    told = headrace_here("metadata", *command, "--data", tmp_path)
+    assert told.code == Exit.NOT_FOUND
+    assert "holds no log" in told.err
+    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,6 @@
 """What the doctor says of the copy of metadata: the same as the next start does."""
 
+import os
 import shutil
 
 import pytest
@@ -66,6 +67,36 @@ def test_a_damaged_copy_is_a_note(log):
     assert found.damage == []
     (one,) = [one for one in found.notes if one.kind == "copy"]
     assert "cut short" in one.what
+
+
+def test_a_copy_of_any_size_is_a_note(log):
+    os.truncate(log / NAME, 1 << 40)  # all but the beginning is a hole
+    found = examine(str(log))
+    assert found.damage == []
+    (one,) = [one for one in found.notes if one.kind == "copy"]
+    assert "1,099,511,627,776 bytes" in one.what
+
+
+def test_a_directory_in_place_of_the_copy_is_damage(log):
+    (log / NAME).unlink()
+    (log / NAME).mkdir()
+    (one,) = examine(str(log)).damage
+    assert (one.kind, one.file) == ("copy", NAME)
+    assert one.next.startswith("Move it elsewhere")
+
+
+def test_a_group_that_was_set_aside_is_no_shard(log):
+    """Also where the journals alone tell how many shards there were."""
+    damage_end(journal(log, 0), 512)
+    with headrace.open(log, **SETTINGS):
+        pass
+    assert (log / "groups" / "00000.old-1").is_dir()
+    (log / "cluster.toml").unlink()
+    for file in log.rglob("superblock.*"):
+        file.unlink()
+    found = examine(str(log))
+    assert [one.number for one in found.groups] == [0, 1, 2]
+    assert "group-gone" not in kinds(found.damage)
 
 
 def test_beside_a_damaged_shard_it_is_not_healed_and_said(log):

@@ -43,6 +43,7 @@ def test_a_topic_that_metadata_forgot_is_brought_over_without_its_name(
     assert [(one.kind, one.file) for one in behind] == [("metadata-behind", METADATA)] * 2
     assert "group 1" in behind[0].what
     assert "group 2" in behind[1].what
+    assert all("`headrace metadata adopt`" in one.next for one in (*behind, orphan))
     assert orphan.kind == "orphan"
     assert f"of one with {counts[two_shards.LATE, 0]} rows" in orphan.what
     assert "id: int64" in orphan.what

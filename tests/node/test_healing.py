@@ -1,6 +1,7 @@
 """Healing on real directories: what is less than its copy comes back, or is refused by name."""
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,14 @@ from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ids
 from tests.node.test_copy_on_a_node import check_equal, sealed
 from tests.node.test_heads import at_rest, contents, damage_end, until
 
-from headrace.errors import CorruptEntry, CorruptFile, MetadataInDoubt, MissingFile
+from headrace.errors import (
+    CorruptEntry,
+    CorruptFile,
+    MetadataInDoubt,
+    MissingFile,
+    StorageFailed,
+    WriteFailed,
+)
 from headrace.node.bootstrap import start
 from headrace.node.doubt.metadata_copy import NAME
 from headrace.node.group.driver import now_us
@@ -172,6 +180,36 @@ def test_what_was_put_back_meanwhile_is_not_replaced(data, lived):
     assert not (data / "groups" / "00000.old-1").exists()
 
 
+@pytest.mark.parametrize("kind", ["file", "link"])
+@pytest.mark.parametrize("name", ["00000.new", "00000.old-1"])
+def test_what_has_a_name_that_a_heal_needs_is_left_as_it_is(data, name, kind):
+    stray = data / "groups" / name
+    if kind == "file":
+        stray.write_text("somebody's own")
+    else:
+        stray.symlink_to(data / "elsewhere")
+    damage_end(newest_journal(data), 512)
+    status = asyncio.run(started(data))
+    assert status["ready"]
+    assert "from op " in status["metadata_copy"]["healed"]
+    kept = [one for one in (data / "groups").iterdir() if not one.is_dir()]
+    assert len(kept) == 1
+    assert kept[0].is_symlink() if kind == "link" else kept[0].read_text() == "somebody's own"
+    assert asyncio.run(started(data))["ready"]
+
+
+def test_a_link_for_the_group_is_refused_by_its_own_name(data):
+    (data / PLACE).rename(data / "elsewhere")
+    (data / PLACE).symlink_to(data / "elsewhere")
+    with pytest.raises(StorageFailed) as caught:
+        asyncio.run(started(data))
+    assert caught.value.path == str(data / PLACE)
+    assert "links are not followed" in caught.value.hint
+    (data / PLACE).unlink()
+    (data / "elsewhere").rename(data / PLACE)
+    assert asyncio.run(started(data))["ready"]
+
+
 class TestHeld:
     def test_group_0_and_its_copy_are_gone(self, data):
         shutil.rmtree(data / PLACE)
@@ -274,11 +312,29 @@ def reasons(path: Path) -> str:
     return asyncio.run(run())
 
 
-@pytest.mark.parametrize("harm", ["gone", "rot", "short"])
+def test_a_directory_in_place_of_the_copy_is_named_by_each_change(data):
+    (data / NAME).unlink()
+    (data / NAME).mkdir()
+
+    async def run():
+        async with a_node(data) as node:
+            with pytest.raises(WriteFailed, match="Move it elsewhere") as caught:
+                await a_topic(node, "shop/more")
+            assert caught.value.path == str(data / NAME)
+            (data / NAME).rmdir()
+            await a_topic(node, "shop/more")
+            check_equal(data, node)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("harm", ["gone", "rot", "short", "huge"])
 def test_a_copy_that_is_lost_costs_nothing(data, harm):
     copy = data / NAME
     if harm == "gone":
         copy.unlink()
+    elif harm == "huge":
+        os.truncate(copy, 1 << 40)  # all but the beginning is a hole
     else:
         copy.write_bytes(b"rot" * 100 if harm == "rot" else copy.read_bytes()[:300])
 

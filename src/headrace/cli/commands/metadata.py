@@ -85,7 +85,7 @@ def adopt(
         headrace metadata adopt --data ./data --yes --as 1000001000000=orders
     """
     chosen = _chosen(names or ())
-    with opened(data, address, timeout) as log:
+    with opened(data, address, timeout, must_be=True) as log:
         status = log.status()
         reasons = tuple(map(str, status.get("doubt", ())))
         orphans = msgspec.convert(status.get("orphans", ()), tuple[OrphanFigures, ...])
@@ -150,7 +150,7 @@ def forget(
         headrace metadata forget 1000001000000 --data ./data
     """
     names = list(dict.fromkeys(f"{namespace_of(each):x}" for each in partitions))
-    with opened(data, address, timeout) as log:
+    with opened(data, address, timeout, must_be=True) as log:
         found = _orphans(log, names)
         for one in found:
             columns = ", ".join(f"{each.name}: {each.type}" for each in one.schema)

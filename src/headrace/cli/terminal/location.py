@@ -141,10 +141,20 @@ def place_of(data: Path | None, address: str | None) -> LogLocation:
 
 @contextmanager
 def opened(
-    data: Path | None, address: str | None, timeout: str = TIMEOUT, *, create: bool = False
+    data: Path | None,
+    address: str | None,
+    timeout: str = TIMEOUT,
+    *,
+    create: bool = False,
+    must_be: bool = False,
 ) -> Iterator[headrace.Log]:
-    """Give the log for as long as this lasts. A directory is made only if `create`."""
+    """Give the log for as long as this lasts. A directory is made only if `create`.
+
+    `must_be`: an empty directory is none either, and stays empty.
+    """
     place = place_of(data, address)
+    if must_be and place.data is not None and place.data.is_dir() and not holds_log(place.data):
+        raise NotFound(f"{place.data} holds no log", hint="Name a log's directory")
     with closing(_open(place, timeout, create=create)) as log:
         yield log
         if place.data is not None:

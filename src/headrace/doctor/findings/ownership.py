@@ -99,6 +99,18 @@ def _copy(root: ReadonlyDirectory, found: Who) -> None:
     """Read what group 0 is healed from, unless a process is writing it."""
     if found.cluster is None or found.holder.is_held:
         return
+    if COPY_NAME in root.rooms():
+        found.findings.append(
+            Finding(
+                Severity.DAMAGE,
+                "copy",
+                COPY_NAME,
+                "a directory, where a file should be",
+                "no change of topics is taken while it is here",
+                next="Move it elsewhere: the next start makes the file",
+            )
+        )
+        return
     try:
         found.copy = read_copy(root, found.cluster.identity)
     except HeadraceError as error:
@@ -287,7 +299,9 @@ def _from_journals(root: ReadonlyDirectory, config: Config) -> ClusterIdentity |
         1,
         (wanted.stream_bits, wanted.topic_bits, wanted.partition_bits),
     )
-    return ClusterIdentity(identity, max(1, len(groups.rooms()) - 1))
+    # One that was set aside is not a group, whatever its journal says.
+    numbers = [int(name) for name in groups.rooms() if name.isdecimal()]
+    return ClusterIdentity(identity, max(1, len(numbers) - 1))
 
 
 def _cluster_of(journal: ReadonlyDirectory, name: str) -> list[bytes]:

@@ -42,6 +42,7 @@ from headrace.storage.seam import Directory, Storage, is_full, joined
 
 ROOM: Final = 64 * 1024  # written as zeros in advance: a sync then has no size to make durable
 
+_MOVED: Final = "Move it elsewhere, and try again: the change makes the file"
 _REPLACED: Final = (
     "It is the copy of the metadata, and the change was not made. Look at its permissions and "
     "attributes (ls -l, lsattr), then repeat it"
@@ -184,7 +185,9 @@ class CopyFile:
                 raise
             if is_full(failed.cause):
                 raise DiskFull(failed.path, failed.stage) from failed
-            raise WriteFailed(failed.path, 0, failed.cause, hint=_REPLACED) from failed
+            is_taken = isinstance(failed.cause, IsADirectoryError)
+            hint = _MOVED if is_taken else _REPLACED
+            raise WriteFailed(failed.path, 0, failed.cause, hint=hint) from failed
         self.close()
         self._wanted, self.failure = None, ""
         self._end, self._size = end, end + ROOM

@@ -69,6 +69,9 @@ def heal(
     DiskFull: the old one is in its place; repeat. StorageFailed: the next start tells.
     """
     with _failing(joined(groups.path, NEW)):
+        if _is_stray(groups, NEW):  # whatever it is, it is not ours to remove
+            groups.rename(NEW, _free_old(groups))
+            groups.sync()
         room = groups.child(NEW, make=True)
         groups.sync()
         _empty(room)
@@ -79,7 +82,9 @@ def heal(
 def resume(groups: Directory, identity: Identity, options: RecoveryOptions) -> Swapped | None:
     """Go on with a heal that has set the old group aside; None if there is none."""
     with _failing(joined(groups.path, NEW)):
-        room = _child(groups, NEW) if _child(groups, GROUP) is None else None
+        if _is_taken(groups, GROUP) or _is_stray(groups, NEW):
+            return None
+        room = _child(groups, NEW)
         if room is None or not _is_whole(room, identity, options.slots):
             return None
     return _swap(groups)
@@ -191,16 +196,27 @@ def _swap(groups: Directory) -> Swapped:
     with _failing(joined(groups.path, GROUP)):
         aside = None
         if _child(groups, GROUP) is not None:
-            aside = next(
-                f"{_OLD}{number}"
-                for number in range(1, _OLD_MAX)
-                if _child(groups, f"{_OLD}{number}") is None
-            )
+            aside = _free_old(groups)
             groups.rename(GROUP, aside)
             groups.sync()
         groups.rename(NEW, GROUP)
         groups.sync()
         return Swapped(None if aside is None else joined(groups.path, aside))
+
+
+def _free_old(groups: Directory) -> str:
+    """Return the first name for what is set aside that nothing has."""
+    names = (f"{_OLD}{number}" for number in range(1, _OLD_MAX))
+    return next(name for name in names if not _is_taken(groups, name))
+
+
+def _is_taken(groups: Directory, name: str) -> bool:
+    return _is_stray(groups, name) or _child(groups, name) is not None
+
+
+def _is_stray(groups: Directory, name: str) -> bool:
+    """Say whether a name is that of a file or a link, where only a directory is expected."""
+    return name in groups.names()
 
 
 def _child(directory: Directory, name: str) -> Directory | None:

@@ -31,6 +31,7 @@ from headrace.storage.seam import Buffer, Directory
 NAME: Final = "metadata.copy"
 MAGIC: Final = b"HRmcopy\0"
 FORMAT: Final = 1
+SIZE_MAX: Final = 1024 * 1024 * 1024  # it is read at once, and one of any log is far smaller
 HISTORY_MAX: Final = 1_024  # entries before the image: 24 KiB, months of changes of metadata
 
 _FIELDS = struct.Struct("<16s8sHHI16sQ16sQ16s16s")
@@ -159,7 +160,12 @@ def read_copy(directory: Directory, identity: Identity) -> FoundCopy:
     except OSError as error:
         return FoundCopy(flaw=f"cannot be opened: {error.strerror or error}")
     try:
-        found = decode(file.read(0, file.size()), identity, file.path)
+        size = file.size()
+        found = (
+            decode(file.read(0, size), identity, file.path)
+            if size <= SIZE_MAX
+            else Flaw("size", f"at most {SIZE_MAX:,} bytes", f"{size:,} bytes")
+        )
     except OSError as error:
         return FoundCopy(flaw=f"cannot be read: {error.strerror or error}")
     finally:

@@ -310,7 +310,8 @@ def _surveyed(
     except FileNotFoundError:
         room = None
     except OSError as error:
-        raise StorageFailed(joined(directory.path, GROUPS), "open", error) from error
+        path = joined(joined(directory.path, GROUPS), heal.GROUP)
+        raise StorageFailed(path, "open", error, hint=_hint_of(error)) from error
     if room is None:
         return _nothing(directory, options, is_in_use)
     try:
@@ -322,6 +323,11 @@ def _surveyed(
         if is_full(error):
             raise DiskFull(room.path, "recovery") from error
         raise StorageFailed(str(error.filename or room.path), "recovery", error) from error
+
+
+def _hint_of(error: OSError) -> str:
+    is_stray = isinstance(error, NotADirectoryError)
+    return "Put the group's own directory there: links are not followed" if is_stray else ""
 
 
 def _nothing(
