@@ -274,7 +274,7 @@ def test_a_lease_that_cannot_be_takes_nothing(tmp_path):
         for partitions, error, said in (
             ((), BadRequest, "a lease of no partition"),
             ((where, where), BadRequest, "named twice"),
-            ((PartitionInfo(where.namespace, 99 << 20),), PartitionUnknown, "created"),
+            ((PartitionInfo(where.namespace, 99 << 20),), PartitionUnknown, "revision 99"),
         ):
             with pytest.raises(error, match=said):
                 await ask(node, LeaseFiles(LEASE, MINUTE, partitions))

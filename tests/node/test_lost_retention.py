@@ -70,7 +70,7 @@ def test_a_retention_of_an_earlier_moment_trims_nothing(altered, copies):
             await asyncio.sleep(3 * AGE_MS / 1_000)
             assert await ids(node, info.partitions[0]) == list(range(5))
             (reason,) = node.node.status()["degraded"]
-            assert "group 1 has followed revision" in reason
+            assert "shard 1 has seen revision" in reason
 
     asyncio.run(run())
 
