@@ -197,7 +197,7 @@ def test_a_column_that_must_be_there_is_said_to_be_missing(way):
         ({"v": np.zeros((2, 2))}, "column 'v': it has 2 dimensions"),
         (pd.DataFrame({"v": pd.arrays.SparseArray([0, 1])}), "column 'v': it is sparse"),
     ],
-    ids=str,
+    ids=lambda one: one if isinstance(one, str) else type(one).__name__,
 )
 def test_what_is_nearly_rows_is_refused_with_the_way_to_them(data, words):
     with pytest.raises(BadBatch, match=words):

@@ -23,7 +23,7 @@ from headrace.metadata.commands import (
     CreateStream,
 )
 from headrace.metadata.results import Adopted, MetadataCode
-from headrace.metadata.state import FOREVER, LEVEL, RetentionLimits
+from headrace.metadata.state import FOREVER, RetentionLimits
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import PartitionId, StreamId, TopicId
 from headrace.model.revisions import COUNTER_MAX, STAMP_BITS, Order, stamp
@@ -183,15 +183,14 @@ def test_nothing_is_adopted_before_level_2():
     assert refusal(machine, adopting()) is MetadataCode.LEVEL_TOO_LOW
 
 
-@pytest.mark.parametrize("level", [2, LEVEL])
-def test_an_adoption_keeps_the_rows_of_every_topic_from_level_3_on(level):
+def test_an_adoption_keeps_the_rows_of_every_topic():
     """What metadata knows of retention may be of an earlier moment."""
-    machine = a_machine(NARROW, level=level)
+    machine = a_machine(NARROW, level=2)
     kept = RetentionLimits(5, 6)
     a_topic(machine, "known", retention=kept)
     done(machine, adopting(a_lost_topic()))
     found = {topic.name: topic.retention for topic in machine.state.topics.values()}
-    assert found == {"known": kept if level == 2 else FOREVER, "recovered-1-2": FOREVER}
+    assert found == {"known": FOREVER, "recovered-1-2": FOREVER}
 
 
 def test_two_replicas_adopt_alike():

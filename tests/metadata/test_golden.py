@@ -107,13 +107,6 @@ def test_image_of_level_2():
     assert image.decode(golden("metadata-image-2"), WIDE) == the_machine(level=2).state
 
 
-def test_image_of_level_3_differs_in_its_format_alone():
-    before = golden("metadata-image-2")
-    raised = before[:1] + b"\3" + before[2:]
-    assert the_machine(level=3).snapshot() == raised
-    assert image.decode(raised, WIDE) == the_machine(level=3).state
-
-
 def test_digest():
     assert the_machine().digest().hex() == "84a6ed2c2aab6c72e4789a588a7910cf"
 

@@ -50,7 +50,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.machine = a_machine(NARROW, level=self.level)
         self.twin = a_machine(NARROW, level=self.level)
-        self.plain = Plain(is_retention_followed=self.level >= 3)
+        self.plain = Plain(is_retention_followed=self.level >= 2)
         self.now = 0
         self.target = {}
         self.retention = {}
@@ -147,14 +147,14 @@ class Histories(RuleBasedStateMachine):
     def check_revision(self, target) -> None:
         """The revision rises exactly when the target changes, and no life comes twice.
 
-        From level 3 on also when a retention changes.
+        From level 2 on also when a retention changes.
         """
         old = {(namespace, each.created) for namespace, each in self.target.items()}
         new = {(namespace, each.created) for namespace, each in target.items()} - old
         assert not new & self.lives
         self.lives |= new
         topics = self.machine.state.topics.values()
-        followed = topics if self.level >= 3 else ()
+        followed = topics if self.level >= 2 else ()
         retention = {topic.created: topic.retention for topic in followed}
         is_changed = (target, retention) != (self.target, self.retention)
         assert is_changed == (self.plain.revision > self.revision)
@@ -198,21 +198,13 @@ def as_plain(topic, unit: int) -> dict:
 
 
 class StampedHistories(Histories):
-    """The same from level 2 on, where a revision is a count and bits of a checksum."""
+    """The same from level 2 on: a count and bits of a checksum, raised by retention too."""
 
     level = 2
     unit = 1 << STAMP_BITS
 
 
-class FollowedHistories(StampedHistories):
-    """The same from level 3 on, where shards follow a change of retention."""
-
-    level = 3
-
-
 TestHistories = Histories.TestCase
 TestStampedHistories = StampedHistories.TestCase
-TestFollowedHistories = FollowedHistories.TestCase
 TestHistories.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 TestStampedHistories.settings = TestHistories.settings
-TestFollowedHistories.settings = TestHistories.settings

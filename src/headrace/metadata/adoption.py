@@ -17,7 +17,6 @@ from headrace.metadata.results import MetadataCode, MetadataRefusal, refuse
 from headrace.metadata.rules import PARTITIONS_MAX, MetadataLimits
 from headrace.metadata.state import (
     FOREVER,
-    LEVEL_RETENTION,
     MetadataState,
     SchemaVersion,
     Stream,
@@ -64,8 +63,7 @@ def adopt(
         work.check()
     except _Unfit as unfit:
         return unfit.refused
-    if state.level >= LEVEL_RETENTION:
-        work.suspend_retention()
+    work.suspend_retention()
     return MetadataState(
         state.layout, work.revision, work.streams, work.topics, state.level, work.deleted
     )

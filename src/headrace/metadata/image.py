@@ -29,9 +29,8 @@ from headrace.model.ids import Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import Namespace, NamespaceLayout
 
-FORMAT: Final = 3  # equal to the level of the rules by which the state was made
+FORMAT: Final = 2  # equal to the level of the rules by which the state was made
 FORMAT_FIRST: Final = 1  # of level 1, without deleted lives
-_FORMAT_SECOND: Final = 2  # of level 2, with the same fields as the newest
 CHECKSUM_SIZE: Final = 16  # of an entry
 _PLACE = "metadata image"  # it has no path of its own: a snapshot holds it
 
@@ -60,7 +59,6 @@ class _MetadataImage(_FirstImage, frozen=True):
 _OPENING_DECODER = msgspec.msgpack.Decoder(_MetadataOpening)
 _DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     FORMAT_FIRST: msgspec.msgpack.Decoder(_FirstImage),
-    _FORMAT_SECOND: msgspec.msgpack.Decoder(_MetadataImage),
     FORMAT: msgspec.msgpack.Decoder(_MetadataImage),
 }
 

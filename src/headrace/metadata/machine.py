@@ -3,7 +3,7 @@
 `revision` rises by one with each change of what shards must hold: a topic created or deleted, a
 stream deleted with topics, partitions added, a life forgotten. A new schema version counts too:
 it decides which batches partitions accept, so it must reach the shards' logs, and reconcilers
-wake on `revision`. So does another retention, from level 3 on: a shard that has followed it
+wake on `revision`. So does another retention, from level 2 on: a shard that has followed it
 tells metadata of an earlier moment, whose retention would remove rows that are to stay. Empty
 streams and options change nothing there and leave it.
 """
@@ -48,8 +48,6 @@ from headrace.metadata.results import (
 from headrace.metadata.rules import MetadataLimits
 from headrace.metadata.state import (
     LEVEL,
-    LEVEL_RECORDS,
-    LEVEL_RETENTION,
     Change,
     MetadataState,
     SchemaVersion,
@@ -269,7 +267,7 @@ class MetadataMachine:
         )
         if refused is not None:
             return refused
-        if retention != topic.retention and self.state.level >= LEVEL_RETENTION:
+        if retention != topic.retention and self.state.level >= LEVEL:
             self._rise()
         return self._altered(
             msgspec.structs.replace(topic, retention=retention, options=options)
@@ -311,7 +309,7 @@ class MetadataMachine:
 
     def _forget_life(self, command: ForgetLife) -> Result:
         namespace, created = command.namespace, command.created
-        if self.state.level < LEVEL_RECORDS:
+        if self.state.level < LEVEL:
             return self._too_low()
         if not self.state.layout.holds(namespace) or created < 1:
             return refuse(MetadataCode.NAMESPACE_UNKNOWN, namespace=namespace)
@@ -324,7 +322,7 @@ class MetadataMachine:
         return Forgotten(self.state.revision)
 
     def _adopt(self, command: Adopt, timestamp: int) -> Result:
-        if self.state.level < LEVEL_RECORDS:
+        if self.state.level < LEVEL:
             return self._too_low()
         adopted = adopt(self.state, command, timestamp, self._checksum, self.limits)
         if isinstance(adopted, MetadataRefusal):
@@ -333,9 +331,7 @@ class MetadataMachine:
         return Adopted(adopted.revision)
 
     def _too_low(self) -> MetadataRefusal:
-        return refuse(
-            MetadataCode.LEVEL_TOO_LOW, expected=LEVEL_RECORDS, found=self.state.level
-        )
+        return refuse(MetadataCode.LEVEL_TOO_LOW, expected=LEVEL, found=self.state.level)
 
     def _rise(self) -> Revision:
         return self.state.rise(self._checksum)

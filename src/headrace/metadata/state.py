@@ -24,9 +24,9 @@ LINEAGE_MAX: Final = 1_024  # entries that are remembered
 # Lives of one namespace that are recorded as deleted. A shard that lags behind more of them has
 # an orphan, which is kept, and not a life that goes.
 DELETED_MAX: Final = 64
-LEVEL: Final = 3  # the newest rules that this release knows; see `commands.Level`
-LEVEL_RECORDS: Final = 2  # deletions are recorded, revisions stamped, entries remembered
-LEVEL_RETENTION: Final = 3  # a retention that changes raises the revision; Adopt suspends all
+# The newest rules that this release knows, see `commands.Level`: deletions are recorded,
+# revisions are stamped and rise with retention, entries are remembered.
+LEVEL: Final = 2
 
 
 class MetadataValue(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -220,7 +220,7 @@ class MetadataState:
 
     def rise(self, checksum: bytes) -> Revision:
         """Count one more change of `target`, by the entry of this checksum."""
-        if self.level < LEVEL_RECORDS:
+        if self.level < LEVEL:
             self.revision = Revision(self.revision + 1)
         else:
             self.revision = stamp(counter_of(self.revision) + 1, checksum)
@@ -228,7 +228,7 @@ class MetadataState:
 
     def remember(self, change: Change) -> None:
         """Add an entry to the history that this state knows of itself."""
-        if self.level >= LEVEL_RECORDS:
+        if self.level >= LEVEL:
             self.lineage = (*self.lineage[1 - LINEAGE_MAX :], change)
 
     def is_deleted(self, namespace: Namespace, created: Revision) -> bool:
@@ -275,7 +275,7 @@ class MetadataState:
 
     def remove_topic(self, topic: TopicMetadata) -> None:
         """Delete a topic, and record that for each of its partitions."""
-        for partition in topic.partitions if self.level >= LEVEL_RECORDS else ():
+        for partition in topic.partitions if self.level >= LEVEL else ():
             namespace = self.layout.pack(topic.stream_id, topic.id, partition.id)
             record_deletion(self.deleted, namespace, partition.created)
         folder = self._folders[topic.stream_id]
