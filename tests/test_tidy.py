@@ -327,6 +327,20 @@ def name_faults(root: Path) -> list[str]:
     ]
 
 
+def class_faults(root: Path) -> list[str]:
+    """Class names that stand for more than one thing in the product."""
+    found: dict[str, list[str]] = {}
+    for module in modules(root):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not module.is_in("headrace_lab"):
+                found.setdefault(node.name, []).append(module.at(node.lineno, node.name))
+    return [
+        f"{place} is there twice, as in {places[0]}"
+        for places in found.values()
+        for place in places[1:]
+    ]
+
+
 def danger_faults(root: Path) -> list[str]:
     """Code that runs data, or that hides an import from these checks."""
     faults = []
@@ -352,6 +366,7 @@ CHECKS = [
     size_faults,
     folder_faults,
     name_faults,
+    class_faults,
     danger_faults,
 ]
 
@@ -493,6 +508,18 @@ def test_a_house_in_order_has_no_faults(tmp_path):
         _plant(tmp_path, path, DOC + text if text else "")
     assert len(modules(tmp_path)) == len(INNOCENT)
     assert [fault for check in CHECKS for fault in check(tmp_path)] == []
+
+
+def test_a_class_name_is_there_once(tmp_path):
+    _plant(tmp_path, "headrace/model/ids.py", DOC + "class Op: ...\n")
+    _plant(tmp_path, "headrace/journal/ring.py", DOC + "class Slot: ...\n")
+    _plant(tmp_path, "headrace_lab/disk/memory.py", DOC + "class Op: ...\n")
+    assert class_faults(tmp_path) == []
+    _plant(tmp_path, "headrace/vsr/log.py", DOC + "class Op: ...\n")
+    (fault,) = class_faults(tmp_path)
+    assert (
+        fault == "headrace/vsr/log.py:2: Op is there twice, as in headrace/model/ids.py:2: Op"
+    )
 
 
 def test_a_folder_may_have_16_modules_and_no_more(tmp_path):

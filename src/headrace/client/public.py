@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.client.connect.loop_thread import LoopThread
-from headrace.client.connect.remote import Holder, RemoteChannel
+from headrace.client.connect.remote import LockHolder, RemoteChannel
 from headrace.client.connect.retry import now
 from headrace.client.log import AsyncLog
 from headrace.client.read.consumer import AsyncConsumer
@@ -148,7 +148,7 @@ async def _visit_async(
     if settings:
         hint = "Stop that process, or open it without settings"
         raise BadConfig("", f"{held.path} has the settings of process {held.pid}", hint=hint)
-    channel = RemoteChannel(_socket_in(path), None, _release(), Holder(path))
+    channel = RemoteChannel(_socket_in(path), None, _release(), LockHolder(path))
     left = end - time.monotonic()
     try:
         await channel.connect(now() + min(left, VISIT_SECONDS))

@@ -44,7 +44,7 @@ from headrace.node.config.config import effective
 from headrace.node.config.settings import Config
 from headrace.node.doubt.doubt import Doubt, judge
 from headrace.node.doubt.heads_writer import HeadsWriter
-from headrace.node.doubt.held import HeldMetadata, Opened
+from headrace.node.doubt.held import HeldMetadata, OpenedMetadata
 from headrace.node.doubt.metadata_start import MetadataStart, followed, hold
 from headrace.node.events import event
 from headrace.node.group.driver import now_us
@@ -438,7 +438,7 @@ class Boot:
         return node
 
     def _on_opened(
-        self, node: Node, shard_count: int, opened: Opened, served: Callable[[], None]
+        self, node: Node, shard_count: int, opened: OpenedMetadata, served: Callable[[], None]
     ) -> None:
         """Serve a group 0 that was held: an operator has decided what becomes of it."""
         assert self.metadata is not None

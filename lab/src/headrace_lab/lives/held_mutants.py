@@ -32,7 +32,7 @@ def _below(self: MetadataStart) -> Op:
 def _afterwards(start: MetadataStart, commands: Sequence[Command]) -> Any:
     """First the new group, then what was decided: as a proposal to a group that serves."""
     opened = _open_held(start, [NOTHING])
-    if not isinstance(opened, held.Opened):
+    if not isinstance(opened, held.OpenedMetadata):
         return opened
     after = held.decide(
         opened.machine, start.identity, opened.group.journal.durable, commands, 1
@@ -41,7 +41,7 @@ def _afterwards(start: MetadataStart, commands: Sequence[Command]) -> Any:
     start._replace(after.base)
     recovered = start.recover()
     start.begin_copy(recovered[0])
-    return held.Opened(start.machine, *recovered, after.result)
+    return held.OpenedMetadata(start.machine, *recovered, after.result)
 
 
 def _placed_first(groups: Directory, *arguments: Any) -> heal.Swapped:

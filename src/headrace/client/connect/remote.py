@@ -28,7 +28,7 @@ _LOCK_NAME: Final = "LOCK"
 _LOCK_SIZE_MAX: Final = 4096
 
 
-class Holder:
+class LockHolder:
     """The process that holds a data directory, as its file LOCK names it.
 
     The lock itself is left alone: a process that starts could find it taken.
@@ -88,7 +88,7 @@ class RemoteChannel:
     """One connection at a time, to the first address that answers. All of one cluster."""
 
     def __init__(
-        self, address: str, token: str | None, release: str, holder: Holder | None = None
+        self, address: str, token: str | None, release: str, holder: LockHolder | None = None
     ) -> None:
         self.address = address
         self._addresses = parse_addresses(address)

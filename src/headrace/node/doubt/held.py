@@ -60,7 +60,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedMetadata:
     """A group 0 that is open again."""
 
     machine: MetadataMachine
@@ -102,7 +102,9 @@ def decide(
     return Decision(Base(op, parent, machine.snapshot(), entry), result)
 
 
-def open_held(start: MetadataStart, commands: Sequence[Command]) -> Opened | MetadataRefusal:
+def open_held(
+    start: MetadataStart, commands: Sequence[Command]
+) -> OpenedMetadata | MetadataRefusal:
     """Make group 0 anew of what was read of it and `commands`, and recover it.
 
     DiskFull, MetadataRefusal, or a body that is too large: nothing is changed. StorageFailed,
@@ -112,7 +114,7 @@ def open_held(start: MetadataStart, commands: Sequence[Command]) -> Opened | Met
     if isinstance(decision, MetadataRefusal):
         return decision
     group, report = start.open_anew(decision.base)
-    return Opened(start.machine, group, report, decision.result)
+    return OpenedMetadata(start.machine, group, report, decision.result)
 
 
 @dataclass(slots=True)
@@ -121,9 +123,11 @@ class HeldMetadata:
 
     start: MetadataStart
     loop: asyncio.AbstractEventLoop
-    on_opened: Callable[[Opened, Callable[[], None]], None]  # calls the second once it serves
+    on_opened: Callable[
+        [OpenedMetadata, Callable[[], None]], None
+    ]  # calls the second once it serves
     failure: HeadraceError | None = None  # of a try that only a start can finish
-    _running: "asyncio.Future[Opened | MetadataRefusal] | None" = None
+    _running: "asyncio.Future[OpenedMetadata | MetadataRefusal] | None" = None
 
     def open(self, commands: Sequence[Command], done: Callable[[object], None]) -> None:
         """Open it with `commands`; `done` gets the result of the last, or why not."""
@@ -142,7 +146,7 @@ class HeldMetadata:
     def _ended(
         self,
         done: Callable[[object], None],
-        running: "asyncio.Future[Opened | MetadataRefusal]",
+        running: "asyncio.Future[OpenedMetadata | MetadataRefusal]",
     ) -> None:
         self._running = None
         try:
@@ -155,7 +159,7 @@ class HeldMetadata:
             self.failure = defect("opening group 0", error)
             done(self.failure)
         else:
-            if isinstance(opened, Opened):
+            if isinstance(opened, OpenedMetadata):
                 self.on_opened(opened, lambda: done(opened.result))
             else:
                 done(opened)
