@@ -28,8 +28,11 @@ def put(data: Path, group: int, source: Path) -> None:
 
 @pytest.fixture(scope="module")
 def branches(tmp_path_factory):
+    return two_branches(tmp_path_factory.mktemp("branches"))
+
+
+def two_branches(place: Path) -> Path:
     """One log that went on in two ways: `a` got t2, and `b` another topic in its place."""
-    place = tmp_path_factory.mktemp("branches")
 
     async def run():
         async with a_node(place / "base") as node:

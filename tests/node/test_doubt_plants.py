@@ -2,7 +2,7 @@
 
 import pytest
 from tests.metadata import test_adoption, test_records
-from tests.node import test_doubt, test_reconcile, test_way_out
+from tests.node import test_branches, test_doubt, test_reconcile, test_way_out
 from tests.node.test_doubt import two_topics  # noqa: F401 - a fixture
 from tests.partition.test_machine import TestBranches
 
@@ -46,6 +46,11 @@ def branched(_, tmp_path):
     )
 
 
+def another_history(_, tmp_path):
+    place = test_branches.two_branches(tmp_path)
+    test_branches.test_a_record_of_another_history_deletes_nothing(place, tmp_path, "a", 0, "b")
+
+
 SEEN_BY = {
     "stamps compared as numbers": lambda *_: (
         TestBranches().test_what_was_planned_with_metadata_of_a_branch_is_stale()
@@ -73,6 +78,17 @@ SEEN_BY = {
     ),
     "an orphan is served": lambda *_: (
         test_reconcile.test_a_life_of_the_same_number_and_another_schema_is_not_served()
+    ),
+    "a record of a later life counts": another_history,
+    "built in a shard that is astray": another_history,
+    "a checkpoint of metadata in doubt": lambda _, tmp_path: (
+        test_branches.test_metadata_that_is_put_back_after_a_long_doubt_is_taken(tmp_path)
+    ),
+    "adopted while a shard is away": lambda _, tmp_path: (
+        test_branches.test_nothing_is_decided_while_a_shard_does_not_serve(tmp_path)
+    ),
+    "adopt keeps retention": lambda *_: (
+        test_adoption.test_an_adoption_keeps_the_rows_of_every_topic()
     ),
 }
 

@@ -17,6 +17,8 @@ from headrace.node import bootstrap
 from headrace.node.bootstrap import Boot
 from headrace.node.doubt.doubt import Doubt
 from headrace.node.doubt.metadata_start import MetadataStart
+from headrace.node.group.pump import Pump
+from headrace.node.node import Node
 from headrace.node.shard.shard import Shard
 from headrace.node.shard.views import Comparison
 from headrace_lab.harness.mutants import Mutant, Patch
@@ -25,6 +27,7 @@ _options = Boot._options
 _begin_copy = MetadataStart.begin_copy
 _adopt = adoption.adopt
 _dense = adoption._dense
+_seal_if_due = Pump._seal_if_due
 
 
 def _as_numbers(first: int, second: int) -> Order:
@@ -67,6 +70,25 @@ def _begun_anew(self: MetadataStart, group: Group, **_: bool) -> None:
     _begin_copy(self, group)
 
 
+def _recorded_later(self: MetadataState, namespace: Any, created: Revision) -> bool:
+    return any(revisions.is_within(created, each) for each in self.deleted.get(namespace, ()))
+
+
+def _unwanted_later(self: Comparison, key: Any) -> bool:
+    lives = self.target.deleted.get(key.namespace, ())
+    is_deleted = any(revisions.is_within(key.created, each) for each in lives)
+    return is_deleted and not self.is_wanted(key)
+
+
+def _sealed_in_doubt(self: Pump, now: int) -> Any:
+    self.may_seal = True
+    return _seal_if_due(self, now)
+
+
+def _none(*_: object) -> list[Any]:
+    return []
+
+
 def _never(*_: object, **__: object) -> bool:
     return False
 
@@ -93,4 +115,13 @@ PLANTS = (
     _plant("adopt begins offsets at 0", (adoption, "_dense", _new_lives)),
     _plant("adopt takes a used stream id", (_Adoption, "stream", _any_stream)),
     _plant("an orphan is served", (Comparison, "is_orphan", _never)),
+    _plant(
+        "a record of a later life counts",
+        (MetadataState, "is_deleted", _recorded_later),
+        (Comparison, "is_unwanted", _unwanted_later),
+    ),
+    _plant("built in a shard that is astray", (Doubt, "is_astray", _never)),
+    _plant("a checkpoint of metadata in doubt", (Pump, "_seal_if_due", _sealed_in_doubt)),
+    _plant("adopted while a shard is away", (Node, "_absent", _none)),
+    _plant("adopt keeps retention", (_Adoption, "suspend_retention", _nothing)),
 )
