@@ -48,7 +48,7 @@ class Key:
     created: Revision
 
     def __str__(self) -> str:
-        return f"{self.namespace:x} (revision {shown(self.created)})"
+        return f"{self.namespace:x} (created at revision {shown(self.created)})"
 
 
 @dataclass(frozen=True, slots=True)
