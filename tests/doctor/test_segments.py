@@ -214,7 +214,7 @@ def test_a_node_that_meets_a_rotten_entry_is_degraded(log, rotten, columns):
         assert (is_ready, count) == (True, 1)
         assert path.name in degraded[0]
         shown = headrace_here("status", "--address", node.address).out
-        assert "degraded: rows are missing" in shown
+        assert "degraded: some rows or topics are unavailable" in shown
         assert path.name in shown
 
 
