@@ -70,6 +70,11 @@ def test_of_very_many_lives_of_a_namespace_the_newest_are_recorded():
     restored = a_machine(NARROW, level=2)
     restored.restore(machine.snapshot())
     assert restored.state.deleted == machine.state.deleted
+    (place,) = machine.state.deleted
+    done(machine, ForgetLife(place, Revision(7)))  # an older life, and the newest record
+    assert machine.state.deleted[place] == (*lives[1:], 7)
+    restored.restore(machine.snapshot())
+    assert restored.state == machine.state
 
 
 def test_before_level_2_nothing_is_recorded_whoever_replays_it():
@@ -107,7 +112,7 @@ def test_a_life_that_is_given_up_is_recorded_and_raises_the_revision_once():
     assert done(machine, ForgetLife(FREE, Revision(4))) == Forgotten(3 * N)  # another life
     assert done(machine, ForgetLife(FREE, Revision(4 * N + 1))) == Forgotten(4 * N)
     assert done(machine, ForgetLife(FREE, Revision(4 * N + 2))) == Forgotten(5 * N)
-    assert machine.state.deleted == {FREE: (4, 9, 4 * N + 1, 4 * N + 2)}  # of a branch, too
+    assert machine.state.deleted == {FREE: (9, 4, 4 * N + 1, 4 * N + 2)}  # of a branch, too
 
 
 @pytest.mark.parametrize(

@@ -148,3 +148,50 @@ def test_metadata_that_is_put_back_after_a_long_doubt_is_taken(tmp_path):
             assert len((await ask(node, topic_messages.ListTopics())).topics) == 2
 
     asyncio.run(run())
+
+
+def test_more_can_be_given_up_than_the_log_of_metadata_has_room_for(tmp_path):
+    """Each is an entry: a checkpoint makes room for the next."""
+    config = replace(a_config(), journal=replace(a_config().journal, metadata_slots=64))
+    data = tmp_path / "data"
+
+    async def run():
+        async with a_node(data, config) as node:
+            await add_topic(node, 1)
+        copied(data, tmp_path / "before")
+        async with a_node(data, config) as node:
+            await a_topic(node, "shop/wide", partitions=150)
+        put(data, 0, tmp_path / "before")
+        for share in (80, 70):  # a start whose log is full goes on
+            async with a_node(data, config, strict=False) as node:
+                for one in node.node.doubt.orphans[:share]:
+                    key = one.key
+                    await ask(node, topic_messages.ForgetOrphan(key.namespace, key.created))
+        async with a_node(data, config) as node:
+            assert node.node.status()["degraded"] == []
+
+    asyncio.run(run())
+
+
+def test_giving_a_life_up_takes_over_the_deletions_that_its_shard_has_followed(tmp_path):
+    data = tmp_path / "data"
+
+    async def run():
+        async with a_node(data) as node:
+            await add_topic(node, 1)
+            gone = await a_topic(node, "shop/gone")
+            await passes(node, 2)
+            shutil.copytree(data, tmp_path / "before", ignore=shutil.ignore_patterns("*.sock"))
+            await ask(node, topic_messages.DeleteTopicRequest("shop/gone", gone.created))
+            await passes(node, 6)
+            await add_topic(node, 2)
+        put(data, 0, tmp_path / "before")
+        async with a_node(data, strict=False) as node:
+            for one in node.node.doubt.orphans:
+                key = one.key
+                await ask(node, topic_messages.ForgetOrphan(key.namespace, key.created))
+            await passes(node)
+            assert node.node.status()["degraded"] == []
+            assert (await ask(node, topic_messages.ListTopics())).topics == ("shop/t1",)
+
+    asyncio.run(run())

@@ -68,6 +68,37 @@ def test_a_shard_of_another_log_is_not_counted(stopped, tmp_path):
     asyncio.run(run())
 
 
+def test_a_shard_whose_directory_is_gone_with_the_file_is_named(stopped, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(stopped, data)
+    (data / "cluster.toml").unlink()
+    shutil.rmtree(data / "groups" / "00001")
+
+    async def run():
+        async with a_node(data, TWO, strict=False) as node:
+            assert not node.boot.is_ready
+            groups = node.node.status()["groups"]
+            assert "groups/00001" in groups["1"]["refused"]
+            assert groups["2"]["refused"] is None
+
+    asyncio.run(run())
+
+
+def test_no_new_log_is_made_over_shards_whose_metadata_is_gone(stopped, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(stopped, data)
+    cluster = (data / "cluster.toml").read_text()
+    (data / "cluster.toml").unlink()
+    shutil.rmtree(data / "groups" / "00000")
+
+    async def run():
+        async with a_node(data, TWO, strict=False) as node:
+            assert await served(node) == [rows_of(1), rows_of(2)]  # healed from the copy
+
+    asyncio.run(run())
+    assert (data / "cluster.toml").read_text() == cluster
+
+
 @pytest.mark.campaign(12)
 @pytest.mark.parametrize("place", range(60, 240))
 def test_whatever_byte_is_damaged_no_row_is_hidden(stopped, tmp_path, place):

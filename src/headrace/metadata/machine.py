@@ -8,6 +8,7 @@ tells metadata of an earlier moment, whose retention would remove rows that are 
 streams and options change nothing there and leave it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -209,10 +210,16 @@ class MetadataMachine:
             )
         )
 
-    def judge_adoption(self, command: Adopt) -> MetadataRefusal | None:
-        """Say why nothing of it can be adopted. At a lower level the next change raises it."""
-        adopted = adopt(self.state, command, 0, bytes(image.CHECKSUM_SIZE), self.limits)
-        return adopted if isinstance(adopted, MetadataRefusal) else None
+    def judge(self, commands: Sequence[Command]) -> MetadataRefusal | None:
+        """Say why one of them would be refused, behind a Level where that is missing."""
+        twin = MetadataMachine(self.layout, _checksum=bytes(image.CHECKSUM_SIZE))
+        twin.limits = self.limits
+        twin.restore(self.snapshot())
+        for command in (Level(LEVEL), *commands):
+            result = twin._run(command, 0)
+            if isinstance(result, MetadataRefusal):
+                return result
+        return None
 
     def _change_topic(self, command: TopicChange, timestamp: int) -> Result:
         topic = self._find(command)

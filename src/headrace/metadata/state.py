@@ -146,8 +146,8 @@ class MetadataState:
     streams: dict[StreamId, Stream]
     topics: dict[tuple[StreamId, TopicId], TopicMetadata]
     level: int = 1
-    # The lives that were deleted under a namespace, in order, from level 2 on. What is absent
-    # and has no such record was never deleted: metadata has lost it.
+    # The lives that were deleted under a namespace, in that order, from level 2 on. What is
+    # absent and has no such record was never deleted: metadata has lost it.
     deleted: dict[Namespace, tuple[Revision, ...]] = field(default_factory=dict)
     # The newest entries that changed anything, from level 2 on: by these it knows its history.
     lineage: tuple[Change, ...] = ()
@@ -287,9 +287,10 @@ class MetadataState:
 def record_deletion(
     deleted: dict[Namespace, tuple[Revision, ...]], namespace: Namespace, created: Revision
 ) -> None:
-    """Record that a life was deleted; of more than so many the newest are kept."""
-    lives = {*deleted.get(namespace, ()), created}
-    deleted[namespace] = tuple(sorted(lives))[-DELETED_MAX:]
+    """Record that a life was deleted; of more than so many the newest records are kept."""
+    before = deleted.get(namespace, ())
+    if created not in before:
+        deleted[namespace] = (*before, created)[-DELETED_MAX:]
 
 
 def _target(topic: TopicMetadata, partition: TopicPartition) -> MetadataTarget:

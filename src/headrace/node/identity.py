@@ -6,7 +6,7 @@ The same facts are in every superblock. If this file is lost they are taken from
 """
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from headrace.storage.seam import Directory, joined
 NAME = "cluster.toml"
 GROUPS = "groups"
 _SIZE_MAX = 64 * 1024
+_GAP_MAX = 16  # directories of groups in a row that may be gone
 METADATA = GroupId(0)
 
 
@@ -160,11 +161,10 @@ def _with_all_shards(directory: Directory, parsed: ClusterIdentity) -> Seen:
         groups = directory.child(GROUPS)
     except OSError:
         return Seen(parsed)  # the first group that is opened says so
-    number = GroupId(parsed.shard_count)
-    while (group := _group(groups, GroupId(number + 1))) is not None:
-        if _from_superblocks(group) != parsed.of(GroupId(number + 1)):
-            break  # of another log: whoever put it there did not make it a shard of this one
-        number = GroupId(number + 1)
+    number = parsed.shard_count
+    for found, group in _numbered(groups, number + 1):
+        if _from_superblocks(group) == parsed.of(found):  # and not one of another log
+            number = found
     if number == parsed.shard_count:
         return Seen(parsed)
     said = f"{NAME} counts {parsed.shard_count} of the shards, and group {number} is one, too"
@@ -227,27 +227,35 @@ def _from_groups(directory: Directory) -> ClusterIdentity | None:
         return None
     except OSError as error:
         raise StorageFailed(f"{directory.path}/{GROUPS}", "open", error) from error
-    count = 0
-    identity: Identity | None = None
-    while (group := _group(groups, GroupId(count))) is not None:
-        identity = identity or _from_superblocks(group)
-        count += 1
-    if count == 0:
+    there = list(_numbered(groups, METADATA))
+    if not there:
         return None
+    named = {number: _from_superblocks(group) for number, group in there}
+    identity = next((one for one in named.values() if one is not None), None)
     if identity is None:
         raise MissingFile(
             f"there is no {NAME} and no superblock that says which cluster this is",
             path=directory.path,
             hint="Put back a copy of one of them",
         )
-    return ClusterIdentity(replace(identity, group=METADATA), max(1, count - 1))
+    own = [number for number, one in named.items() if one is None or _is_of(one, identity)]
+    return ClusterIdentity(replace(identity, group=METADATA), max(1, *own))
 
 
-def _group(groups: Directory, group: GroupId) -> Directory | None:
-    try:
-        return groups.child(group_name(group))
-    except OSError:
-        return None
+def _is_of(one: Identity, identity: Identity) -> bool:
+    return replace(one, group=METADATA) == replace(identity, group=METADATA)
+
+
+def _numbered(groups: Directory, first: int) -> Iterator[tuple[GroupId, Directory]]:
+    """Give the directories of groups from `first` on; a few that are gone hide none."""
+    number, missing = first, 0
+    while missing <= _GAP_MAX:
+        try:
+            yield GroupId(number), groups.child(group_name(GroupId(number)))
+            missing = 0
+        except OSError:
+            missing += 1
+        number += 1
 
 
 def _from_superblocks(group: Directory) -> Identity | None:

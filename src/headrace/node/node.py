@@ -187,8 +187,8 @@ class Node:
     def set_doubt(self, doubt: Doubt | None) -> None:
         """Say whether metadata is in doubt, and let all shards act accordingly."""
         self.doubt = doubt
-        if self.catalog is not None and self.catalog.driver is not None:
-            self.catalog.driver.pump.may_seal = doubt is None
+        if doubt is None and self.catalog is not None and self.catalog.driver is not None:
+            self.catalog.driver.pump.may_seal = True
         for running in self.shards.values():
             running.shard.set_doubt(is_in_doubt=doubt is not None)
 
@@ -487,7 +487,7 @@ class Node:
             return request
         if request.start >= end:
             raise self.doubt.error(
-                self.path, f"rows from offset {end} on have a schema that is not known"
+                self.path, f"rows from offset {end} on have a schema that is not known, and"
             )
         return replace(request, end=end)
 

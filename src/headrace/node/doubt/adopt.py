@@ -353,7 +353,7 @@ class WayOut:
             )
         made = plan(self.catalog.state, self.shards, self.doubt, names)
         command = made.command(self.doubt.floor)
-        refused = self.catalog.machine.judge_adoption(command)
+        refused = self.catalog.machine.judge((command,))
         if refused is not None:  # also of a dry run, which says what the other would do
             raise metadata_error(refused, ())
         opened = [] if self.held is None else [self._in_words()]
@@ -397,11 +397,17 @@ class WayOut:
             else:
                 answer(_error(result), ())
 
-        if is_within(self.doubt.floor, self.catalog.state.revision):
-            self._commit((command,), deadline, done)
-        else:  # a removal needs metadata that is above what its shard has followed
-            floor_alone = Adopt(self.doubt.floor, (), (), (), ())
-            self._commit((floor_alone, command), deadline, done)
+        # A removal needs metadata that is above what its shard has followed, deletions
+        # included.
+        ended = plan(self.catalog.state, self.shards, self.doubt, {}).ended
+        commands: tuple[Command, ...] = (command,)
+        if ended or not is_within(self.doubt.floor, self.catalog.state.revision):
+            floor = Adopt(self.doubt.floor, tuple(ended.values()), (), (), ())
+            commands = (floor, command)
+        refused = self.catalog.machine.judge(commands)
+        if refused is not None:
+            raise metadata_error(refused, ())
+        self._commit(commands, deadline, done)
 
     def _commit(
         self, commands: Sequence[Command], deadline: float, done: Callable[[object], None]

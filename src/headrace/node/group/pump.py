@@ -86,7 +86,7 @@ class Pump:
     inbox_size: int = 0
     seals_in_flight: int = 0
     expires: bool = True  # Seals let writers and stages go that were idle too long
-    may_seal: bool = True  # False: the log is left as it is, but for what is asked
+    may_seal: bool = True  # False: the log is left as it is, until something is asked
     owes_seal: bool = False  # a Seal was due and could not be written
     seal_failed: bool = False  # since the last tick, which decides when it is tried again
     seal_at: float = 0.0  # when a Seal that failed may be tried again; 0: at any time
@@ -109,6 +109,7 @@ class Pump:
         size = len(request.body)
         if self.halted is not None:
             return [SoloReply(ticket, not_ready(self.halted))]
+        self.may_seal = True
         if not self.inbox and self._has_room():
             return self._prepare(request, now, ticket, deadline)
         if self.inbox and self.inbox_size + size > self.limits.inbox_size:
