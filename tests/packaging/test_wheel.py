@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import headrace
+from headrace.cli.verbs import LINES
 
 ROOT = Path(__file__).parents[2]
 SECONDS_MAX = 120
@@ -155,6 +156,22 @@ def test_the_command_and_the_module_run_where_it_is_installed(program, tmp_path)
     assert (module.returncode, module.stdout, module.stderr) == (0, said, "")
     shown = run_in(program, program.with_name("headrace"), "config", "show", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
+
+
+def test_every_command_shows_its_help_without_the_extras(program, tmp_path):
+    script = f"import subprocess, sys\nfor word in {sorted(LINES)!r}:\n" + (
+        "    done = subprocess.run([sys.executable, '-m', 'headrace', word, '--help'], "
+        "capture_output=True, text=True)\n"
+        "    if done.returncode or 'Usage' not in done.stdout: print(word, done.stderr)\n"
+    )
+    ended = run_in(program, program, "-c", script, cwd=tmp_path)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+def test_the_demo_runs_without_the_extras(program, tmp_path):
+    ended = run_in(program, program.with_name("headrace"), "demo", "--quick", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "HELD: 1 kill" in ended.stdout
 
 
 def test_it_has_no_simulator_no_bench_and_no_chaos(wheel, program, tmp_path):

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 VERSION = 3  # of the protocol, as negotiated by Hello and Welcome
 VERSION_MIN = 1  # the oldest that is still spoken
-LEASES_SINCE = 2  # the version that brought the requests of leasing.py
-ERASING_SINCE = 3  # and the one of erasing.py
+LEASES_SINCE = 2  # the version that brought the requests of lease_messages.py
+ERASING_SINCE = 3  # and the one of erase_messages.py
 CLAIMS_SINCE = 3  # from which on a StoreCursorRequest may keep the offset
 
 

@@ -16,7 +16,6 @@ from headrace.cli.demo.child_process import Silent
 from headrace.cli.demo.pipeline_process import DemoDriver
 from headrace.cli.demo.steps import DemoStage
 from headrace.cli.demo.transcript import Transcript
-from headrace.spark.tables.table_files import orphans_of
 
 END = "\x04"  # what a terminal that has gone away is taken for
 
@@ -94,6 +93,8 @@ class Game:
     def _kill_driver(self, driver: DemoDriver) -> DemoDriver:
         pid = driver.pid
         driver.kill()
+        from headrace.spark.tables.table_files import orphans_of  # which needs Spark
+
         left = len(orphans_of(str(self._table), 0))
         self._tale.killed_driver(pid, "wherever it was")
         following = DemoDriver(self._file)

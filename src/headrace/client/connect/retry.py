@@ -77,7 +77,7 @@ class Caller:
     ) -> tuple[Answer, Buffer]:
         """Return the answer, which is an `expected`, and its body. See Channel.call."""
         end = self.deadline() if deadline is None else deadline
-        backoff = Backoff()
+        backoff, doubtful = Backoff(), False
 
         def told(head: Reply) -> None:
             if on_head is not None and isinstance(head, expected):
@@ -90,7 +90,12 @@ class Caller:
                 )
             except HeadraceError as error:
                 delay = backoff.next(error)
+                doubtful = doubtful or isinstance(error, Unknown)
                 if not is_retryable(request, error) or now() + delay >= end:
+                    if doubtful and isinstance(error, Unavailable):
+                        raise Unknown(
+                            f"{error}; an earlier try of {word_of(request)} may have happened"
+                        ) from error
                     raise
                 if isinstance(error, PartitionUnknown) and self.probe is not None:
                     await self.probe()

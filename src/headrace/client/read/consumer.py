@@ -17,6 +17,7 @@ was committed. A connection that is lost and made again changes no generation.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
@@ -38,6 +39,7 @@ from headrace.wire.read_messages import StoreCursorReply, StoreCursorRequest
 
 CLAIMS_MAX: Final = 64  # cursors that are taken at once
 _FENCED: Final = "fenced"
+_GENERATION_STEP_MAX: Final = 1 << 20
 _NO_CURSOR: Final = "cursor_unknown"
 
 if TYPE_CHECKING:
@@ -194,7 +196,10 @@ class AsyncConsumer:
         cursors = {each.partition: each for each in await self._topic.cursors(self.group)}
         bounds = await spans.bounds(numbers)
         newest = max((each.generation for each in cursors.values()), default=0)
-        self._generation = self._generation or max(newest + 1, time.time_ns())
+        if not self._generation:
+            # Behind a clock that was ahead, two that join at once must not be one member.
+            above = newest + 1 + secrets.randbelow(_GENERATION_STEP_MAX)
+            self._generation = max(above, time.time_ns())
         fresh = {number: each for number, each in bounds.items() if number not in cursors}
         places = await spans.places(start, fresh)
         for number in numbers:
