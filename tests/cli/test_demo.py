@@ -15,6 +15,7 @@ from tests.cli.terminal import Terminal
 from headrace.cli.demo.checks import Claim, Told, compare
 from headrace.cli.demo.child_process import MARK
 from headrace.cli.demo.demo_rows import read_ledger
+from headrace.cli.demo.pipeline_process import DriverTestimony
 from headrace.cli.terminal.exits import Exit
 from headrace_lab.node.plants import ACK_BEFORE_WRITE, ACK_BEFORE_WRITE_NO_HEADS
 
@@ -114,6 +115,16 @@ def test_a_node_that_does_not_start_shows_nothing_and_says_why(tmp_path):
     told = json.loads(ended.stdout)
     assert told["verdict"] == "not shown"
     assert "the node ended before it listened" in told["problems"][0]
+
+
+def test_rounds_that_are_heard_at_once_have_no_rate():
+    said = DriverTestimony()
+    for number in range(3):
+        said.hear(json.dumps({"event": "round", "version": number, "lag": 0, "rows": 10**6}))
+    assert said.rate == 0.0
+    assert "rows/s" not in said.told
+    said.heard = [(1.0, 0), (3.0, 500)]
+    assert said.rate == 250.0
 
 
 @pytest.mark.parametrize("phase", ["write", "recover"])

@@ -16,6 +16,7 @@ from headrace.cli.demo.demo_rows import TOPIC
 NAME: Final = "orders"
 TABLE: Final = "table"
 RATE_ROUNDS: Final = 5  # that a rate is told of
+RATE_SECONDS_MIN: Final = 0.1  # less is the time in which its words were read
 START_SECONDS: Final = 120.0  # that Spark may take, on a machine with much to do
 SQL: Final = "select source, number, customer, amount, _hr_partition, _hr_offset from source"
 
@@ -56,7 +57,8 @@ class DriverTestimony:
         if len(self.heard) < 2:
             return 0.0
         (began, before), *_, (ended, after) = self.heard[-RATE_ROUNDS:]
-        return (after - before) / (ended - began) if ended > began else 0.0
+        spent = ended - began
+        return (after - before) / spent if spent > RATE_SECONDS_MIN else 0.0
 
     @property
     def told(self) -> str:
