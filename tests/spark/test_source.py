@@ -4,8 +4,8 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import PySparkException
@@ -114,15 +114,15 @@ def test_a_first_batch_that_failed_is_played_again_whenever_the_query_is_restart
     def fail(batch, _):
         raise ValueError("of the query's own")
 
-    def frame():
-        return reading(spark, tmp_path, stream=True, startingTimestamp="-5s")
+    def frame(start):
+        return reading(spark, tmp_path, stream=True, startingTimestamp=start)
 
     topic.append(rows(0, 50), partition=0)
     with pytest.raises(PySparkException, match="of the query's own"):
-        run(frame(), tmp_path, fail)
-    time.sleep(5.5)  # a start of five seconds ago is behind these rows now
+        run(frame("-1h"), tmp_path, fail)
+    later = datetime.now(UTC).isoformat()  # what a relative start has come to by then
     topic.append(rows(50, 60), partition=0)
-    assert ids(run(frame(), tmp_path)) == [list(range(50)), list(range(50, 60))]
+    assert ids(run(frame(later), tmp_path)) == [list(range(50)), list(range(50, 60))]
 
 
 def test_a_new_schema_stops_a_query_before_its_rows_and_a_restart_goes_on(

@@ -228,8 +228,8 @@ class Node:
     ) -> None:
         """Refuse to decide about lives while a shard may have some that nobody sees."""
         absent = self._absent()
-        only_asks = isinstance(request, DescribeOrphans) or getattr(request, "is_dry", False)
-        if absent and not only_asks:
+        is_dry = isinstance(request, AdoptOrphans) and request.is_dry
+        if absent and not (is_dry or isinstance(request, DescribeOrphans)):
             raise NotReady(
                 f"shard {absent[0]} does not serve, so what it has is not known: nothing was "
                 "changed",

@@ -119,7 +119,6 @@ class AdoptionPlan:
             otherwise = f"recovered-{topic_id}-{shown(lost.created)}"
             name = self._name(stream_id, own, otherwise)
             stream = self._stream(stream_id)
-            self._check_free(stream_id, stream, name)
             self.topics[stream_id, topic_id] = AdoptedTopic(
                 stream_id, topic_id, name, lost.created, shard, schemas, found
             )
@@ -165,25 +164,21 @@ class AdoptionPlan:
                 hint="Name one of them",
             )
         self.named |= named
-        if chosen:
-            return check_name("topic", chosen.pop())
-        there = {
+        taken = {
             one.name
             for one in self.metadata.topics.values()
             if one.stream_id == stream_id and one.key not in self.ended
         }
-        made = {one.name for key, one in self.topics.items() if key[0] == stream_id}
-        return _free(otherwise, there | made | set(self.names.values()))
-
-    def _check_free(self, stream_id: StreamId, stream: str, name: str) -> None:
-        topics = self.metadata.topics_in_order()
-        names = {(one.stream_id, one.name) for one in topics if one.key not in self.ended}
-        names |= {(one.stream_id, one.name) for one in self.topics.values()}
-        if (stream_id, name) in names:
+        taken |= {one.name for key, one in self.topics.items() if key[0] == stream_id}
+        if not chosen:
+            return _free(otherwise, taken | set(self.names.values()))
+        name = check_name("topic", chosen.pop())
+        if name in taken:
             raise BadRequest(
-                f"stream {stream!r} already has a topic {name!r}",
+                f"stream {self._stream(stream_id)!r} already has a topic {name!r}",
                 hint="Choose another name with --as",
             )
+        return name
 
     def _stream(self, stream_id: StreamId) -> str:
         known = self.metadata.streams.get(stream_id)

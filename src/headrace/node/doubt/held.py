@@ -123,9 +123,8 @@ class HeldMetadata:
 
     start: MetadataStart
     loop: asyncio.AbstractEventLoop
-    on_opened: Callable[
-        [OpenedMetadata, Callable[[], None]], None
-    ]  # calls the second once it serves
+    # Calls the second once what was opened serves.
+    on_opened: Callable[[OpenedMetadata, Callable[[], None]], None]
     failure: HeadraceError | None = None  # of a try that only a start can finish
     _running: "asyncio.Future[OpenedMetadata | MetadataRefusal] | None" = None
 
