@@ -21,6 +21,8 @@ from headrace.metadata.commands import (
     AdoptedStream,
     AdoptedTopic,
     CreateStream,
+    ForgetLife,
+    Level,
 )
 from headrace.metadata.results import Adopted, MetadataCode
 from headrace.metadata.state import FOREVER, RetentionLimits
@@ -200,3 +202,24 @@ def test_two_replicas_adopt_alike():
     assert one.digest() == other.digest()
     other.restore(one.snapshot())
     assert other.state == one.state
+
+
+def test_a_record_of_a_plain_count_stands_in_no_ones_way_unless_an_operator_made_it():
+    """It may be of a history that was lost."""
+    machine = a_machine(NARROW, level=1)
+    a_topic(machine, "kept")
+    a_topic(machine, "gone")
+    done(machine, Level(2))
+    done(machine, delete_topic(the_topic(machine, "gone")))
+    place = NARROW.pack(0, 1, 0)
+    assert machine.state.deleted == {place: (2,)}
+    plain = a_lost_topic(created=Revision(2), partitions=some((0, 2)))
+    twin = a_machine(NARROW, level=2)
+    twin.restore(machine.snapshot())
+    done(machine, adopting(plain))
+    assert the_topic(machine, "recovered-1-2").created == 2
+    machine.restore(machine.snapshot())
+    done(twin, ForgetLife(place, Revision(2)))
+    assert refusal(twin, adopting(plain)) is MetadataCode.NOT_ADOPTED
+    done(twin, adopting())
+    assert twin.state.is_deleted(place, Revision(2))

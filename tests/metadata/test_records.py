@@ -72,7 +72,7 @@ def test_of_very_many_lives_of_a_namespace_the_newest_are_recorded():
     assert restored.state.deleted == machine.state.deleted
     (place,) = machine.state.deleted
     done(machine, ForgetLife(place, Revision(7)))  # an older life, and the newest record
-    assert machine.state.deleted[place] == (*lives[1:], 7)
+    assert machine.state.deleted[place] == (*lives[1:], -7)
     restored.restore(machine.snapshot())
     assert restored.state == machine.state
 
@@ -82,12 +82,29 @@ def test_before_level_2_nothing_is_recorded_whoever_replays_it():
     a_topic(machine)
     done(machine, delete_topic(the_topic(machine)))
     assert machine.state.deleted == {}
-    before = machine.state.revision
     assert done(machine, Level(2)) == Levelled(2)
-    assert (machine.state.deleted, machine.state.revision) == ({}, before)
+    assert (machine.state.deleted, machine.state.revision) == ({}, N)
     a_topic(machine)
     done(machine, delete_topic(the_topic(machine)))
-    assert list(machine.state.deleted.values()) == [(N,)]
+    assert list(machine.state.deleted.values()) == [(2 * N,)]
+
+
+def test_a_record_of_a_plain_count_is_of_a_shard_that_has_followed_a_stamp():
+    machine = a_machine(NARROW, level=1)
+    a_topic(machine)
+    done(machine, Level(2))
+    done(machine, delete_topic(the_topic(machine)))
+    ((place, lives),) = machine.state.deleted.items()
+    assert lives == (1,)
+    followed = {Revision(1): False, stamp(1, b"\xee" * 16): False}
+    followed |= {Revision(N): True, Revision(2 * N): True, Revision(3 * N): False}
+    assert {
+        one: machine.state.has_ended(place, Revision(1), one) for one in followed
+    } == followed
+    done(machine, ForgetLife(place, Revision(1)))  # by an operator: of whichever shard
+    assert machine.state.deleted[place] == (1, -1)
+    assert all(machine.state.has_ended(place, Revision(1), one) for one in followed)
+    assert not machine.state.has_ended(place, Revision(2), Revision(N))
 
 
 def test_a_level_never_falls_and_an_unknown_one_is_refused():
@@ -106,13 +123,13 @@ def test_a_life_that_is_given_up_is_recorded_and_raises_the_revision_once():
     machine = a_machine(NARROW, level=2)
     a_topic(machine)
     assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2 * N)
-    assert machine.state.deleted == {FREE: (9,)}
+    assert machine.state.deleted == {FREE: (-9,)}
     assert done(machine, ForgetLife(FREE, Revision(9))) == Forgotten(2 * N)
-    assert machine.state.deleted == {FREE: (9,)}
+    assert machine.state.deleted == {FREE: (-9,)}
     assert done(machine, ForgetLife(FREE, Revision(4))) == Forgotten(3 * N)  # another life
     assert done(machine, ForgetLife(FREE, Revision(4 * N + 1))) == Forgotten(4 * N)
     assert done(machine, ForgetLife(FREE, Revision(4 * N + 2))) == Forgotten(5 * N)
-    assert machine.state.deleted == {FREE: (9, 4, 4 * N + 1, 4 * N + 2)}  # of a branch, too
+    assert machine.state.deleted == {FREE: (-9, -4, 4 * N + 1, 4 * N + 2)}  # of a branch, too
 
 
 @pytest.mark.parametrize(
@@ -168,10 +185,10 @@ def test_a_changed_retention_raises_the_revision_from_level_2_on():
     done(machine, Level(2))
     done(machine, alter_topic(topic, retention=RetentionLimits(5, None)))
     done(machine, alter_topic(topic, options=(("a", "b"),)))
-    assert machine.state.revision == 1
+    assert machine.state.revision == N  # of the level
     altered = done(machine, alter_topic(topic, retention=FOREVER))
-    assert (machine.state.revision, altered.revision) == (N, N)
-    assert machine.state.lineage[-1].revision == N
+    assert (machine.state.revision, altered.revision) == (2 * N, 2 * N)
+    assert machine.state.lineage[-1].revision == 2 * N
 
 
 def test_the_newest_entries_are_remembered_and_no_more():

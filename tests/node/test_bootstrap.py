@@ -28,6 +28,7 @@ from headrace.errors import (
 )
 from headrace.metadata import commands
 from headrace.metadata.state import LEVEL
+from headrace.model.revisions import shown
 from headrace.node import bootstrap
 from headrace.node.bootstrap import Boot, start
 from headrace.node.config.settings import Cluster
@@ -268,7 +269,7 @@ def test_an_older_log_goes_on_at_the_level_of_this_release(tmp_path, monkeypatch
             async with asyncio.timeout(10):
                 while node.node.metadata.level < LEVEL:  # noqa: ASYNC110 - no event says so
                     await asyncio.sleep(0.01)
-            return found, node.node.metadata.revision
+            return found, shown(node.node.metadata.revision)
 
     assert asyncio.run(again()) == (list(range(10)), info.created)
     assert asyncio.run(again())[0] == list(range(10))

@@ -11,7 +11,10 @@ from tests.node.test_doubt import TWO, add_topic, copied, passes
 
 from headrace.errors import MetadataInDoubt, NotReady
 from headrace.model.ids import GroupId
+from headrace.model.revisions import is_stamped
 from headrace.model.units import DURATION_UNITS, Duration
+from headrace.node import bootstrap
+from headrace.node.requests.catalog import Catalog
 from headrace.wire import topic_messages
 
 ADOPT = topic_messages.AdoptOrphans(False, ())
@@ -193,5 +196,106 @@ def test_giving_a_life_up_takes_over_the_deletions_that_its_shard_has_followed(t
             await passes(node)
             assert node.node.status()["degraded"] == []
             assert (await ask(node, topic_messages.ListTopics())).topics == ("shop/t1",)
+
+    asyncio.run(run())
+
+
+@pytest.fixture(scope="module")
+def plain_branches(tmp_path_factory):
+    return two_plain_branches(tmp_path_factory.mktemp("plain"))
+
+
+def two_plain_branches(place: Path) -> Path:
+    """Two ways of a log whose lives have plain counts; then `b` went on at level 2."""
+
+    async def old():
+        async with a_node(place / "base") as node:
+            await add_topic(node, 1)
+        for name, number in (("a", 2), ("b", 3)):
+            shutil.copytree(place / "base", place / name)
+            async with a_node(place / name) as node:
+                await add_topic(node, number)
+
+    async def new():
+        async with a_node(place / "b") as node:
+            info = await ask(node, topic_messages.DescribeTopic("shop/t3"))
+            await ask(node, topic_messages.DeleteTopicRequest("shop/t3", info.created))
+            await passes(node, 6)
+            assert node.node.metadata.topic("shop", "t3") is None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Catalog, "begin_level", lambda _: None)
+        patch.setattr(bootstrap, "LEVEL", 1)
+        asyncio.run(old())
+    asyncio.run(new())
+    return place
+
+
+@pytest.fixture
+def mixed(plain_branches, tmp_path):
+    return put_plain(plain_branches, tmp_path / "data")
+
+
+def put_plain(place: Path, data: Path) -> Path:
+    """The shard of `a` beside metadata of `b`, which has deleted a life of the same count."""
+    shutil.copytree(place / "a", data)
+    put(data, 0, place / "b")
+    return data
+
+
+def rows_at(node):
+    state = node.node.shards[ONE].shard.state
+    return sorted(one.end - one.first for one in state.partitions.values())
+
+
+def test_a_record_of_a_plain_count_ends_no_life_of_another_history(mixed):
+    async def run():
+        for _ in range(2):
+            async with a_node(mixed, strict=False) as node:
+                await passes(node, 4)
+                assert [one["rows"] for one in node.node.status()["orphans"]] == [3]
+                assert rows_at(node) == [3, 3]
+        async with a_node(mixed, strict=False) as node:
+            await ask(node, ADOPT)
+            await passes(node, 4)
+            assert node.node.status()["degraded"] == []
+            assert rows_at(node) == [3, 3]
+            assert len((await ask(node, topic_messages.ListTopics())).topics) == 2
+        async with a_node(mixed) as node:
+            assert rows_at(node) == [3, 3]
+
+    asyncio.run(run())
+
+
+def test_a_life_of_a_plain_count_that_was_given_up_goes(mixed):
+    async def run():
+        async with a_node(mixed, strict=False) as node:
+            key = node.node.doubt.orphans[0].key
+            await ask(node, topic_messages.ForgetOrphan(key.namespace, key.created))
+            assert node.node.doubt is None
+            await passes(node, 6)
+            assert rows_at(node) == [3]
+        async with a_node(mixed) as node:
+            assert node.node.status()["degraded"] == []
+            assert rows_at(node) == [3]
+
+    asyncio.run(run())
+
+
+def test_a_log_of_an_older_release_deletes_as_every_other(plain_branches, tmp_path):
+    """Its shards follow the level before anything else is asked of them."""
+    data = tmp_path / "data"
+    shutil.copytree(plain_branches / "a", data)
+
+    async def run():
+        async with a_node(data) as node:
+            await passes(node, 4)
+            assert is_stamped(node.node.shards[ONE].shard.state.revision)
+            info = await ask(node, topic_messages.DescribeTopic("shop/t2"))
+            await ask(node, topic_messages.DeleteTopicRequest("shop/t2", info.created))
+        async with a_node(data) as node:  # whether or not its shard had followed
+            await passes(node, 6)
+            assert node.node.status()["degraded"] == []
+            assert rows_at(node) == [3]
 
     asyncio.run(run())

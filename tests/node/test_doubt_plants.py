@@ -51,7 +51,14 @@ def another_history(_, tmp_path):
     test_branches.test_a_record_of_another_history_deletes_nothing(place, tmp_path, "a", 0, "b")
 
 
+def plain(_, tmp_path):
+    place = test_branches.two_plain_branches(tmp_path)
+    data = test_branches.put_plain(place, tmp_path / "data")
+    test_branches.test_a_record_of_a_plain_count_ends_no_life_of_another_history(data)
+
+
 SEEN_BY = {
+    "a plain count of any history": plain,
     "stamps compared as numbers": lambda *_: (
         TestBranches().test_what_was_planned_with_metadata_of_a_branch_is_stale()
     ),

@@ -283,7 +283,7 @@ class Wanting:
     def order_of(self, revision: int) -> Order:
         return compare(revision, self.revision)
 
-    def is_deleted(self, namespace: int, created: int) -> bool:
+    def has_ended(self, namespace: int, created: int, _: int) -> bool:
         return created in self.deleted.get(namespace, ())
 
     def partition_at(self, namespace: int) -> MetadataTarget | None:

@@ -26,7 +26,7 @@ from headrace.metadata.state import (
 )
 from headrace.model.ids import Revision
 from headrace.model.namespace import PartitionId, StreamId, TopicId
-from headrace.model.revisions import COUNTER_MAX, counter_of, stamp
+from headrace.model.revisions import COUNTER_MAX, counter_of, is_stamped, stamp
 
 
 class _Unfit(Exception):
@@ -77,7 +77,12 @@ class _Adoption:
     ) -> None:
         self.state, self.revision = state, revision
         self.timestamp, self.limits = timestamp, limits
-        self.deleted = dict(state.deleted)
+        # A record of a plain count may be of another history than what shards have.
+        sure = {
+            namespace: tuple(one for one in lives if one < 0 or is_stamped(one))
+            for namespace, lives in state.deleted.items()
+        }
+        self.deleted = {namespace: lives for namespace, lives in sure.items() if lives}
         self.streams: dict[StreamId, Stream] = dict(state.streams)
         self.topics: dict[tuple[StreamId, TopicId], TopicMetadata] = dict(state.topics)
 
@@ -176,7 +181,8 @@ class _Adoption:
             if not 0 <= one.id <= self.state.layout.partition_id_max:
                 raise _Unfit(topic.name, f"it cannot have a partition {one.id}")
             namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
-            deleted = one.created in self.deleted.get(namespace, ())
+            records = self.deleted.get(namespace, ())
+            deleted = (one.created if is_stamped(one.created) else -one.created) in records
             if found.setdefault(one.id, one.created) != one.created:
                 raise _Unfit(topic.name, f"its partition {one.id} is another one")
             if deleted or not self._is_past(one.created):

@@ -4,8 +4,9 @@
 stream deleted with topics, partitions added, a life forgotten. A new schema version counts too:
 it decides which batches partitions accept, so it must reach the shards' logs, and reconcilers
 wake on `revision`. So does another retention, from level 2 on: a shard that has followed it
-tells metadata of an earlier moment, whose retention would remove rows that are to stay. Empty
-streams and options change nothing there and leave it.
+tells metadata of an earlier moment, whose retention would remove rows that are to stay. And so
+does that level itself, where there were changes before it. Empty streams and options change
+nothing there and leave it.
 """
 
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ from headrace.metadata.state import (
 from headrace.model.ids import Op, Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import NamespaceLayout, PartitionId
-from headrace.model.revisions import is_within
+from headrace.model.revisions import is_stamped, is_within
 
 
 @dataclass(slots=True)
@@ -311,7 +312,9 @@ class MetadataMachine:
     def _raise_level(self, command: Level) -> Result:
         if not 1 <= command.number <= LEVEL:
             return refuse(MetadataCode.LEVEL_UNKNOWN, max=LEVEL, found=command.number)
-        self.state.level = max(self.state.level, command.number)
+        before, self.state.level = self.state.level, max(self.state.level, command.number)
+        if before < self.state.level and self.state.revision > 0:
+            self._rise()  # a shard that follows it is known to be of this history
         return Levelled(self.state.level)
 
     def _forget_life(self, command: ForgetLife) -> Result:
@@ -323,8 +326,9 @@ class MetadataMachine:
         wanted = self.state.partition_at(namespace)
         if wanted is not None and is_within(wanted.created, created):
             return refuse(MetadataCode.LIFE_WANTED, namespace=namespace, created=wanted.created)
-        if not self.state.is_deleted(namespace, created):
-            record_deletion(self.state.deleted, namespace, created)
+        record = created if is_stamped(created) else Revision(-created)
+        if record not in self.state.deleted.get(namespace, ()):
+            record_deletion(self.state.deleted, namespace, record)
             self._rise()
         return Forgotten(self.state.revision)
 

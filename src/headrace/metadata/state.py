@@ -18,7 +18,7 @@ from headrace.model.namespace import (
     StreamId,
     TopicId,
 )
-from headrace.model.revisions import Order, compare, counter_of, stamp
+from headrace.model.revisions import Order, compare, counter_of, is_stamped, stamp
 
 LINEAGE_MAX: Final = 1_024  # entries that are remembered
 # Lives of one namespace that are recorded as deleted. A shard that lags behind more of them has
@@ -147,7 +147,8 @@ class MetadataState:
     topics: dict[tuple[StreamId, TopicId], TopicMetadata]
     level: int = 1
     # The lives that were deleted under a namespace, in that order, from level 2 on. What is
-    # absent and has no such record was never deleted: metadata has lost it.
+    # absent and has no such record was never deleted: metadata has lost it. A life of a plain
+    # count that an operator gave up is negative.
     deleted: dict[Namespace, tuple[Revision, ...]] = field(default_factory=dict)
     # The newest entries that changed anything, from level 2 on: by these it knows its history.
     lineage: tuple[Change, ...] = ()
@@ -236,7 +237,18 @@ class MetadataState:
 
         A record of a later life says nothing of it: it may be of a history that was lost.
         """
-        return created in self.deleted.get(namespace, ())
+        return is_recorded(self.deleted.get(namespace, ()), created)
+
+    def has_ended(self, namespace: Namespace, created: Revision, followed: Revision) -> bool:
+        """Say whether a record is of the very life of a shard, which has followed `followed`.
+
+        Two histories of one log both gave plain counts. A record of one speaks of a life in a
+        shard that has followed a stamp of this history, or that an operator gave up.
+        """
+        if is_stamped(created) or -created in self.deleted.get(namespace, ()):
+            return self.is_deleted(namespace, created)
+        is_kin = is_stamped(followed) and self.order_of(followed) in (Order.SAME, Order.BEFORE)
+        return is_kin and self.is_deleted(namespace, created)
 
     def order_of(self, revision: Revision) -> Order:
         """Say how a revision from anywhere is to this history, as far as it is remembered."""
@@ -282,6 +294,11 @@ class MetadataState:
         del self.topics[topic.key], folder.topic_ids[topic.name]
         folder.free.give_back(topic.id)
         self.partition_count -= len(topic.partitions)
+
+
+def is_recorded(records: tuple[Revision, ...], created: Revision) -> bool:
+    """Say whether a life is among those of its namespace that were deleted, or given up."""
+    return created in records or -created in records
 
 
 def record_deletion(

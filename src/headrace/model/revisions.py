@@ -38,6 +38,11 @@ def counter_of(revision: int) -> int:
     return revision >> STAMP_BITS
 
 
+def is_stamped(revision: int) -> bool:
+    """Say whether a number is of one history alone; a plain count may be of several."""
+    return counter_of(revision) != 0
+
+
 def shown(revision: int) -> int:
     """Return what people see of a revision: how many changes there were."""
     return counter_of(revision) or revision

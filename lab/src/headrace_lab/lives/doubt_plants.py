@@ -74,6 +74,10 @@ def _recorded_later(self: MetadataState, namespace: Any, created: Revision) -> b
     return any(revisions.is_within(created, each) for each in self.deleted.get(namespace, ()))
 
 
+def _of_any_history(self: MetadataState, namespace: Any, created: Any, _: Any) -> bool:
+    return self.is_deleted(namespace, created)
+
+
 def _unwanted_later(self: Comparison, key: Any) -> bool:
     lives = self.target.deleted.get(key.namespace, ())
     is_deleted = any(revisions.is_within(key.created, each) for each in lives)
@@ -104,6 +108,7 @@ def _plant(name: str, *patches: Patch) -> Mutant:
 PLANTS = (
     _plant("stamps compared as numbers", (revisions, "compare", _as_numbers)),
     _plant("life from the counter alone", (state, "stamp", _counter_alone)),
+    _plant("a plain count of any history", (MetadataState, "has_ended", _of_any_history)),
     _plant("history not remembered", (state.MetadataState, "remember", _nothing)),
     _plant("ForgetLife without a rise", (MetadataMachine, "_forget_life", _without_rise)),
     _plant("a held group 0 is cut", (Boot, "_options", _without_head)),

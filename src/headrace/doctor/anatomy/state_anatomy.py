@@ -150,7 +150,8 @@ def _metadata(data: bytes, layout: NamespaceLayout, found: Anatomy, limit: int) 
     deleted = Table("deleted lives", ("partition", "created"))
     lives = [(one, life) for one in sorted(state.deleted) for life in state.deleted[one]]
     for namespace, created in lives:
-        deleted.add(limit, f"{namespace:016x}", created)
+        shown = created if created > 0 else f"{-created}, given up"
+        deleted.add(limit, f"{namespace:016x}", shown)
     if deleted.rows:
         found.tables.append(deleted)
 

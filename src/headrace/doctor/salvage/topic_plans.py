@@ -137,7 +137,8 @@ def _add_unnamed(
             continue
         metadata = log.names.metadata
         if metadata is not None and all(
-            metadata.is_deleted(Namespace(one.namespace), one.created) for one in partitions
+            metadata.has_ended(Namespace(one.namespace), one.created, state.revision)
+            for one in partitions
         ):
             name = log.names.name(partitions[0].namespace, topic.created)
             plans.words.append(f"{name} was deleted, and its rows are left where they are")

@@ -190,7 +190,8 @@ def _orphans(
         partition = state.partitions[namespace]
         if is_own(metadata.partition_at(namespace), number, state, partition):
             continue
-        if not metadata.is_deleted(Namespace(namespace), partition.created):  # or about to go
+        place, created = Namespace(namespace), partition.created
+        if not metadata.has_ended(place, created, state.revision):  # or about to go
             yield orphan(number, state, partition)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from headrace.metadata.state import MetadataTarget
+from headrace.metadata.state import MetadataTarget, is_recorded
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import is_within, newest
@@ -96,8 +96,8 @@ class Comparison:
 
         What is merely absent there is an orphan: it is never removed, whatever else is known.
         """
-        recorded = self.target.deleted.get(key.namespace, ())
-        return key.created in recorded and not self.is_wanted(key)
+        records = self.target.deleted.get(key.namespace, ())
+        return is_recorded(records, key.created) and not self.is_wanted(key)
 
     def is_misplaced(self, key: Key) -> bool:
         """Say whether metadata wants this life in another shard."""
