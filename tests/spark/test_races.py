@@ -79,6 +79,18 @@ def test_it_is_given_up_after_so_many(table):
     assert len(orphans_of(str(table), 0)) == 1
 
 
+def test_the_pause_is_before_the_look_so_that_others_gain_nothing_by_it(table, monkeypatch):
+    """Others commit all the time: a pause between look and commit would lose each race."""
+
+    def sleep(seconds):
+        if seconds:
+            append_foreign(table)
+
+    monkeypatch.setattr(commit_races.time, "sleep", sleep)
+    is_won, tries = race(table, lambda: append_foreign(table), times=8)
+    assert (is_won, tries) == (True, 9)
+
+
 def another_driver(table):
     assert look(str(table), SOURCE).commit([a_file(table, 1)], {0: 0}, {0: 2})
 

@@ -24,9 +24,9 @@ from deltalake.exceptions import DeltaError
 
 from headrace.spark.tables.table_record import Record
 
-TRIES_MAX: Final = 20
+TRIES_MAX: Final = 40
 _QUICK: Final = 5  # tries without a pause
-_PAUSE_SECONDS: Final = (0.01, 0.2)  # after these: the first, and the longest
+_PAUSE_SECONDS: Final = (0.01, 0.05)  # after these: the first, and the longest
 
 
 def committed(
@@ -38,9 +38,9 @@ def committed(
     False: the files may not be committed any more.
     """
     for number in range(TRIES_MAX):
-        time.sleep(_pause(number))
         if commit(record):
             return True
+        time.sleep(_pause(number))  # before the look: behind it each moment costs the race
         if not _is_unmoved(record) or not check(record):
             return False
     return False
