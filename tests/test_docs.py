@@ -23,6 +23,8 @@ import headrace
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 MADE = ROOT / "docs" / "cli.md"  # its examples are those of the commands' help: looked up
+GENERATED = frozenset({MADE, ROOT / "docs" / "cli-json.md"})
+WIDTH = 100
 LISTEN = "127.0.0.1:7654"
 
 # Of pages whose commands run: what another machine would have to answer.
@@ -294,3 +296,29 @@ def test_a_broken_link_is_found(tmp_path):
         "```sh\n# There\n[h](not-a-link.md)\n```\n"
     )
     assert broken_links(document) == ["gone.md", "other.md#three", "#there"]
+
+
+def wide_lines(document: Path) -> list[int]:
+    """Lines of prose that are too long; tables, fences and single long words may be."""
+    text = FENCE.sub(lambda found: "\n" * found[0].count("\n"), document.read_text("utf-8"))
+    return [
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if len(line) > WIDTH and not line.startswith("|") and len(line.split()) > 1
+    ]
+
+
+@pytest.mark.parametrize(
+    "document", [page for page in DOCUMENTS if page not in GENERATED], ids=name_of
+)
+def test_prose_wraps(document):
+    assert wide_lines(document) == []
+
+
+def test_a_line_that_is_too_long_is_found(tmp_path):
+    document = tmp_path / "page.md"
+    wide = "word " * 21
+    document.write_text(
+        f"{wide}\n| {wide} |\n```sh\n{wide}\n```\n- {wide}\n{'x' * 200}\n{wide[:99]}\n"
+    )
+    assert wide_lines(document) == [1, 6]
