@@ -59,18 +59,69 @@ def test_help_says_of_each_command_what_its_own_help_begins_with(word):
     assert (command.name, said) == (word, verbs.LINES[word])
 
 
+# What a page of help imports, and nothing else: no Arrow, no node, no client, no command.
+HELP_IMPORTS = {
+    "headrace",
+    "headrace.__main__",
+    "headrace.cli",
+    "headrace.cli.main",
+    "headrace.cli.terminal",
+    "headrace.cli.terminal.exits",
+    "headrace.cli.verbs",
+    "headrace.errors",
+    "headrace.model",
+    "headrace.model.ids",
+    "headrace.model.revisions",
+    "headrace_lab",  # adds commands: a small table, too
+    "headrace_lab.verbs",
+}
+# What a page of help is made with; the last ones are tried by these, and mostly not there.
+HELP_PACKAGES = {"typer", "rich", "markdown_it", "pygments", "mdurl", "shellingham"} | {
+    *("annotated_doc", "attr", "linkify_it", "colorama"),
+}
+
+
+def imports_of(*words):
+    """The modules that `headrace` imports for these words, without those of Python itself."""
+    unseen = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", ""],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ended = headrace_command(*words, python=("-X", "importtime"))
+    began, after = (imported(each.stderr) for each in (unseen, ended))
+    return {
+        name
+        for name in after - began
+        if name.split(".")[0] not in {*sys.stdlib_module_names, "org", "importedpackage"}
+    }
+
+
+def imported(trace):
+    lines = [line for line in trace.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
 @pytest.mark.parametrize("words", [["--help"], ["--version"], [], ["unheard-of"]])
 def test_what_needs_no_command_loads_none(words):
-    """A page of help is there at once: no Arrow, no node and no client is loaded."""
+    """A page of help is there at once. Who adds an import here makes every command wait."""
+    found = imports_of(*words)
+    assert "headrace.cli.verbs" in found
+    ours = {name for name in found if name.split(".")[0].startswith("headrace")}
+    assert ours <= HELP_IMPORTS
+    assert {name.split(".")[0] for name in found - ours} <= HELP_PACKAGES
+
+
+@pytest.mark.parametrize("words", [["--version"], ["topic", "--help"]])
+def test_commands_of_other_distributions_are_looked_for_only_where_they_may_be_meant(words):
     ended = headrace_command(*words, python=("-X", "importtime"))
-    loaded = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
-    assert "headrace.cli.verbs" in loaded
-    assert not loaded & {
-        "pyarrow",
-        "headrace.client",
-        "headrace.node",
-        "headrace.cli.commands.topic",
-    }
+    assert ended.returncode == 0
+    assert not {name for name in imported(ended.stderr) if name.startswith("headrace_lab")}
+
+
+def test_the_version_needs_no_console():
+    assert not {name for name in imports_of("--version") if name.startswith("rich")}
 
 
 def test_bench_alone_lists_each_bench_on_a_line():

@@ -14,14 +14,20 @@ import typer
 
 from headrace import __version__
 from headrace.cli import verbs
-from headrace.cli.terminal.exits import Exit, exit_code, from_os
-from headrace.cli.terminal.output import STANDARD_OUTPUT, PipeClosed
+from headrace.cli.terminal.exits import (
+    STANDARD_OUTPUT,
+    Exit,
+    PipeClosed,
+    exit_code,
+    from_os,
+)
 from headrace.errors import HeadraceError, StorageFailed
 
 # Freed memory is kept for this many milliseconds, of large buffers for ten times as many.
 KEEP_ARROW_MEMORY: Final = ("MIMALLOC_PURGE_DELAY", "5000")
 COMPLETES: Final = "_HEADRACE_COMPLETE"  # a shell's script sets it to ask what may come next
-HELP: Final = frozenset({"", "--help", "--version"})  # all that they need is a list
+VERSION: Final = "--version"  # it needs no command
+HELP: Final = frozenset({"", "--help"})  # all that they need is a list
 VERDICTS: Final = frozenset({"demo", "doctor", "inspect", "prove"})  # 0: it holds
 
 
@@ -84,6 +90,8 @@ def made(word: str | None = None) -> typer.Typer:
     if word == "serve":
         # Arrow's allocator reads it when it is loaded: `server/memory.py` says why.
         os.environ.setdefault(*KEEP_ARROW_MEMORY)
+    if word == VERSION:
+        return app
     if word in verbs.LINES:
         verbs.load(word).register(app)
     elif word in HELP:
@@ -108,7 +116,7 @@ def _options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            VERSION, callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
 ) -> None:

@@ -6,7 +6,6 @@ A distribution that is installed beside it may add commands: an entry point of t
 
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Final, Protocol, cast
 
 import typer
@@ -53,6 +52,8 @@ class Added(Protocol):
 @cache
 def added() -> dict[str, Added]:
     """Return the commands that other distributions add, each with the module that has it."""
+    from importlib.metadata import entry_points  # a tenth of all that a page of help imports
+
     modules = [cast(Added, each.load()) for each in entry_points(group="headrace.commands")]
     return {word: module for module in modules for word in module.LINES if word not in LINES}
 

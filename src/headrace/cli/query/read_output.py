@@ -16,8 +16,8 @@ from rich.console import Console
 from headrace.cli.formats.formats import SUFFIXES, Format, format_named
 from headrace.cli.formats.row_table import TableWriter
 from headrace.cli.formats.write_rows import writing
-from headrace.cli.terminal.exits import NotFound
-from headrace.cli.terminal.output import PipeClosed, console
+from headrace.cli.terminal.exits import NotFound, PipeClosed
+from headrace.cli.terminal.output import console
 from headrace.errors import BadRequest, StorageFailed
 
 UNFINISHED: Final = ".part"  # what a file is called until it is whole

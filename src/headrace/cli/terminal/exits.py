@@ -16,6 +16,8 @@ from headrace.errors import (
     Unavailable,
 )
 
+STANDARD_OUTPUT: Final = "standard output"  # the path of an error of it
+
 
 class Exit(IntEnum):
     """What a script can tell from how a command ended."""
@@ -37,6 +39,10 @@ class NotFound(HeadraceError):
 
 class Cancelled(HeadraceError):
     """A person was asked, and did not say yes."""
+
+
+class PipeClosed(Exception):
+    """Nobody reads what a command prints any more: `| head` has seen enough."""
 
 
 def exit_code(error: HeadraceError) -> Exit:

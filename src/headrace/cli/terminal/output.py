@@ -6,7 +6,7 @@ With `--json` a command prints one JSON object, whose shape is a struct beside t
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Final, TextIO, cast
+from typing import Annotated, TextIO, cast
 
 import msgspec
 import typer
@@ -14,19 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headrace.cli.terminal.exits import Cancelled
+from headrace.cli.terminal.exits import STANDARD_OUTPUT, Cancelled, PipeClosed
 from headrace.errors import StorageFailed
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
-STANDARD_OUTPUT: Final = "standard output"
-
 _WIDTH_OF_A_FILE = 10_000  # lines that go into a pipe are not folded
-
-
-class PipeClosed(Exception):
-    """Nobody reads what a command prints any more: `| head` has seen enough."""
 
 
 class JsonShape(msgspec.Struct, frozen=True, kw_only=True):
