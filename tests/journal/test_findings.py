@@ -293,7 +293,8 @@ class TestDamageWithEvidence:
         disk = disk.kill()
         rot_prefix(disk, place)
         again = a_group(disk, CLUSTER)
-        assert (again.head, again.report.suspect) == (2, (3, 3))
+        assert (again.head, again.report.suspect[0]) == (2, 3)
+        assert again.report.suspect[1] >= 3  # behind it nobody can tell how many there were
         assert "op 3 was acknowledged" in again.report.problem
         assert grow(again, 2) == 4
         assert a_group(disk.power_cut(), CLUSTER).head == 4
@@ -407,7 +408,8 @@ class TestChainBreak:
         again = a_group(disk, CLUSTER)
         assert again.head == 3
         assert again.report.cut.first == 4
-        assert again.report.suspect == (4, 6)
+        assert again.report.suspect[0] == 4
+        assert again.report.suspect[1] >= 6  # behind a break nobody can tell how many
         assert sorted(bodies_of(again)) == [1, 2, 3]
         assert grow(again, 1) == 4
         assert a_group(disk.power_cut(), CLUSTER).head == 4

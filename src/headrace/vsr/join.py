@@ -32,9 +32,12 @@ def begin(state: MemberState[E]) -> None:
 
 
 def probe(state: MemberState[E]) -> None:
-    first = Op(state.sure + 1)
-    state.broadcast(GetStartView(state.view, first, state.is_blank))
+    state.broadcast(_question(state))
     state.arm("probe", state.times.probe)
+
+
+def _question(state: MemberState[E]) -> GetStartView:
+    return GetStartView(state.view_durable, Op(state.sure + 1), state.is_blank)
 
 
 def ask_for_view(state: MemberState[E], sender: ReplicaId) -> None:
@@ -42,8 +45,7 @@ def ask_for_view(state: MemberState[E], sender: ReplicaId) -> None:
     if "asked" in state.due and not state.is_due("asked"):
         return
     state.arm("asked", state.times.repair)
-    first = Op(state.sure + 1)
-    state.send(sender, GetStartView(state.view, first, state.is_blank))
+    state.send(sender, _question(state))
 
 
 def on_tick(state: MemberState[E]) -> None:
@@ -103,8 +105,7 @@ def on_standing(state: MemberState[E], sender: ReplicaId, message: Standing) -> 
     if state.recovering and state.is_blank and len(state.blanks) == state.count - 1:
         # Nothing was ever appended by anybody: all may vote. A view may have been promised.
         state.recovering = False
-        state.view = max([state.view, *state.standings.values()])
-        state.persist()
+        state.raise_view(max([state.view, *state.standings.values()]))
     settle(state)
 
 
@@ -113,10 +114,15 @@ def on_amnesia(state: MemberState[E], sender: ReplicaId, message: Amnesia) -> No
     if (message.boot, message.life) != (state.boot, state.life):
         state.drop("amnesia of an earlier life")
         return
+    if message.sequence < state.life_min:
+        state.drop("amnesia of what is being made up for")
+        return
     state.recovering = True
     # Once caught up we answer for all lives that anybody may have heard of: begin far above.
+    # Every Persist from here on says so, or a crash would have us forget it again.
     first = max(message.sequence, state.sequence) + LIFE_STEP
-    past = (Start(first, message.known),)
+    state.claims = past = (Start(first, message.known),)
+    state.life_min = first + 1
     state.answered = None
     state.standings.clear()
     state.refuse_all(f"replica {state.me} has forgotten what it promised")
@@ -126,7 +132,7 @@ def on_amnesia(state: MemberState[E], sender: ReplicaId, message: Amnesia) -> No
         state.past, state.life = past, state.sequence
         begin(state)
 
-    state.persist(live_on, sequence_min=first + 1, past=past)
+    state.persist(live_on)
 
 
 def on_start_view(state: MemberState[E], sender: ReplicaId, message: StartView) -> None:
@@ -163,7 +169,6 @@ def _note_answer(state: MemberState[E], message: StartView) -> None:
 
 def _enter(state: MemberState[E], view: View) -> None:
     state.refuse_all(f"view {view} has begun")
-    state.view = view
     state.status = MemberStatus.NORMAL
     state.is_verified, state.named, state.beat = False, None, 0
     state.primary_op = Op(0)
@@ -172,7 +177,7 @@ def _enter(state: MemberState[E], view: View) -> None:
     state.asked = state.applied
     state.arm("election", state.times.election + state.times.stagger * state.me)
     if state.view_durable < view:
-        state.persist()
+        state.raise_view(view)
 
 
 def _verify(state: MemberState[E], message: StartView) -> None:

@@ -88,7 +88,8 @@ class Member(Generic[E]):
         state.is_silent = not state.may_vote
         state.sequence = state.life = found.sequence
         state.timestamp = found.timestamp
-        state.past, state.gave_up = found.past, found.gave_up
+        state.past = state.claims = found.past
+        state.gave_up = found.gave_up
         for peer in found.peers:
             one = peer.replica
             if one == state.me:

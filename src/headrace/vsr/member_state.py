@@ -136,7 +136,9 @@ class MemberState(Generic[E]):
     # Who is who.
     sequence: int = 0  # of our superblock
     life: int = 0  # our sequence when this life began
-    past: tuple[Start, ...] = ()  # our starts before this one
+    past: tuple[Start, ...] = ()  # our starts before this one; durable
+    claims: tuple[Start, ...] = ()  # what `past` is to be, in every Persist from now on
+    life_min: int = 0  # what `life` is to be above, once `claims` are durable
     lives: list[int] = field(default_factory=list)  # of each peer, the newest; durable
     seen: list[int] = field(default_factory=list)  # highest sequence heard of each, this life
     boots: list[int] = field(default_factory=list)  # the process that we listen to; durable
@@ -229,33 +231,38 @@ class MemberState(Generic[E]):
         self.ticket += 1
         return self.ticket
 
+    def raise_view(self, view: View, then: Callable[[], None] | None = None) -> None:
+        """Leave all views below `view`: the one place that does.
+
+        What it promises to others is said only once `view_durable` is as high.
+        """
+        assert view >= self.view
+        self.view = view
+        self.persist(then)
+
     def persist(
         self,
         then: Callable[[], None] | None = None,
         *,
         is_settled: bool = False,
-        sequence_min: int = 0,
-        past: tuple[Start, ...] | None = None,
     ) -> None:
         """Make view, log view and the rest durable, and then do what needs it."""
+        start = Start(max(self.life, self.life_min), self.boot)
         record = Persist(
             ticket=self.next_ticket(),
             view=self.view,
             log_view=self.log_view,
             commit=min(self.commit, self.log.whole),
             peers=tuple(self._peers()),
-            starts=self._starts(self.past if past is None else past, sequence_min),
+            starts=(*self.claims, start)[-STARTS_MAX:],
             recovering=self.recovering,
             syncing_to=self.syncing_to,
             gave_up=self.gave_up,
             is_settled=is_settled,
-            sequence_min=sequence_min,
+            sequence_min=self.life_min,
         )
         self.waiting[record.ticket] = (record, then)
         self.out.append(record)
-
-    def _starts(self, past: tuple[Start, ...], life: int) -> tuple[Start, ...]:
-        return (*past, Start(max(self.life, life), self.boot))[-STARTS_MAX:]
 
     def _peers(self) -> Iterator[Peer]:
         for one in self.others:

@@ -15,7 +15,7 @@ was committed then, and the one that was prepared later is taken.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.model.ids import OP_MAX, Op, ReplicaId, View
+from headrace.model.ids import Op, ReplicaId, View
 from headrace.vsr.peer_messages import DoViewChange, PrepareHeader
 from headrace.vsr.quorum import Quorum
 
@@ -97,11 +97,14 @@ class _Merge:
         return self._chained(headers, head, commit)
 
     def _last(self) -> Op:
-        """The highest op that a canonical log has, or may have had."""
+        """The highest op that a canonical log has, or may have had.
+
+        Of what may have been above all that is known, the lowest op decides.
+        """
         heads = [vote.op for vote in self.canonical]
         known = max(vote.op for vote in self.votes.values())
         ends = [vote.suspect[1] for vote in self.canonical if vote.suspect is not None]
-        heads += [end if end < OP_MAX else Op(known + 1) for end in ends]
+        heads += [min(end, Op(known + 1)) for end in ends]
         return max(*heads, self.commit)
 
     def _names(self, commit: Op, last: Op) -> dict[Op, PrepareHeader]:

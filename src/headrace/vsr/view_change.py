@@ -29,7 +29,6 @@ def start(state: MemberState[E], view: View) -> None:
     assert state.may_vote
     assert view > state.view
     state.refuse_all(f"the primary of view {state.view} does not lead any more")
-    state.view = view
     state.status = MemberStatus.VIEW_CHANGE
     state.is_verified, state.named, state.beat = False, None, 0
     state.primary_op = Op(0)
@@ -38,7 +37,7 @@ def start(state: MemberState[E], view: View) -> None:
     state.election = Election()
     state.due.pop("resend", None)
     state.arm("view change", state.times.view_change + state.times.stagger * state.me)
-    state.persist(lambda: _announce(state, view))
+    state.raise_view(view, lambda: _announce(state, view))
 
 
 def _announce(state: MemberState[E], view: View) -> None:
@@ -73,7 +72,11 @@ def _resume(state: MemberState[E]) -> None:
     state.status = MemberStatus.VIEW_CHANGE
     state.election = Election()
     state.arm("view change", state.times.view_change + state.times.stagger * state.me)
-    _announce(state, state.view)
+    view = state.view
+    if state.view_durable == view:
+        _announce(state, view)
+    else:  # it was raised by what others said, and is on its way to the disk
+        state.persist(lambda: _announce(state, view))
 
 
 def _vote(state: MemberState[E]) -> None:

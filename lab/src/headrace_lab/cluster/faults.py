@@ -325,6 +325,7 @@ class Faults:
         self.tally.landed["misdirected write"] += 1
         piece = data[start : start + self.rng.choice((64, 384, 512))]
         host.disk.overwrite(path, place, piece[: len(data) - place])
+        self.oracles.traceless.add(host.me)
 
     def _unreadable_sector(self, host: Host) -> None:
         path = self._victim(host)

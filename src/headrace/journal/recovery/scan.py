@@ -68,6 +68,7 @@ class _Scanner:
     durable: Op = Op(0)
     commit: Op = Op(0)
     highest: Op = Op(0)  # highest op of any readable header
+    reach: Op = Op(0)  # highest op that bytes which cannot be read may have held
     has_trace: bool = False  # this life of the file left something behind the last frame
 
     def run(self) -> Scan:
@@ -233,9 +234,15 @@ class _Scanner:
         """Behind a break or a cut nothing is kept, but what it testifies to was so."""
         cluster, group = self.identity.cluster, self.identity.group
         for trace in traces(reader, position, cluster, group, self.expected):
+            self._note_room(reader, position)
             self.highest = max(self.highest, trace.op or Op(0))
             if trace.prefix is not None:
                 self._note(trace.prefix)
+
+    def _note_room(self, reader: FileReader, position: int) -> None:
+        """From here to the end of the file nobody knows how many entries there were."""
+        room = (reader.limit - position) // _FRAME_SIZE_MIN
+        self.reach = max(self.reach, Op(self.expected + max(room, 1) - 1))
 
     def _take(
         self, index: int, position: int, prefix: Prefix, header: Header, reader: FileReader
@@ -283,6 +290,7 @@ class _Scanner:
                 self._lose(index, position, flaw, target)
                 return trace.position
         if self.has_trace:
+            self._note_room(reader, position)
             self.bad.append(_Bad(self.expected, index, position, flaw, None))
         return None
 
@@ -344,6 +352,7 @@ class _Scanner:
             proven=proven,
             commit=self.commit,
             highest=max(self.highest, head),
+            reach=max(self.reach, self.highest, head),
             marked=min(self.durable, head),
         )
 

@@ -125,6 +125,7 @@ class Scan:
     proven: Op = Op(0)  # evidence: every op at or below was durable once
     commit: Op = Op(0)  # evidence: every op at or below was committed
     highest: Op = Op(0)  # of any header that can be read, in place or not
+    reach: Op = Op(0)  # that the bytes behind the last whole frame may have held
     marked: Op = Op(0)  # proven by the journal itself
 
 
