@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from headrace.client.write.accumulator import Accumulator, Signal, batches_in, items_of
-from headrace.client.write.convert import PIECE_ROWS, size_of
+from headrace.client.write.convert import PIECE_ROWS, Converter, row_size, size_of
 from headrace.client.write.sender import IN_FLIGHT_SIZE_MAX
 from headrace.model.split import BODY_SIZE, gathered
 from headrace.server.connections.limits import PeerLimits
@@ -17,11 +17,11 @@ def test_a_basket_is_full_of_bytes_before_it_is_full_of_rows():
     basket = Accumulator(batch_rows=10_000, batch_size=4 * MIB, rows_max=40_000)
     signals = []
     while Signal.FULL not in signals and len(signals) < 1_000:
-        signals.append(basket.put([LARGE]))
+        signals.append(basket.put_row(LARGE))
     assert Signal.FULL in signals
-    assert 16 * MIB - 70_000 < sum(size_of(row) for row in basket.take()[0]) <= 16 * MIB
+    assert 16 * MIB - 70_000 < sum(row_size(row) for row in basket.take()[0]) <= 16 * MIB
     assert signals.index(Signal.SEND) * 60_000 < 4 * MIB
-    assert basket.put([LARGE]) is Signal.LINGER
+    assert basket.put_row(LARGE) is Signal.LINGER
 
 
 def test_values_within_values_count():
@@ -32,17 +32,19 @@ def test_values_within_values_count():
 
 
 def test_many_rows_are_many_small_batches():
-    batches = list(batches_in([[LARGE] * 100], SCHEMA))
+    batches = list(batches_in([[LARGE] * 100], Converter(SCHEMA)))
     assert sum(each.num_rows for each in batches) == 100
     assert max(each.nbytes for each in batches) < 2 * MIB
-    small = list(batches_in([[{"s": "a"}] * 2_500], SCHEMA))
+    rows = [{"s": "a"}] * (2 * PIECE_ROWS + 500)
+    small = list(batches_in([rows], Converter(SCHEMA)))
     assert [each.num_rows for each in small] == [PIECE_ROWS, PIECE_ROWS, 500]
 
 
 def test_a_long_list_is_put_in_piece_by_piece():
-    items = list(items_of([LARGE] * 100, SCHEMA))
-    assert [row for item in items for row in item] == [LARGE] * 100
-    assert max(sum(map(size_of, item)) for item in items) <= MIB
+    items = list(items_of([LARGE] * 100, Converter(SCHEMA)))
+    assert [row for item, _ in items for row in item] == [LARGE] * 100
+    assert [sum(map(row_size, item)) for item, _ in items] == [size for _, size in items]
+    assert max(size for _, size in items) <= MIB
 
 
 def test_a_large_batch_is_put_together_with_nothing():

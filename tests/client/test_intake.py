@@ -1,5 +1,6 @@
 """Rows from whatever users have, exactly or not at all."""
 
+from collections import defaultdict
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.write.convert import batches_of, infer_schema
+from headrace.client.write.convert import PIECE_SIZE, batches_of, infer_schema
 from headrace.errors import BadBatch, BodyTooLarge
 from headrace.model.batch import decode
 from headrace.model.column_types import TIMESTAMP, list_of
@@ -204,3 +205,52 @@ def test_columns_that_share_a_buffer_are_weighed_one_by_one():
 def test_no_schema_is_told_from_columns_beside_a_single_value():
     with pytest.raises(BadBatch, match="'DE' is one value, not a column"):
         infer_schema({"id": [1, 2], "country": "DE"})
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False),
+    st.text(max_size=3),
+    st.binary(max_size=3),
+)
+
+
+@given(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=5))
+def test_rows_alike_are_taken_as_rows_that_lack_a_column_are(rows):
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
+    wider = schema.append(pa.field("more", pa.int64()))  # no row has it: the way of odd rows
+    data = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    found, expected = outcome(data, wider), outcome(data, schema)
+    if isinstance(expected, list):
+        expected = [dict(row, more=None) for row in expected]
+    assert found == expected
+
+
+def outcome(data, schema):
+    try:
+        return rows_of(data, schema)
+    except BadBatch as error:
+        return str(error), error.column
+
+
+def test_a_row_with_other_names_among_many_is_named_and_stays_as_it_is():
+    rows = [{"id": n, "name": "a"} for n in range(100)]
+    for odd in ({"id": 70, "nam": "a"}, {"id": 70, "name": "a", "nam": "a"}):
+        rows[70] = odd
+        with pytest.raises(BadBatch, match="no such column") as caught:
+            rows_of(rows)
+        assert caught.value.column == "nam"
+    rows[70] = defaultdict(str, id=70)
+    assert rows_of(rows)[70] == {"id": 70, "name": None}
+    assert rows[70] == {"id": 70}  # nothing was added by looking
+
+
+def test_long_text_is_cut_into_small_batches_in_order():
+    rows = [{"id": n, "name": "x" * (n % 3 * 5_000)} for n in range(1_000)]
+    batches = list(batches_of(rows, SCHEMA))
+    assert max(batch.nbytes for batch in batches) < 2 * PIECE_SIZE
+    assert [row for batch in batches for row in batch.to_pylist()] == rows
+    (batch,) = batches_of([{"id": 1, "name": "x" * 2 * PIECE_SIZE}], SCHEMA)
+    assert batch.num_rows == 1

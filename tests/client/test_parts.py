@@ -15,6 +15,7 @@ from headrace.client.show import as_html, as_text
 from headrace.client.values.answers import Appended, Range, Retention, merged, shown_size
 from headrace.client.values.parse import duration, microseconds, size
 from headrace.client.write.accumulator import Accumulator, Signal
+from headrace.client.write.convert import row_size
 from headrace.client.write.ledger import Ledger, Line
 from headrace.client.write.sender import Budget
 from headrace.errors import (
@@ -92,18 +93,47 @@ def test_tables_are_aligned_and_escaped():
 
 def test_a_basket_says_what_to_do():
     basket = Accumulator(batch_rows=3, batch_size=1_000, rows_max=5)
-    assert basket.put([{"a": 1}]) is Signal.LINGER
-    assert basket.put([{"a": 2}]) is Signal.NOTHING
-    assert basket.put([{"a": 3}, {"a": 4}]) is Signal.SEND
-    assert basket.put([{"a": 5}]) is Signal.NOTHING
-    assert basket.put([{"a": 6}]) is Signal.FULL
+
+    def put(*rows):
+        return basket.put([*rows], sum(map(row_size, rows)))
+
+    assert put({"a": 1}) is Signal.LINGER
+    assert put({"a": 2}) is Signal.NOTHING
+    assert put({"a": 3}, {"a": 4}) is Signal.SEND
+    assert put({"a": 5}) is Signal.NOTHING
+    assert put({"a": 6}) is Signal.FULL
     batch = pa.record_batch({"a": [7]})
     assert basket.take() == [[{"a": n} for n in range(1, 6)]]
-    assert basket.put(batch) is Signal.LINGER
-    assert basket.put([{"a": 8}]) is Signal.NOTHING
+    assert basket.put(batch, 8) is Signal.LINGER
+    assert put({"a": 8}) is Signal.NOTHING
     assert basket.take() == [batch, [{"a": 8}]]
     # One item that is larger than the whole basket still gets through.
-    assert basket.put([{"a": n} for n in range(9)]) is Signal.SEND
+    assert put(*({"a": n} for n in range(9))) is Signal.SEND
+
+
+def test_a_basket_takes_rows_one_by_one_as_it_takes_many():
+    basket = Accumulator(batch_rows=3, batch_size=1_000, rows_max=5)
+    row = {"a": 0}
+    signals = []
+    for number in range(6):
+        row["a"] = number  # it keeps what the row was
+        signals.append(basket.put_row(row))
+    batch = pa.record_batch({"a": [7]})
+    assert signals == [
+        *(Signal.LINGER, Signal.NOTHING, Signal.SEND, Signal.NOTHING, Signal.NOTHING),
+        Signal.FULL,
+    ]
+    assert basket.take() == [[{"a": n} for n in range(5)]]
+    assert basket.put(batch, 8) is Signal.LINGER
+    assert basket.put_row({"a": 8}) is Signal.NOTHING
+    assert basket.put_row({"a": 9}) is Signal.SEND
+    assert basket.take() == [batch, [{"a": 8}, {"a": 9}]]
+    assert basket.put_row({"a": "x" * 2_000}) is Signal.SEND  # an empty one takes any size
+    assert basket.put_row({"a": 1}) is Signal.NOTHING
+    basket.close()
+    with pytest.raises(BadRequest, match="closed"):
+        basket.put_row({"a": 2})
+    assert len(basket.take()[0]) == 2
 
 
 async def test_a_budget_serves_in_order_and_survives_those_who_leave():

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace_lab.bench import remote
-from headrace_lab.bench.cases import fetch
+from headrace_lab.bench.cases import fetch, small_rows
 from headrace_lab.bench.cases import open as opening
 from headrace_lab.bench.frame import measure
 from headrace_lab.bench.serving import Load, a_server, producers
@@ -46,6 +46,18 @@ def test_opening_is_measured_after_a_stop_and_after_a_kill(tmp_path: Path):
     assert (clean.floor, killed.floor) == (1.0, 1.0)
     assert measure(killed, 1, silent).reference_value == 1 / 3
     assert measure(clean, 1, silent).reference_value == 1.0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_small_rows_are_measured_beside_what_users_would_take_instead(tmp_path: Path):
+    cases = {case.name: case for case in small_rows.cases(tmp_path, TINY)}
+    assert len(cases) == 19
+    sample = [each for each in cases if each.startswith(("send", "append"))]
+    sample += ["one row, embedded, p50 / SQLite", "one row, socket, processor / fdatasync"]
+    for name in sample:
+        result = measure(cases[name], 1, silent)
+        assert result.ours > 0
+        assert result.reference_value > 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -128,11 +128,10 @@ class Producer:
         Raise what became of rows sent before, if they could not be appended.
         """
         core = self._core
-        core.check()
-        for item in core.items(data):
-            while (signal := core.put(item)) is Signal.FULL:
+        for signal in core.put(data):
+            if signal is Signal.FULL:
                 self._runner.run(core.push())
-            if signal is not Signal.NOTHING:
+            elif signal is not Signal.NOTHING:
                 self._runner.post(lambda told=signal: core.on_signal(told))  # type: ignore[misc]
 
     def flush(self) -> Appended:

@@ -21,7 +21,7 @@ from headrace.client.values.parse import duration, microseconds, size, whole, wo
 from headrace.client.values.topic_view import View
 from headrace.client.where.grammar import parse_where
 from headrace.client.write.appending import Appending, parcels
-from headrace.client.write.convert import Data, batches_of
+from headrace.client.write.convert import Converter, Data
 from headrace.client.write.schemas import SchemaLike, schema_of
 from headrace.client.write.sender import Sender
 from headrace.errors import BadRequest, HeadraceError, Recreated, Rejected
@@ -50,6 +50,7 @@ class AsyncTopic:
     def __init__(self, caller: Caller, view: View) -> None:
         self.view = view
         self.caller = replace(caller, probe=self._probe)
+        self._converter = Converter(view.schema, view.layout.required)
         self._turns = itertools.count()
         self._writer = Sender(self.caller, view.name)
         self._leases: list[AsyncLease] = []
@@ -98,6 +99,13 @@ class AsyncTopic:
     def created_at(self) -> datetime:
         return self.view.created_at
 
+    def converter(self, view: View) -> Converter:
+        """Return what makes batches of a view's newest schema. Any thread may ask."""
+        found = self._converter
+        if found.schema is not view.schema:
+            found = self._converter = Converter(view.schema, view.layout.required)
+        return found
+
     async def append(self, data: Data, partition: int | None = None) -> Appended:
         """Append rows, and return where they are once they are on disk.
 
@@ -119,7 +127,7 @@ class AsyncTopic:
         limit = self.caller.channel.body_size_max
         number = None if partition is None else whole(partition, "partition")
         view = self.view
-        batches = batches_of(data, view.schema, view.layout.required)
+        batches = self.converter(view).batches_of(data)
         return parcels(view, batches, number, self._turns, limit=limit)
 
     async def read(

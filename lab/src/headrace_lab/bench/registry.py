@@ -5,7 +5,16 @@ from typing import Protocol
 
 from headrace.errors import Rejected
 from headrace_lab.bench import disk, remote
-from headrace_lab.bench.cases import fetch, ingest, journal, partitions, recovery, replay, spark
+from headrace_lab.bench.cases import (
+    fetch,
+    ingest,
+    journal,
+    partitions,
+    recovery,
+    replay,
+    small_rows,
+    spark,
+)
 from headrace_lab.bench.cases import open as opening
 from headrace_lab.bench.frame import Case
 
@@ -25,6 +34,7 @@ BENCHES: dict[str, Bench] = {
     "partitions": partitions,
     "replay": replay,
     "remote": remote,
+    "rows": small_rows,
     "fetch": fetch,
     "open": opening,
     "spark": spark,

@@ -52,7 +52,7 @@ def cases(directory: Path, scale: float, address: str | None = None) -> list[Cas
         Case(
             name=name,
             unit="MiB/s",
-            ours=_sending(directory / "node", load, address, in_mib=True),
+            ours=sending(directory / "node", load, address, in_mib=True),
             reference="the bare write + fdatasync loop, 1 MiB at a time",
             limit=bare,
             floor=floor,
@@ -65,12 +65,12 @@ def cases(directory: Path, scale: float, address: str | None = None) -> list[Cas
     ]
     syncs = growing(directory, KIB, scaled(2_000, scale))
     memory = IN_MEMORY / f"headrace-bench-{directory.name}"
-    in_memory = _sending(memory, lone, address, in_mib=False)
+    in_memory = sending(memory, lone, address, in_mib=False)
     found.append(
         Case(
             name="64 producers, lone 1 KiB rows",
             unit="requests/s",
-            ours=_sending(directory / "node", lone, address, in_mib=False),
+            ours=sending(directory / "node", lone, address, in_mib=False),
             reference="the lower of 5 x bare fdatasyncs and 0.6 x this node in memory",
             limit=_lower(syncs, in_memory),
             floor=1.0,
@@ -79,7 +79,8 @@ def cases(directory: Path, scale: float, address: str | None = None) -> list[Cas
     return found
 
 
-def _sending(path: Path, load: Load, address: str | None, *, in_mib: bool) -> Side:
+def sending(path: Path, load: Load, address: str | None, *, in_mib: bool) -> Side:
+    """Send what `load` says, to a node of its own for each round if there is no address."""
     amount = load.count * load.size / MIB if in_mib else load.count
 
     @contextmanager
@@ -92,14 +93,14 @@ def _sending(path: Path, load: Load, address: str | None, *, in_mib: bool) -> Si
             shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
-    def sending() -> Iterator[Round]:
+    def rounds() -> Iterator[Round]:
         def one_round() -> float:
             with to_a_node() as where, producers(where, load) as running:
                 return amount / running.send_all()
 
         yield one_round
 
-    return sending
+    return rounds
 
 
 def _lower(syncs: Side, in_memory: Side) -> Side:

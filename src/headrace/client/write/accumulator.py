@@ -7,17 +7,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.client.write.convert import (
-    Data,
-    batches_of,
-    pieces,
-    row_of,
-    rows_to_batches,
-    size_of,
-)
+from headrace.client.write.convert import Converter, Data, pieces, row_of, row_size
 from headrace.errors import BadRequest
-from headrace.model.column_values import Required, required_of
-from headrace.model.schema import conform
 from headrace.model.split import about_size
 
 SIZE_MIN: Final = 1024 * 1024  # that a basket takes, however small its batches are
@@ -32,7 +23,7 @@ class Signal(Enum):
     FULL = auto()  # nothing was put in
 
 
-Item = Any  # a list of rows, or a pa.RecordBatch that fits the schema
+Item = Any  # a list of dicts, or a pa.RecordBatch that fits the schema
 
 
 class Accumulator:
@@ -45,34 +36,51 @@ class Accumulator:
         self._size_max = max(SIZE_MIN, batch_size * max(1, rows_max // batch_rows))
         self._lock = threading.Lock()
         self._items: list[Item] = []
+        self._rows: list[dict[str, object]] = []  # the last item, if more rows may join it
         self._row_count = 0
         self._size = 0  # bytes; of rows, about
+        # Below these, one more row is nothing to tell of.
+        self._count_mark, self._size_mark = batch_rows, batch_size
         self.is_closed = False
 
-    def put(self, item: Item) -> Signal:
-        """Take rows, or a batch. Whatever it is, an empty basket takes it.
+    def put_row(self, row: dict[str, object]) -> Signal:
+        """Take a copy of a row. See `put`, which is this for any item."""
+        size = row_size(row)
+        with self._lock:
+            count, total = self._row_count + 1, self._size + size
+            if not self._rows or count >= self._count_mark or total >= self._size_mark:
+                return self._put([row.copy()], 1, size)
+            self._rows.append(row.copy())
+            self._row_count, self._size = count, total
+            return Signal.NOTHING
+
+    def put(self, item: Item, size: int) -> Signal:
+        """Take rows, or a batch, of about `size` bytes. An empty basket takes whatever it is.
 
         Raise BadRequest once it is closed: nobody would take out what is put in.
         """
-        rows = None if isinstance(item, pa.RecordBatch) else item
-        count = item.num_rows if rows is None else len(rows)
-        size = about_size(item) if rows is None else sum(map(size_of, rows))
         with self._lock:
-            self.check()
-            if self._row_count and not self._has_room(count, size):
-                return Signal.FULL
-            was_empty, had_enough = not self._row_count, self._has_enough()
-            self._row_count += count
-            self._size += size
-            if rows is None:
-                self._items.append(item)
-            elif self._items and isinstance(self._items[-1], list):
-                self._items[-1].extend(rows)
-            else:
-                self._items.append(list(rows))
-            if self._has_enough() and not had_enough:
-                return Signal.SEND
-            return Signal.LINGER if was_empty and count else Signal.NOTHING
+            return self._put(item, len(item), size)
+
+    def _put(self, item: Item, count: int, size: int) -> Signal:
+        self.check()
+        if self._row_count and not self._has_room(count, size):
+            return Signal.FULL
+        was_empty, had_enough = not self._row_count, self._has_enough()
+        self._row_count += count
+        self._size += size
+        if isinstance(item, pa.RecordBatch):
+            self._items.append(item)
+            self._rows = []
+        elif self._rows:
+            self._rows.extend(item)
+        else:
+            self._rows = list(item)
+            self._items.append(self._rows)
+        if self._has_enough():
+            self._count_mark, self._size_mark = self._rows_max + 1, self._size_max + 1
+            return Signal.NOTHING if had_enough else Signal.SEND
+        return Signal.LINGER if was_empty and count else Signal.NOTHING
 
     def check(self) -> None:
         """Raise BadRequest if it is closed."""
@@ -83,12 +91,14 @@ class Accumulator:
         """Take no more. What is in it may be taken out."""
         with self._lock:
             self.is_closed = True
+            self._rows = []  # so that the next row is looked at
 
     def take(self) -> list[Item]:
         """Give everything, and be empty."""
         with self._lock:
-            items, self._items = self._items, []
+            items, self._items, self._rows = self._items, [], []
             self._row_count = self._size = 0
+            self._count_mark, self._size_mark = self._batch_rows, self._batch_size
             return items
 
     def _has_room(self, count: int, size: int) -> bool:
@@ -100,30 +110,25 @@ class Accumulator:
 
 def items_of(
     data: Data | Any,  # noqa: ANN401
-    schema: pa.Schema,
-    required: Required | None = None,
-) -> Iterable[Item]:
-    """Return what was sent as items: one row, rows, or batches that fit the schema already.
+    converter: Converter,
+) -> Iterable[tuple[Item, int]]:
+    """Return what was sent as items with their sizes: rows, or batches that fit the schema.
 
     Many rows are several items: a basket can take them one after another.
     """
     if isinstance(data, dict) or hasattr(data, "model_dump"):
-        return [[row_of(data)]]
+        row = row_of(data)
+        return [([row], row_size(row))]
     if isinstance(data, list | tuple):
         return pieces([row_of(each) for each in data])
-    return batches_of(data, schema, required)
+    return ((batch, about_size(batch)) for batch in converter.batches_of(data))
 
 
-def batches_in(
-    items: Iterable[Item], schema: pa.Schema, required: Required | None = None
-) -> Iterator[pa.RecordBatch]:
+def batches_in(items: Iterable[Item], converter: Converter) -> Iterator[pa.RecordBatch]:
     """Give what a basket had as batches, none of which is large because it has many rows."""
-    known = required_of(schema) if required is None else required
     for item in items:
         if isinstance(item, pa.RecordBatch):
             # It fitted the schema when it was put in; that may have changed.
-            is_fit = item.schema.equals(schema, check_metadata=True)
-            yield item if is_fit else conform(item, schema, known)
+            yield converter.conformed(item)
         else:
-            for batch in rows_to_batches(item, schema):
-                yield conform(batch, schema, known)
+            yield from converter.batches_of(item)

@@ -7,13 +7,13 @@ from typing import Any, Final, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
-from headrace.client.write.python_values import fitted
+from headrace.client.write.python_values import ColumnRule, fitted
 from headrace.errors import BadBatch
 from headrace.model.column_types import said
 from headrace.model.column_values import Required, check_names, names_of, required_of
 from headrace.model.schema import conform
 
-PIECE_ROWS: Final = 1_000  # that are converted at once
+PIECE_ROWS: Final = 8_192  # that are converted at once: their columns stay in the cache
 PIECE_SIZE: Final = 1024 * 1024  # bytes of them, about: far below what one array can hold
 
 _NO_ROWS: Final = "Give a table, a frame, a list of dicts, or a dict of lists"
@@ -21,6 +21,9 @@ _NUMBER_SIZE: Final = 8
 _NUMBERS: Final = (int, float, type(None))
 _TEXTS: Final = (str, bytes, bytearray)
 _LISTS: Final = (list, tuple)
+_SINGLE: Final = frozenset(
+    {int, float, bool, type(None)}
+)  # types of values that are weighed without a look
 _SHOWN_MAX: Final = 100  # characters of a value that a message repeats
 _NESTING_MAX: Final = 32  # below that nothing is weighed; no kept type is so deep
 
@@ -51,38 +54,107 @@ Column: TypeAlias = (
 )
 
 
-def batches_of(
-    data: Data, schema: pa.Schema, required: Required | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Give `data` as batches of exactly `schema`, which is canonical. BadBatch names a column.
+def batches_of(data: Data, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give `data` as batches of exactly `schema`. See Converter."""
+    return Converter(schema).batches_of(data)
 
-    Whatever `data` is, one rule holds: values are taken exactly, by `model.types.TAKES`, and a
-    column that may be null may be left out. A stream is read and judged as it is taken;
-    everything else is judged before the first.
+
+class Converter:
+    """Makes batches of one schema, which is canonical, of whatever a user has.
+
+    One rule holds: values are taken exactly, by `column_types.TAKES`, and a column that may be
+    null may be left out. BadBatch names a column. `required` is what must be there, where the
+    caller has it already.
     """
-    found = _arrow_batches(data, schema)
-    known = required_of(schema) if required is None else required
-    fitted = (
-        conform(_filled(batch, schema), schema, known) for batch in found if batch.num_rows
-    )
-    return iter(list(fitted)) if isinstance(found, list) else fitted
 
+    def __init__(self, schema: pa.Schema, required: Required | None = None) -> None:
+        self.schema = schema
+        self.required = required_of(schema) if required is None else required
+        self._columns = [ColumnRule.of(field) for field in schema]
+        self._is_flat = all(each.plain is not None for each in self._columns)
+        row_size = _NUMBER_SIZE * (1 + len(schema))
+        self._step = max(1, min(PIECE_ROWS, PIECE_SIZE // row_size))
 
-def _arrow_batches(data: Data, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
-    if isinstance(data, pa.RecordBatch | pa.Table):
-        return [data] if isinstance(data, pa.RecordBatch) else list(data.to_batches())
-    if _is_pandas(data):
-        return _frame_to_batches(data, schema)
-    _check_holds_rows(data)
-    if isinstance(data, ArrowArray):
-        return [pa.record_batch(data)]
-    if isinstance(data, ArrowStream):
-        return _read(data)
-    if isinstance(data, Mapping):
-        return _from_columns(data, schema)
-    if _is_text(data) or not isinstance(data, Sequence):
-        raise BadBatch(f"{type(data).__name__} holds no rows", hint=_NO_ROWS)
-    return list(rows_to_batches([row_of(each) for each in data], schema))
+    def batches_of(self, data: Data) -> Iterator[pa.RecordBatch]:
+        """Give `data` as batches.
+
+        A stream is read and judged as it is taken; everything else is judged before the first.
+        """
+        if type(data) is list:  # what else it may be takes longer to ask
+            found: Iterable[pa.RecordBatch] = list(self.from_rows(rows_of(data)))
+        else:
+            found = self._arrow_batches(data)
+        fitted = (self.conformed(batch) for batch in found if batch.num_rows)
+        return iter(list(fitted)) if isinstance(found, list) else fitted
+
+    def conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of any schema as one of this."""
+        return conform(_filled(batch, self.schema), self.schema, self.required)
+
+    def _arrow_batches(self, data: Data) -> Iterable[pa.RecordBatch]:
+        schema = self.schema
+        if isinstance(data, pa.RecordBatch | pa.Table):
+            return [data] if isinstance(data, pa.RecordBatch) else list(data.to_batches())
+        if _is_pandas(data):
+            return _frame_to_batches(data, schema)
+        _check_holds_rows(data)
+        if isinstance(data, ArrowArray):
+            return [pa.record_batch(data)]
+        if isinstance(data, ArrowStream):
+            return _read(data)
+        if isinstance(data, Mapping):
+            return _from_columns(data, schema)
+        if _is_text(data) or not isinstance(data, Sequence):
+            raise BadBatch(f"{type(data).__name__} holds no rows", hint=_NO_ROWS)
+        return list(self.from_rows(rows_of(data)))
+
+    def from_rows(self, rows: Sequence[dict[str, object]]) -> Iterator[pa.RecordBatch]:
+        """Make batches of rows, in which nulls may be where none may. See `pieces`."""
+        for start in range(0, len(rows), self._step):
+            some = rows[start : start + self._step]
+            columns = self._regular(some) if self._is_flat else None
+            if columns is not None:
+                yield from self._cut(columns)
+                continue
+            for piece, _ in pieces(some):
+                yield from self._to_batches(self._irregular(piece))
+
+    def _regular(self, rows: Sequence[dict[str, object]]) -> list[list[Any]] | None:
+        """Return the columns of rows if each has just the names of the schema."""
+        if set(map(len, rows)) != {len(self._columns)}:
+            return None
+        try:
+            found = [list(map(each.pick, rows)) for each in self._columns]
+        except KeyError:
+            return None
+        return [each.fitted(values) for each, values in zip(self._columns, found, strict=True)]
+
+    def _irregular(self, rows: Sequence[dict[str, object]]) -> list[list[Any]]:
+        """Return the columns of any rows. One that a row does not have is null in it."""
+        names = self.schema.names
+        unknown = [
+            name for name in dict.fromkeys(chain.from_iterable(rows)) if name not in names
+        ]
+        check_names([*names, *map(str, unknown)], names)
+        return [each.fitted([row.get(each.name) for row in rows]) for each in self._columns]
+
+    def _cut(self, columns: list[list[Any]]) -> Iterator[pa.RecordBatch]:
+        """Make a batch of columns, or of each half of them while they are too large."""
+        count = len(columns[0])
+        rules = zip(self._columns, columns, strict=True)
+        if count > 1 and sum(rule.text_size(values) for rule, values in rules) > PIECE_SIZE:
+            yield from self._cut([each[: count // 2] for each in columns])
+            yield from self._cut([each[count // 2 :] for each in columns])
+        else:
+            yield from self._to_batches(columns)
+
+    def _to_batches(self, columns: list[list[Any]]) -> list[pa.RecordBatch]:
+        fields = zip(columns, self.schema, strict=True)
+        arrays = [_array(values, field) for values, field in fields]
+        found: list[pa.RecordBatch] = pa.Table.from_arrays(
+            arrays, schema=self.schema
+        ).to_batches()
+        return found
 
 
 def _check_holds_rows(data: object) -> None:
@@ -135,14 +207,16 @@ def infer_schema(data: Data | Mapping[str, object]) -> pa.Schema:
             return pa.table(dict(data)).schema
         if _is_text(data) or not isinstance(data, Sequence):
             raise TypeError(f"{type(data).__name__} holds no rows")
-        return pa.Table.from_pylist([row_of(each) for each in data]).schema
+        return pa.Table.from_pylist(rows_of(data)).schema
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         flaw = f"no schema can be told from it: {said(error)}"
         raise BadBatch(flaw, hint=_NO_ROWS) from error
 
 
 def row_of(item: object) -> dict[str, object]:
-    """Return one row: a dict, a pydantic model, or a dataclass."""
+    """Return one row as a dict of its own: a dict, a pydantic model, or a dataclass."""
+    if type(item) is dict:
+        return item.copy()
     if isinstance(item, Mapping):
         return dict(item)
     dump = getattr(item, "model_dump", None)
@@ -155,8 +229,27 @@ def row_of(item: object) -> dict[str, object]:
     raise BadBatch(f"{type(item).__name__} is no row", hint="Give each row as a dict")
 
 
+def rows_of(data: Sequence[object]) -> list[dict[str, object]]:
+    """Return rows as dicts; those that are dicts already are the same ones."""
+    if set(map(type, data)) == {dict}:
+        return list(data)  # type: ignore[arg-type]  # each is a dict
+    return [row_of(each) for each in data]
+
+
+def row_size(row: Mapping[str, object]) -> int:
+    """Return about how many bytes a row takes."""
+    size = _NUMBER_SIZE
+    for value in row.values():
+        kind = type(value)
+        if kind is str:
+            size += len(value) + _NUMBER_SIZE  # type: ignore[arg-type]
+        else:
+            size += _NUMBER_SIZE if kind in _SINGLE else size_of(value, 1)
+    return size
+
+
 def size_of(value: object, depth: int = 0) -> int:
-    """Return about how many bytes a row, or a value in it, takes."""
+    """Return about how many bytes a value takes, with what is in it."""
     if isinstance(value, _NUMBERS):
         return _NUMBER_SIZE
     if isinstance(value, _TEXTS):
@@ -170,31 +263,21 @@ def size_of(value: object, depth: int = 0) -> int:
     return size if isinstance(size, int) else _NUMBER_SIZE
 
 
-def pieces(rows: Sequence[dict[str, object]]) -> Iterator[list[dict[str, object]]]:
-    """Give rows in pieces of which one Arrow array can always be made."""
+def pieces(
+    rows: Sequence[dict[str, object]],
+) -> Iterator[tuple[list[dict[str, object]], int]]:
+    """Give rows in pieces of which one Arrow array can always be made, each with its size."""
     held: list[dict[str, object]] = []
     held_size = 0
     for row in rows:
-        size = size_of(row)
+        size = row_size(row)
         if held and (len(held) >= PIECE_ROWS or held_size + size > PIECE_SIZE):
-            yield held
+            yield held, held_size
             held, held_size = [], 0
         held.append(row)
         held_size += size
     if held:
-        yield held
-
-
-def rows_to_batches(
-    rows: Sequence[dict[str, object]], schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Make batches of rows. A column that a row does not have is null in it."""
-    for piece in pieces(rows):
-        names = dict.fromkeys(chain.from_iterable(piece))
-        unknown = [name for name in names if name not in schema.names]
-        check_names([*schema.names, *map(str, unknown)], schema.names)
-        columns = [_column([row.get(field.name) for row in piece], field) for field in schema]
-        yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
+        yield held, held_size
 
 
 def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -246,8 +329,11 @@ def _as_column(values: Any, field: pa.Field) -> Column:  # noqa: ANN401
 
 
 def _column(values: list[object], field: pa.Field) -> Column:
-    found = fitted(values, field.type, field.name)
-    return _converted(lambda: pa.array(found, field.type), field.name)
+    return _array(fitted(values, field.type, field.name), field)
+
+
+def _array(values: list[Any], field: pa.Field) -> Column:
+    return _converted(lambda: pa.array(values, field.type), field.name)
 
 
 def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  # noqa: ANN401

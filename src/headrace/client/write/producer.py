@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 10_000  # enough to fill a batch, few enough to convert in milliseconds
 BUFFERED: Final = 4  # batches that may wait: one is converted while others fill
+_NOTHING: Final[tuple[Signal, ...]] = ()
 RANGES_MAX: Final = 65_536  # that `flush` tells of; older ones are in the ledger, if anywhere
 
 
@@ -72,25 +73,31 @@ class AsyncProducer:
 
         Raise what became of rows sent before, if they could not be appended.
         """
-        self.check()
-        for item in self.items(data):
-            while (signal := self.put(item)) is Signal.FULL:
+        for signal in self.put(data):
+            if signal is Signal.FULL:
                 await self.push()
-            self.on_signal(signal)
+            else:
+                self.on_signal(signal)
 
-    def items(self, data: Data | object) -> Iterable[Item]:
-        """Give what was sent as the basket takes it. Any thread may do it."""
-        view = self.topic.view
-        return items_of(data, view.schema, view.layout.required)
+    def put(self, data: Data | object) -> Iterable[Signal]:
+        """Put what was sent into the basket, and give what is to be done meanwhile.
 
-    def put(self, item: Item) -> Signal:
-        """Put an item into the basket. Any thread may do it, and tells the loop the signal."""
-        return self._basket.put(item)
+        Any thread may do it, and tells the loop the signals. After FULL it goes on.
+        """
+        if self.failure is not None:
+            self._basket.check()
+            self._tell()
+        if type(data) is dict and (signal := self._basket.put_row(data)) is not Signal.FULL:
+            return _NOTHING if signal is Signal.NOTHING else (signal,)
+        return self._put_all(data)
 
-    def check(self) -> None:
-        """Raise what became of rows sent before, or that it is closed."""
+    def _put_all(self, data: Data | object) -> Iterator[Signal]:
         self._basket.check()
-        self._tell()
+        topic = self.topic
+        for item, size in items_of(data, topic.converter(topic.view)):
+            while (signal := self._basket.put(item, size)) is Signal.FULL:
+                yield signal
+            yield signal
 
     def _tell(self) -> None:
         if self.failure is not None:
@@ -179,7 +186,7 @@ class AsyncProducer:
         topic = self.topic
         view = topic.view
         # All are judged before the first is sent.
-        batches = list(batches_in(items, view.schema, view.layout.required))
+        batches = list(batches_in(items, topic.converter(view)))
         limit = topic.caller.channel.body_size_max
         for parcel in parcels(
             view, batches, self._partition, self._turns, limit=limit, size=self._batch_size

@@ -10,8 +10,9 @@ from datetime import date, datetime
 from decimal import Decimal
 from itertools import chain
 from numbers import Integral
+from operator import itemgetter
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -49,13 +50,44 @@ _FLOAT32_MAX: Final = 3.4028235677973362e38  # and half a step: what is below ro
 _EXACT_MAX: Final = 2**53  # whole numbers up to here are floats, too
 
 
+class ColumnRule(NamedTuple):
+    """What is worked out once of a column, and asked for all its values."""
+
+    name: str
+    kind: pa.DataType
+    plain: frozenset[type] | None  # types of values that need no look; None: it holds others
+    has_text: bool
+    pick: "itemgetter[Any]"  # gives a row's value
+
+    @classmethod
+    def of(cls, field: pa.Field) -> "ColumnRule":
+        name = family(field.type)
+        return cls(
+            field.name,
+            field.type,
+            _plain_of(field.type, name) if name else None,
+            name in ("string", "binary"),
+            itemgetter(field.name),
+        )
+
+    def fitted(self, values: list[Any]) -> list[Any]:
+        """Return the values as the column takes them. See `fitted`."""
+        if self.plain is not None and set(map(type, values)) <= self.plain:
+            return values
+        return fitted(values, self.kind, self.name)
+
+    def text_size(self, values: list[Any]) -> int:
+        """Return the bytes of values that fit, if they have a length."""
+        return sum(map(len, filter(None, values))) if self.has_text else 0
+
+
 def fitted(values: list[Any], kind: pa.DataType, path: str) -> list[Any]:
     """Return values for a column of `kind`; the same list, if nothing in it changes.
 
     BadBatch names the column of a value that `kind` does not take exactly.
     """
     if name := family(kind):
-        plain = _PLAIN["timestamp"] if pa.types.is_float32(kind) else _PLAIN[name]
+        plain = _plain_of(kind, name)
         if set(map(type, values)) <= plain:
             return values
         return [each if type(each) in plain else _leaf(each, kind, path) for each in values]
@@ -64,6 +96,10 @@ def fitted(values: list[Any], kind: pa.DataType, path: str) -> list[Any]:
     if pa.types.is_map(kind):
         return _maps(values, kind, path)
     return _lists(values, kind, path)
+
+
+def _plain_of(kind: pa.DataType, name: str) -> frozenset[type]:
+    return _PLAIN["timestamp"] if pa.types.is_float32(kind) else _PLAIN[name]
 
 
 def _leaf(value: Any, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401

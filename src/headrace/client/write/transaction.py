@@ -16,7 +16,7 @@ from xxhash import xxh3_128_digest
 
 from headrace.client.values.answers import Published, Range
 from headrace.client.write.appending import parcels
-from headrace.client.write.convert import Data, batches_of
+from headrace.client.write.convert import Data
 from headrace.errors import BadRequest, HeadraceError, Refused
 from headrace.model.split import Parcel
 from headrace.wire import write_messages
@@ -98,7 +98,7 @@ class AsyncTransaction:
         topic = self.topic
         limit = topic.caller.channel.body_size_max
         view = topic.view
-        batches = batches_of(data, view.schema, view.layout.required)
+        batches = topic.converter(view).batches_of(data)
         return self._whole(parcels(view, batches, partition, self._turns, limit=limit))
 
     def _whole(self, given: Iterator[Parcel]) -> Iterator[Parcel]:
