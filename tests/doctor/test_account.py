@@ -1,5 +1,6 @@
 """A salvage is whole only where that is proven: whatever else is lost is said."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -94,7 +95,8 @@ def test_what_is_behind_an_unreadable_journal_is_not_called_a_copy(killed):
     a_journal_is_cut_in_its_header(killed)
     (one,) = examine(str(killed)).damage
     assert one.kind == "journal-header"
-    assert "what followed op 78 is not known" in one.lost
+    # How far `heads` had come when the node was killed, nobody decides.
+    assert re.search(r"what followed op (78|79|8\d) is not known", one.lost)
 
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])

@@ -25,7 +25,7 @@ from headrace.metadata.commands import (
     Level,
 )
 from headrace.metadata.results import Adopted, MetadataCode
-from headrace.metadata.state import FOREVER, RetentionLimits
+from headrace.metadata.state import FOREVER, LEVEL, RetentionLimits
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import PartitionId, StreamId, TopicId
 from headrace.model.revisions import COUNTER_MAX, STAMP_BITS, Order, stamp
@@ -179,10 +179,14 @@ def test_no_floor_is_so_high_that_nothing_is_above_it():
         assert refusal(short(), adopting(floor=wrong)) is MetadataCode.NOT_ADOPTED
 
 
-def test_nothing_is_adopted_before_level_2():
+def test_an_adoption_takes_the_log_to_level_2():
+    """In one entry: by older rules retention would go on, and a Level alone hides a loss."""
     machine = a_machine(NARROW, level=1)
     done(machine, create_topic())
-    assert refusal(machine, adopting()) is MetadataCode.LEVEL_TOO_LOW
+    assert done(machine, adopting()) == Adopted(8 * N)
+    assert machine.state.level == LEVEL
+    machine.restore(machine.snapshot())
+    assert [one.revision for one in machine.state.lineage] == [8 * N]
 
 
 def test_an_adoption_keeps_the_rows_of_every_topic():
@@ -223,3 +227,16 @@ def test_a_record_of_a_plain_count_stands_in_no_ones_way_unless_an_operator_made
     assert refusal(twin, adopting(plain)) is MetadataCode.NOT_ADOPTED
     done(twin, adopting())
     assert twin.state.is_deleted(place, Revision(2))
+
+
+def test_what_ends_and_what_is_adopted_may_have_one_plain_count():
+    """Two histories both gave it, to topics of two shards."""
+    machine = a_machine(NARROW, level=1)
+    topic = a_topic(machine, "gone")
+    ended = AdoptedEnd(topic.stream_id, topic.id, topic.created)
+    other = a_lost_topic(id=topic.id, created=Revision(1), partitions=some((0, 1)))
+    done(machine, adopting(other, ended=[ended]))
+    assert machine.state.level == LEVEL
+    assert machine.state.deleted == {}
+    machine.restore(machine.snapshot())
+    assert the_topic(machine, "recovered-1-2").created == 1

@@ -14,9 +14,16 @@ from tests.metadata.builders import (
     the_topic,
 )
 
-from headrace.metadata.commands import CreateStream, DeleteStream, ForgetLife, Level
+from headrace.metadata.commands import Adopt, CreateStream, DeleteStream, ForgetLife, Level
 from headrace.metadata.results import Forgotten, Levelled, MetadataCode
-from headrace.metadata.state import DELETED_MAX, FOREVER, LEVEL, LINEAGE_MAX, RetentionLimits
+from headrace.metadata.state import (
+    DELETED_MAX,
+    FOREVER,
+    LEVEL,
+    LINEAGE_MAX,
+    RetentionLimits,
+    record_deletion,
+)
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.model.revisions import STAMP_BITS, Order, stamp
@@ -101,6 +108,11 @@ def test_a_record_of_a_plain_count_is_of_a_shard_that_has_followed_a_stamp():
     assert {
         one: machine.state.has_ended(place, Revision(1), one) for one in followed
     } == followed
+    twin = a_machine(NARROW, level=2)
+    twin.restore(machine.snapshot())
+    done(twin, Adopt(Revision(0), (), (), (), ()))  # its memory begins anew
+    record_deletion(twin.state.deleted, place, Revision(1))
+    assert not twin.state.has_ended(place, Revision(1), Revision(N))
     done(machine, ForgetLife(place, Revision(1)))  # by an operator: of whichever shard
     assert machine.state.deleted[place] == (1, -1)
     assert all(machine.state.has_ended(place, Revision(1), one) for one in followed)

@@ -2,18 +2,23 @@
 
 import asyncio
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.node.nodes import a_config, a_node, a_topic, ask
-from tests.node.test_doubt import TWO, add_topic, copied, passes
+from tests.node.nodes import NEWER, a_config, a_node, a_topic, append, ask
+from tests.node.test_doubt import TWO, Numbered, add_topic, copied, passes
 
-from headrace.errors import MetadataInDoubt, NotReady
+from headrace.doctor.salvage.salvage import salvage
+from headrace.errors import MetadataInDoubt, NotReady, Rejected
+from headrace.metadata.commands import Adopt
+from headrace.metadata.state import LEVEL
 from headrace.model.ids import GroupId
 from headrace.model.revisions import is_stamped
 from headrace.model.units import DURATION_UNITS, Duration
 from headrace.node import bootstrap
+from headrace.node.group.driver import Driver
 from headrace.node.requests.catalog import Catalog
 from headrace.wire import topic_messages
 
@@ -205,19 +210,23 @@ def plain_branches(tmp_path_factory):
     return two_plain_branches(tmp_path_factory.mktemp("plain"))
 
 
-def two_plain_branches(place: Path) -> Path:
+def two_plain_branches(place: Path, **third: object) -> Path:
     """Two ways of a log whose lives have plain counts; then `b` went on at level 2."""
 
     async def old():
         async with a_node(place / "base") as node:
             await add_topic(node, 1)
-        for name, number in (("a", 2), ("b", 3)):
+        for name in ("a", "b"):
             shutil.copytree(place / "base", place / name)
-            async with a_node(place / name) as node:
-                await add_topic(node, number)
+        async with a_node(place / "a") as node:
+            await add_topic(node, 2)
+        async with a_node(place / "b") as node:
+            await a_topic(node, "shop/t3", **third)
 
     async def new():
         async with a_node(place / "b") as node:
+            await add_topic(node, 4)  # which the shard of `a` does not have
+            shutil.copytree(place / "b", place / "b4", ignore=shutil.ignore_patterns("*.sock"))
             info = await ask(node, topic_messages.DescribeTopic("shop/t3"))
             await ask(node, topic_messages.DeleteTopicRequest("shop/t3", info.created))
             await passes(node, 6)
@@ -243,6 +252,10 @@ def put_plain(place: Path, data: Path) -> Path:
     return data
 
 
+async def described(node, topic):
+    return await ask(node, topic_messages.DescribeTopic(topic))
+
+
 def rows_at(node):
     state = node.node.shards[ONE].shard.state
     return sorted(one.end - one.first for one in state.partitions.values())
@@ -252,17 +265,19 @@ def test_a_record_of_a_plain_count_ends_no_life_of_another_history(mixed):
     async def run():
         for _ in range(2):
             async with a_node(mixed, strict=False) as node:
-                await passes(node, 4)
+                await passes(node, 8)
                 assert [one["rows"] for one in node.node.status()["orphans"]] == [3]
                 assert rows_at(node) == [3, 3]
+                with pytest.raises(MetadataInDoubt, match="is not served while"):
+                    await append(node, Numbered(await described(node, "shop/t4"), 4), 1)
         async with a_node(mixed, strict=False) as node:
             await ask(node, ADOPT)
             await passes(node, 4)
             assert node.node.status()["degraded"] == []
-            assert rows_at(node) == [3, 3]
-            assert len((await ask(node, topic_messages.ListTopics())).topics) == 2
+            assert rows_at(node) == [0, 3, 3]  # t4 is made, with nothing in it
+            assert len((await ask(node, topic_messages.ListTopics())).topics) == 3
         async with a_node(mixed) as node:
-            assert rows_at(node) == [3, 3]
+            assert rows_at(node) == [0, 3, 3]
 
     asyncio.run(run())
 
@@ -274,10 +289,10 @@ def test_a_life_of_a_plain_count_that_was_given_up_goes(mixed):
             await ask(node, topic_messages.ForgetOrphan(key.namespace, key.created))
             assert node.node.doubt is None
             await passes(node, 6)
-            assert rows_at(node) == [3]
+            assert rows_at(node) == [0, 3]
         async with a_node(mixed) as node:
             assert node.node.status()["degraded"] == []
-            assert rows_at(node) == [3]
+            assert rows_at(node) == [0, 3]
 
     asyncio.run(run())
 
@@ -299,3 +314,112 @@ def test_a_log_of_an_older_release_deletes_as_every_other(plain_branches, tmp_pa
             assert rows_at(node) == [3]
 
     asyncio.run(run())
+
+
+def test_nothing_is_built_beside_an_orphan_of_a_plain_count(tmp_path):
+    """Its shard would look as if it had followed this history, so that a record binds."""
+    place = two_plain_branches(tmp_path, schema=NEWER)
+    data = tmp_path / "data"
+    shutil.copytree(place / "a", data)
+
+    async def run():
+        async with a_node(data, strict=False) as node:
+            await passes(node, 6)
+            assert [one["rows"] for one in node.node.status()["orphans"]] == [3]
+            assert rows_at(node) == [3, 3]
+
+    for group_0 in ("b4", "b"):  # before the record, and with it
+        put(data, 0, place / group_0)
+        asyncio.run(run())
+
+
+def test_one_entry_takes_an_older_log_to_its_level_and_adopts(tmp_path, monkeypatch):
+    """Between two a crash would leave a level whose revision hides what shards had followed."""
+    data = tmp_path / "data"
+
+    async def old():
+        async with a_node(data) as node:
+            await add_topic(node, 1)
+            await add_topic(node, 2)
+        copied(data, tmp_path / "before")
+        async with a_node(data) as node:
+            info = await described(node, "shop/t2")
+            change = topic_messages.AlterTopicRequest(
+                info.topic, info.created, (9**9, None), ()
+            )
+            await ask(node, change)
+            info = await described(node, "shop/t1")
+            await ask(node, topic_messages.DeleteTopicRequest("shop/t1", info.created))
+            await passes(node, 6)
+        put(data, 0, tmp_path / "before")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "begin_level", lambda _: None)
+        patch.setattr(bootstrap, "LEVEL", 1)
+        asyncio.run(old())
+
+    async def run():
+        async with a_node(data, strict=False) as node:
+            assert (node.node.doubt is not None, node.node.metadata.level) == (True, 1)
+            proposed, submit = [], Driver.submit
+
+            def noted(self, request, *rest):
+                proposed.append(request.operation)
+                return submit(self, request, *rest)
+
+            monkeypatch.setattr(Driver, "submit", noted)
+            await ask(node, ADOPT)
+            assert proposed[:1] == [Adopt.operation]
+            assert node.node.metadata.level == LEVEL
+            await passes(node, 4)
+            assert node.node.status()["degraded"] == []
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def twins(tmp_path, monkeypatch):
+    """One count and number in two shards, of two histories, and metadata of before both."""
+
+    async def run():
+        async with a_node(tmp_path / "base", TWO) as node:
+            await add_topic(node, 1)
+        for name in ("a", "b"):
+            shutil.copytree(tmp_path / "base", tmp_path / name)
+        async with a_node(tmp_path / "a", TWO) as node:
+            await a_topic(node, "other/x", partitions=3)
+            await add_topic(node, 2)
+        async with a_node(tmp_path / "b", TWO) as node:
+            info = await described(node, "shop/t1")
+            await ask(node, topic_messages.AddPartitionsRequest("shop/t1", info.created, 1, 3))
+            await add_topic(node, 3, rows=5)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "begin_level", lambda _: None)
+        patch.setattr(bootstrap, "LEVEL", 1)
+        asyncio.run(run())
+    data = tmp_path / "data"
+    shutil.copytree(tmp_path / "a", data)
+    put(data, 0, tmp_path / "base")
+    put(data, 2, tmp_path / "b")
+    return data
+
+
+def test_a_life_that_stands_in_two_shards_is_not_given_up(twins):
+    async def run():
+        async with a_node(twins, TWO, strict=False) as node:
+            keys = [one.key for one in node.node.doubt.orphans]
+            (twin,) = {key for key in keys if keys.count(key) == 2}
+            with pytest.raises(Rejected, match="is in shards 1 and 2, with rows of its own"):
+                await ask(node, topic_messages.ForgetOrphan(twin.namespace, twin.created))
+            assert [one.key for one in node.node.doubt.orphans] == keys
+
+    asyncio.run(run())
+
+
+def test_salvage_brings_both_of_two_lives_of_one_count(twins, tmp_path):
+    report = salvage(twins, tmp_path / "new")
+    counts = Counter()
+    for one in report.partitions:
+        counts[one.topic] += one.rows
+    assert sorted(counts.values())[-2:] == [3, 5], counts

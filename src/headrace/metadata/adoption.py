@@ -17,11 +17,13 @@ from headrace.metadata.results import MetadataCode, MetadataRefusal, refuse
 from headrace.metadata.rules import PARTITIONS_MAX, MetadataLimits
 from headrace.metadata.state import (
     FOREVER,
+    LEVEL,
     MetadataState,
     SchemaVersion,
     Stream,
     TopicMetadata,
     TopicPartition,
+    is_recorded,
     record_deletion,
 )
 from headrace.model.ids import Revision
@@ -65,7 +67,7 @@ def adopt(
         return unfit.refused
     work.suspend_retention()
     return MetadataState(
-        state.layout, work.revision, work.streams, work.topics, state.level, work.deleted
+        state.layout, work.revision, work.streams, work.topics, LEVEL, work.deleted
     )
 
 
@@ -94,6 +96,8 @@ class _Adoption:
             return
         del self.topics[key]
         for one in topic.partitions:
+            if not is_stamped(one.created):
+                continue  # its shard has closed it, and nothing else is told by a plain count
             namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
             record_deletion(self.deleted, namespace, one.created)
 
@@ -182,7 +186,7 @@ class _Adoption:
                 raise _Unfit(topic.name, f"it cannot have a partition {one.id}")
             namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
             records = self.deleted.get(namespace, ())
-            deleted = (one.created if is_stamped(one.created) else -one.created) in records
+            deleted = is_recorded(records, one.created)
             if found.setdefault(one.id, one.created) != one.created:
                 raise _Unfit(topic.name, f"its partition {one.id} is another one")
             if deleted or not self._is_past(one.created):

@@ -333,8 +333,6 @@ class MetadataMachine:
         return Forgotten(self.state.revision)
 
     def _adopt(self, command: Adopt, timestamp: int) -> Result:
-        if self.state.level < LEVEL:
-            return self._too_low()
         adopted = adopt(self.state, command, timestamp, self._checksum, self.limits)
         if isinstance(adopted, MetadataRefusal):
             return adopted

@@ -73,8 +73,9 @@ MESSAGES: dict[MetadataCode, str] = {
     MetadataCode.LIMIT_REACHED: "there can be at most {max} {what}",
     MetadataCode.LEVEL_UNKNOWN: "level {found} is not known; the highest is {max}",
     MetadataCode.LEVEL_TOO_LOW: "this needs level {expected}, and the log is at level {found}",
-    MetadataCode.NAMESPACE_UNKNOWN: "{namespace} is no namespace of this cluster",
-    MetadataCode.LIFE_WANTED: "partition {namespace} of revision {created} belongs to a topic",
+    MetadataCode.NAMESPACE_UNKNOWN: "{namespace:x} is no namespace of this cluster",
+    MetadataCode.LIFE_WANTED: "partition {namespace:x} of revision {created} belongs to a "
+    "topic",
     MetadataCode.NOT_ADOPTED: "{what} cannot be adopted: {flaw}",
 }
 

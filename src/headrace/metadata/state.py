@@ -243,12 +243,13 @@ class MetadataState:
         """Say whether a record is of the very life of a shard, which has followed `followed`.
 
         Two histories of one log both gave plain counts. A record of one speaks of a life in a
-        shard that has followed a stamp of this history, or that an operator gave up.
+        shard that has followed a stamp which this history remembers, or that an operator gave
+        up.
         """
         if is_stamped(created) or -created in self.deleted.get(namespace, ()):
             return self.is_deleted(namespace, created)
-        is_kin = is_stamped(followed) and self.order_of(followed) in (Order.SAME, Order.BEFORE)
-        return is_kin and self.is_deleted(namespace, created)
+        is_kin = any(change.revision == followed for change in self.lineage)
+        return is_kin and is_stamped(followed) and self.is_deleted(namespace, created)
 
     def order_of(self, revision: Revision) -> Order:
         """Say how a revision from anywhere is to this history, as far as it is remembered."""

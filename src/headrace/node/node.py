@@ -333,16 +333,19 @@ class Node:
             self._refuse_if_blocked(namespace)
             raise
         if isinstance(route, Awaited):
-            self._refuse_if_blocked(namespace)
+            self._refuse_if_blocked(namespace, route.shard)
         running = self.shards.get(route.shard)
         if running is None:
             raise NotReady(f"shard {route.shard} does not serve", hint="See the node's status")
         return route if isinstance(route, Awaited) else running
 
-    def _refuse_if_blocked(self, namespace: int) -> None:
+    def _refuse_if_blocked(self, namespace: int, shard: GroupId | None = None) -> None:
         """Say so at once where nothing is served, and nothing is made, for doubt."""
         doubt = self.doubt
-        if doubt is not None and doubt.hides(namespace, self.metadata.revision):
+        if doubt is None:
+            return
+        is_astray = shard is not None and doubt.is_astray(shard)
+        if is_astray or doubt.hides(namespace, self.metadata.revision):
             raise doubt.error(self.path, f"partition {namespace:x} is not served while")
 
     def _park(

@@ -144,6 +144,8 @@ def _add_unnamed(
             plans.words.append(f"{name} was deleted, and its rows are left where they are")
             continue
         plan = _unnamed(log.names, number, shard, topic, partitions)
+        if plan.full_name in {one.full_name for one in plans.topics}:
+            plan.name = f"{plan.name}-shard-{number}"  # two histories both gave this count
         plans.topics.append(plan)
         plans.lost.append(
             f"the name, the retention and the key of a topic: its rows are in {plan.full_name}"

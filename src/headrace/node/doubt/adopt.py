@@ -20,7 +20,6 @@ from headrace.metadata.commands import (
     AdoptedTopic,
     Command,
     ForgetLife,
-    Level,
 )
 from headrace.metadata.state import (
     FOREVER,
@@ -385,6 +384,7 @@ class WayOut:
                 hint="`headrace status` lists those that are",
             )
         assert self.doubt is not None
+        self._refuse_twins(command)
 
         def done(result: object) -> None:
             if isinstance(result, results.Forgotten):
@@ -396,13 +396,30 @@ class WayOut:
         # included.
         ended = plan(self.catalog.state, self.shards, self.doubt, {}).ended
         commands: tuple[Command, ...] = (command,)
-        if ended or not is_within(self.doubt.floor, self.catalog.state.revision):
+        state = self.catalog.state
+        if ended or state.level < LEVEL or not is_within(self.doubt.floor, state.revision):
             floor = Adopt(self.doubt.floor, tuple(ended.values()), (), (), ())
             commands = (floor, command)
         refused = self.catalog.machine.judge(commands)
         if refused is not None:
             raise metadata_error(refused, ())
         self._commit(commands, deadline, done)
+
+    def _refuse_twins(self, command: ForgetLife) -> None:
+        """Refuse to give up what stands in several shards: one record would end them all."""
+        assert self.doubt is not None
+        shards = [
+            str(one.shard)
+            for one in self.doubt.orphans
+            if (one.key.namespace, one.key.created) == (command.namespace, command.created)
+        ]
+        if len(shards) > 1:
+            raise Rejected(
+                f"partition {command.namespace:x} of revision {shown(command.created)} is in "
+                f"shards {' and '.join(shards)}, with rows of its own in each: nothing was "
+                "changed",
+                hint="`headrace doctor --salvage` brings the rows of both into a new log",
+            )
 
     def _commit(
         self, commands: Sequence[Command], deadline: float, done: Callable[[object], None]
@@ -414,14 +431,12 @@ class WayOut:
         if self.held is not None:
             self.held.open(commands, done)
             return
-        if self.catalog.state.level < LEVEL and not isinstance(commands[0], Level):
-            if not self.catalog.may_level:
-                raise NotReady(
-                    f"the log is at level {self.catalog.state.level}, and this needs level "
-                    f"{LEVEL}, for which there was no room on the disk",
-                    hint="Make room, and start again",
-                )
-            commands = (Level(LEVEL), *commands)
+        if self.catalog.state.level < LEVEL and not self.catalog.may_level:
+            raise NotReady(
+                f"the log is at level {self.catalog.state.level}, and this needs level "
+                f"{LEVEL}, for which there was no room on the disk",
+                hint="Make room, and start again",
+            )
         first, *rest = commands
 
         def then(result: object) -> None:

@@ -18,7 +18,7 @@ from headrace.errors import MetadataInDoubt
 from headrace.metadata.state import MetadataState, MetadataTarget
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace
-from headrace.model.revisions import Order, is_within, newest, shown
+from headrace.model.revisions import Order, is_stamped, is_within, newest, shown
 from headrace.partition.machine.state import Partition, PartitionsState, TopicState
 from headrace.partition.reader import Key
 from headrace.wire import read_messages, write_messages
@@ -70,7 +70,7 @@ class Doubt:
     orphans: tuple[Orphan, ...]
     floor: Revision  # the newest that any shard has followed, or has a life of
     is_held: bool
-    _astray: frozenset[GroupId]  # shards that have followed what metadata does not have
+    _astray: frozenset[GroupId]  # shards that nothing of this metadata is opened in
     _lives: frozenset[tuple[GroupId, Key]] = field(repr=False)
     _taken: frozenset[int] = field(repr=False)  # the numbers of orphans' topics
     _partition_bits: int = field(repr=False)
@@ -79,9 +79,10 @@ class Doubt:
         return (shard, key) in self._lives
 
     def is_astray(self, shard: GroupId) -> bool:
-        """Say whether a shard has followed what metadata does not have.
+        """Say whether a shard is of another history, or may be.
 
-        What it follows is the evidence, so nothing of this metadata is opened in it.
+        What it follows is the evidence, so nothing of this metadata is opened in it. One with
+        an orphan of a plain count would look as if it had followed this metadata from then on.
         """
         return shard in self._astray
 
@@ -145,7 +146,8 @@ def judge(
         tuple(orphans),
         floor,
         bool(held),
-        frozenset(number for number, state in shards.items() if _is_astray(metadata, state)),
+        frozenset(number for number, state in shards.items() if _is_astray(metadata, state))
+        | {one.shard for one in orphans if not is_stamped(one.key.created)},
         frozenset((one.shard, one.key) for one in orphans),
         frozenset(one.key.namespace >> bits for one in orphans),
         bits,

@@ -298,7 +298,8 @@ class Catalog:
         self, command: commands.Command, deadline: float, done: Callable[[object], None]
     ) -> None:
         """Propose a command, which nobody has judged; `done` gets its result or an error."""
-        self.begin_level()
+        if not isinstance(command, commands.Adopt):  # which is of this level by itself
+            self.begin_level()
         assert self.driver is not None
         self.driver.submit(
             EntryProposal(command.operation, commands.encode(command)), done, deadline
