@@ -11,6 +11,7 @@ from headrace.journal.entry import SEAL, Entry, root, seal
 from headrace.journal.machine_seam import MachineState
 from headrace.model.ids import GroupId, Identity, Offset, Op, ReplicaId, Revision, View
 from headrace.model.namespace import Namespace
+from headrace.model.results import Receipt
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import (
     APPEND,
@@ -22,7 +23,6 @@ from headrace.partition.machine.operations import (
     OpenPartition,
     Publish,
     Purge,
-    Receipt,
     Schema,
     SetSchema,
     StoreCursor,

@@ -13,8 +13,9 @@ from tests.partition.node import NAMESPACES, NEVER, VERSIONS, a_key, width_of
 from tests.partition.plain import DAY, PARTITION_BITS, Plain
 
 from headrace.journal.entry import SEAL
+from headrace.model.results import Receipt
 from headrace.partition.machine import operations
-from headrace.partition.machine.operations import DeleteCursor, Receipt, Seal
+from headrace.partition.machine.operations import DeleteCursor, Seal
 from headrace.partition.machine.results import Refusal, Sealed
 from headrace_lab.shard.shard import (
     Proposal,

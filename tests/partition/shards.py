@@ -20,7 +20,8 @@ from headrace.journal.entry import SEAL
 from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.machine.results import AppendResult, Result
+from headrace.model.results import AppendResult
+from headrace.partition.machine.results import Result
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.machine.state import Placed
 from headrace.partition.reader import Key

@@ -27,9 +27,10 @@ from tests.partition.builders import (
 
 from headrace.journal.entry import SEAL, root, seal
 from headrace.model.ids import Op, View
+from headrace.model.results import AppendResult
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import APPEND, STAGE, encode_stage
-from headrace.partition.machine.results import AppendResult, Refusal, RefusalCode, Result
+from headrace.partition.machine.results import Refusal, RefusalCode, Result
 
 U64 = 2**64 - 1
 

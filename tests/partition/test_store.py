@@ -41,9 +41,10 @@ from headrace.journal.entry import BODY_SIZE_MAX
 from headrace.model import batch as batches
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
+from headrace.model.results import AppendResult
 from headrace.model.schema import canonical, check_sealable, conform
 from headrace.partition.machine.operations import APPEND
-from headrace.partition.machine.results import AppendResult, Refusal, RefusalCode
+from headrace.partition.machine.results import Refusal, RefusalCode
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES
 from headrace.partition.machine.state import Placed
 from headrace.partition.machine.writer_rule import WINDOW

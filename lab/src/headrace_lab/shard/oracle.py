@@ -14,8 +14,9 @@ from xxhash import xxh3_128_digest
 
 from headrace.journal.entry import NO_WRITER, SEAL
 from headrace.model.ids import Offset, Revision
+from headrace.model.results import Receipt
 from headrace.partition.machine import operations
-from headrace.partition.machine.operations import Receipt, Seal
+from headrace.partition.machine.operations import Seal
 from headrace.partition.machine.transactions import fold
 from headrace.partition.reader import Key
 from headrace_lab.shard.shard import (

@@ -10,6 +10,7 @@ from headrace.journal.entry import NO_WRITER, SEAL, Entry, seal
 from headrace.model import batch as batches
 from headrace.model.ids import Identity, Offset, Op, Revision, View
 from headrace.model.namespace import Namespace
+from headrace.model.results import Receipt
 from headrace.model.schema import encode_schema
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import (
@@ -21,7 +22,6 @@ from headrace.partition.machine.operations import (
     OpenPartition,
     Publish,
     Purge,
-    Receipt,
     Schema,
     Seal,
     SetSchema,

@@ -18,13 +18,14 @@ from headrace.metadata.state import LEVEL, MetadataState
 from headrace.model.ids import GroupId, Offset, Op, ReplicaId, View
 from headrace.model.ids import Identity as GroupIdentity
 from headrace.model.namespace import Namespace, NamespaceLayout
+from headrace.model.results import AppendResult
 from headrace.node.bootstrap import METADATA_FILE_SIZE
 from headrace.node.group.driver import now_us
 from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name, read_or_make
 from headrace.node.requests.catalog import MetadataGroup
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import APPEND
-from headrace.partition.machine.results import AppendResult, Refusal
+from headrace.partition.machine.results import Refusal
 from headrace.partition.shard_store import Store, StoreOptions, open_store
 from headrace.storage.file import FileDirectory
 from headrace.storage.seam import Buffer, Directory

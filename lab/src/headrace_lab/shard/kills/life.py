@@ -16,20 +16,17 @@ from headrace.journal.checkpoint import Checkpoints
 from headrace.journal.entry import SEAL
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Offset
-from headrace.partition.machine import operations
-from headrace.partition.machine.operations import Seal
-from headrace.partition.machine.results import (
+from headrace.model.results import (
     AppendResult,
     DiscardResult,
-    Opened,
     PartitionRange,
     PublishResult,
-    Refusal,
-    RefusalCode,
-    Result,
     StageResult,
     TrimResult,
 )
+from headrace.partition.machine import operations
+from headrace.partition.machine.operations import Seal
+from headrace.partition.machine.results import Opened, Refusal, RefusalCode, Result
 from headrace.partition.machine.state import Partition
 from headrace_lab.shard.kills.ledger import Ledger, Rows
 from headrace_lab.shard.kills.workload import (

@@ -17,8 +17,8 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
+from headrace.model.results import Receipt
 from headrace.model.row_digest import RowDigest
-from headrace.partition.machine.operations import Receipt
 from headrace.partition.machine.transactions import fold
 from headrace.partition.reader import Key
 from headrace_lab.shard.shard import Proposal, appending, staging
