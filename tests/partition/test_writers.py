@@ -13,7 +13,7 @@ from tests.partition.builders import (
     refused,
 )
 
-from headrace.journal.entry import NO_WRITER
+from headrace.model.proposal import NO_WRITER
 from headrace.model.results import AppendResult
 from headrace.partition.machine import writer_rule
 from headrace.partition.machine.operations import APPEND, Publish

@@ -4,6 +4,7 @@ from typing import assert_never
 
 from headrace.errors import BadRequest, HeadraceError
 from headrace.model.ids import KEEP_NEXT, Offset
+from headrace.model.proposal import NO_WRITER, EntryProposal
 from headrace.model.results import (
     AppendResult,
     CursorDeleted,
@@ -17,7 +18,6 @@ from headrace.node.requests.outcomes import partition_error
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import STAGE_ID_SIZE, Command
 from headrace.partition.machine.results import Refusal
-from headrace.vsr.peer_messages import NOBODY, EntryProposal
 from headrace.wire import read_messages, write_messages
 from headrace.wire.messages import Reply
 
@@ -44,7 +44,7 @@ _NUMBER_MAX = 2**63 - 1  # of what counts in the log: it fits where it is kept
 
 def to_log(request: Written) -> EntryProposal:
     """Return what is proposed for a request without rows, or raise BadRequest."""
-    writer, version = NOBODY, 0
+    writer, version = NO_WRITER, 0
     if isinstance(request, write_messages.PublishRequest | write_messages.DiscardRequest):
         writer = _writer(request.writer)
     if isinstance(request, write_messages.PublishRequest):
@@ -98,7 +98,7 @@ def to_reply(result: object) -> Reply | HeadraceError:
 
 
 def _writer(writer: bytes) -> bytes:
-    if len(writer) != len(NOBODY) or writer == NOBODY:
+    if len(writer) != len(NO_WRITER) or writer == NO_WRITER:
         raise BadRequest("a writer is 16 bytes, and not all zeros")
     return writer
 

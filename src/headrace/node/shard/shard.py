@@ -14,6 +14,7 @@ from headrace.journal.superblock import Checkpoint
 from headrace.metadata.state import MetadataState, RetentionLimits
 from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
 from headrace.model.results import AppendResult, PublishResult, TrimResult
 from headrace.model.revisions import is_past
 from headrace.node.group.pump import Effect, Pump, not_ready
@@ -41,7 +42,7 @@ from headrace.partition.machine.operations import Command
 from headrace.partition.machine.state import PartitionsState
 from headrace.partition.reader import Key
 from headrace.partition.shard_store import Store
-from headrace.vsr.peer_messages import EntryProposal, SoloReply
+from headrace.vsr.peer_messages import SoloReply
 
 _MS_PER_S = 1_000
 _NO_LIFE = Key(Namespace(0), Revision(0))  # to close it changes nothing but the revision
