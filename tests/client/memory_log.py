@@ -19,7 +19,8 @@ from headrace.errors import (
     Unknown,
     WriterUnknown,
 )
-from headrace.wire.write_messages import AppendReply, AppendRequest
+from headrace.model.results import AppendResult
+from headrace.wire.write_messages import AppendRequest
 
 REMEMBERED = 64
 
@@ -44,7 +45,7 @@ class MemoryPartition:
     end: int = 0
     writers: dict[bytes, dict[int, tuple[bytes, int, int]]] = field(default_factory=dict)
 
-    def apply(self, request: AppendRequest, body: bytes) -> AppendReply:
+    def apply(self, request: AppendRequest, body: bytes) -> AppendResult:
         known = self.writers.get(request.writer)
         if known is None:
             if request.version != 1:
@@ -58,13 +59,13 @@ class MemoryPartition:
             known[request.version] = (body, start, self.end)
             known.pop(request.version - REMEMBERED, None)
             self.batches.append(body)
-            return AppendReply(start, self.end, repeated=False)
+            return AppendResult(start, self.end, repeated=False)
         if request.version not in known:
             raise Refused("too_old", "below what is remembered")
         earlier, start, end = known[request.version]
         if earlier != body:
             raise Refused("writer_conflict", "written before with other content")
-        return AppendReply(start, end, repeated=True)
+        return AppendResult(start, end, repeated=True)
 
 
 @dataclass

@@ -7,7 +7,8 @@ from tests.client.memory_log import MemoryChannel
 
 from headrace.client.connect.retry import Caller
 from headrace.errors import ConnectionLost, NotReady, Unknown
-from headrace.wire.messages import PublishReply, PublishRequest
+from headrace.model.results import PublishResult
+from headrace.wire.messages import PublishRequest
 
 PUBLISH = PublishRequest(1, 1, b"w" * 16, 1, ())
 
@@ -33,7 +34,7 @@ class Failing(MemoryChannel):
 def test_an_unknown_try_is_remembered_when_the_next_finds_nobody(errors, ends):
     async def run():
         with pytest.raises(ends) as caught:
-            await Caller(Failing(*errors), 0.2).get(PUBLISH, PublishReply)
+            await Caller(Failing(*errors), 0.2).get(PUBLISH, PublishResult)
         return caught.value
 
     said = asyncio.run(run())

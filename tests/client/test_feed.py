@@ -12,8 +12,9 @@ from headrace.client.values.topic_view import View
 from headrace.errors import BadFrame, BadRequest
 from headrace.model.batch import encode
 from headrace.model.projection import Projection
+from headrace.model.results import FetchedPiece
 from headrace.model.schema import encode_schema
-from headrace.wire.read_messages import FetchedPiece, FetchReply
+from headrace.wire.read_messages import FetchReply
 from headrace.wire.topic_messages import PartitionInfo, SchemaInfo, TopicInfo
 
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -29,7 +29,8 @@ from headrace.errors import (
     TopicUnknown,
     Unknown,
 )
-from headrace.wire.read_messages import StoreCursorReply, StoreCursorRequest
+from headrace.model.results import CursorStored
+from headrace.wire.read_messages import StoreCursorRequest
 from headrace.wire.topic_messages import Changed, CreateStreamRequest, ListTopics, Topics
 
 
@@ -268,11 +269,9 @@ def test_a_change_that_may_have_happened_is_not_repeated():
 
 
 def test_a_change_that_may_be_repeated_is():
-    channel = Scripted(Unknown("lost"), StoreCursorReply(5))
+    channel = Scripted(Unknown("lost"), CursorStored(5))
     request = StoreCursorRequest(1, 1, "billing", 5, 0, hold=False)
-    assert jumping.run(Caller(channel, 5.0).get(request, StoreCursorReply)) == StoreCursorReply(
-        5
-    )
+    assert jumping.run(Caller(channel, 5.0).get(request, CursorStored)) == CursorStored(5)
 
 
 def test_an_unknown_partition_is_looked_for():

@@ -18,6 +18,7 @@ from headrace.doctor.salvage.salvage import salvage
 from headrace.journal.entry import seal
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.model.ids import GroupId, Op, View
+from headrace.model.proposal import EntryProposal
 from headrace.partition.machine.operations import APPEND
 from headrace.partition.shard_store import open_store
 from headrace.storage.file import FileDirectory
@@ -240,18 +241,20 @@ def send_again(log, header) -> None:
     journal = store.group.journal
     entry = seal(
         journal.identity,
+        EntryProposal(
+            APPEND,
+            original.body,
+            writer=header.writer,
+            version=header.version,
+            namespace=header.namespace,
+            created=header.created,
+            schema_id=header.schema_id,
+            row_count=header.row_count,
+        ),
         op=Op(journal.durable + 1),
         parent=journal.tip,
         view=View(0),
-        operation=APPEND,
         timestamp=header.timestamp + 10**9,
-        body=original.body,
-        writer=header.writer,
-        version=header.version,
-        namespace=header.namespace,
-        created=header.created,
-        schema_id=header.schema_id,
-        row_count=header.row_count,
     )
     store.group.append([entry])
     assert store.group.apply(entry).repeated

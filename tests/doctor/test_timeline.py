@@ -8,6 +8,7 @@ from headrace.doctor.rebuild.lifetimes import Life
 from headrace.doctor.rebuild.timeline import Given, OffsetDoubt, Timeline
 from headrace.journal.entry import Header, seal
 from headrace.model.ids import Identity, Offset, Op, View
+from headrace.model.proposal import EntryProposal
 from headrace.partition.machine.operations import APPEND
 from headrace.partition.machine.state import Piece
 
@@ -82,17 +83,19 @@ def test_a_sealed_entry_moves_those_behind_it():
 def an_append(version: int, op: int, writer: bytes = b"w" * 16) -> Header:
     return seal(
         _IDENTITY,
+        EntryProposal(
+            APPEND,
+            b"%d" % version,
+            writer=writer,
+            version=version,
+            namespace=LIFE.namespace,
+            created=LIFE.created,
+            row_count=1,
+        ),
         op=Op(op),
         parent=bytes(16),
         view=View(0),
-        operation=APPEND,
         timestamp=op,
-        body=b"%d" % version,
-        writer=writer,
-        version=version,
-        namespace=LIFE.namespace,
-        created=LIFE.created,
-        row_count=1,
     ).header
 
 

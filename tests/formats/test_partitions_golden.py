@@ -12,6 +12,7 @@ from headrace.journal.machine_seam import MachineState
 from headrace.model import batch
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.results import Receipt
 from headrace.partition.files import placement
 from headrace.partition.files.placement import Carried, Local, PlacedHere, UnplacedHere
 from headrace.partition.machine import image, operations
@@ -25,7 +26,6 @@ from headrace.partition.machine.operations import (
     OpenPartition,
     Publish,
     Purge,
-    Receipt,
     Schema,
     Seal,
     SetSchema,

@@ -8,12 +8,12 @@ import pytest
 from tests.formats.test_golden import PAGES
 
 from headrace.errors import Busy
+from headrace.model.results import FetchedPiece
 from headrace.partition.segments.segment import segment_name
 from headrace.wire.error_codes import to_error, to_failed
 from headrace.wire.frames import FrameReader, check_body, decode_message, encode_frame
 from headrace.wire.lease_messages import FileInfo, Leased, PartitionFiles
 from headrace.wire.messages import AppendRequest, FetchReply, Hello, LeaseFiles
-from headrace.wire.read_messages import FetchedPiece
 from headrace.wire.topic_messages import PartitionInfo
 
 HELLO = """\

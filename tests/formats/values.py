@@ -7,6 +7,7 @@ from headrace.journal.journal_file import FileHeader
 from headrace.journal.machine_seam import MachineState
 from headrace.journal.superblock import Checkpoint, Superblock
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
+from headrace.model.proposal import EntryProposal
 from headrace.node.doubt.metadata_copy import Base, Copy
 
 IDENTITY = Identity(b"headrace-cluster", GroupId(1), ReplicaId(0), 3, (16, 24, 24))
@@ -18,18 +19,20 @@ POSITION = 8192  # of the entry frame; the mark and the end frame follow it
 def entry() -> Entry:
     return seal(
         IDENTITY,
+        EntryProposal(
+            16,
+            b"hello",
+            writer=bytes(range(16, 32)),
+            version=7,
+            namespace=0x0001_000002_000003,
+            created=4,
+            schema_id=6,
+            row_count=1,
+        ),
         op=Op(5),
         parent=PARENT,
         view=View(2),
-        operation=16,
         timestamp=1_700_000_000_000_000,
-        body=b"hello",
-        writer=bytes(range(16, 32)),
-        version=7,
-        namespace=0x0001_000002_000003,
-        created=4,
-        schema_id=6,
-        row_count=1,
     )
 
 
@@ -70,10 +73,10 @@ STATE = MachineState(b"replicated part", b"local part")
 def entry_after() -> Entry:
     return seal(
         IDENTITY,
+        EntryProposal(1),
         op=Op(6),
         parent=entry().checksum,
         view=View(2),
-        operation=1,
         timestamp=1_700_000_000_000_001,
     )
 

@@ -24,6 +24,7 @@ from headrace.journal.journal_file import BLOCK_SIZE, FIRST_POSITION, FileHeader
 from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.journal.superblock import read_copies
 from headrace.model.ids import Identity, Op, View
+from headrace.model.proposal import EntryProposal
 from headrace_lab.counter.counter import ADD, add
 from headrace_lab.counter.solo import SOLO, Solo
 from headrace_lab.disk.faults import Crash, Crashed, Effect, Fail, Fault, Keep
@@ -80,12 +81,11 @@ def an_entry(
 ) -> Entry:
     return seal(
         identity,
+        EntryProposal(operation, body),
         op=Op(op),
         parent=root(identity) if parent is None else parent,
         view=View(0),
-        operation=operation,
         timestamp=op,
-        body=body,
     )
 
 

@@ -9,14 +9,15 @@ from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
 from headrace.node.group.pump import Effect, Pair, PersistSnapshot, Pump, PumpLimits
 from headrace.node.group.seal_pace import SealPace
 from headrace.partition.reader import Key
 from headrace.partition.shard_store import Store, open_store
-from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloReply
+from headrace.vsr.peer_messages import SoloAppend, SoloReply
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
-from headrace_lab.shard.shard import Proposal, appending, opening
+from headrace_lab.shard.shard import appending, opening
 
 NOW = 1_700_000_000_000_000
 KEY = Key(Namespace(0), Revision(1))
@@ -50,11 +51,9 @@ class Hands:
                 case Pair():
                     self.pairs.append(effect)
 
-    def submit(self, proposal: Proposal, ticket: object, deadline: float = 1e9) -> None:
+    def submit(self, proposal: EntryProposal, ticket: object, deadline: float = 1e9) -> None:
         self.now += 1_000
-        self.take(
-            self.pump.submit(to_request(proposal), self.now, ticket=ticket, deadline=deadline)
-        )
+        self.take(self.pump.submit(proposal, self.now, ticket=ticket, deadline=deadline))
 
     def append(self, ticket: object, count: int = 1, deadline: float = 1e9) -> None:
         self.version += 1
@@ -89,20 +88,6 @@ class Hands:
         pair = self.pairs.pop()
         self.store.group.checkpoints.pair(pair.checkpoint)
         self.take(self.pump.on_paired(pair.checkpoint, self.now))
-
-
-def to_request(proposal: Proposal) -> EntryProposal:
-    return EntryProposal(
-        proposal.operation,
-        proposal.body,
-        b"",
-        proposal.writer,
-        proposal.version,
-        proposal.key.namespace,
-        proposal.key.created,
-        proposal.schema_id,
-        proposal.row_count,
-    )
 
 
 def hands(

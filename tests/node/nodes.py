@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError
 from headrace.model import batch
+from headrace.model.results import AppendResult
 from headrace.model.schema import canonical, encode_schema
 from headrace.node.bootstrap import StartedNode, start
 from headrace.node.config.settings import Commit, Config, JournalSettings, Listen, SealSettings
@@ -108,9 +109,7 @@ class Writer:
         return request, body
 
 
-async def append(
-    started: StartedNode, writer: Writer, count: int = 10
-) -> write_messages.AppendReply:
+async def append(started: StartedNode, writer: Writer, count: int = 10) -> AppendResult:
     return await ask(started, *writer.request(count))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.errors import BadBatch, HeadraceError
 from headrace.model import batch
+from headrace.model.proposal import EntryProposal
 from headrace.model.schema import canonical
 from headrace.node.requests.admission import (
     INLINE_SIZE_MAX,
@@ -15,7 +16,6 @@ from headrace.node.requests.admission import (
     BatchSchema,
     judge_append,
 )
-from headrace.vsr.peer_messages import EntryProposal
 from headrace.wire.write_messages import AppendRequest
 
 SCHEMA = canonical(pa.schema([("data", pa.binary())]))

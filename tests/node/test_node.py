@@ -39,6 +39,7 @@ from headrace.errors import (
 )
 from headrace.model import batch
 from headrace.model.ids import KEEP_NEXT
+from headrace.model.results import Receipt, StoredCursor
 from headrace.model.schema import encode_schema
 from headrace.model.units import MILLISECOND
 from headrace.node.config.settings import Cluster, RetentionSettings, SealSettings
@@ -364,7 +365,7 @@ class TestReads:
             return await ask(node, read_messages.GetCursors(*key))
 
         found = on_node(tmp_path, work)
-        assert found.cursors == (read_messages.CursorInfo("readers", 7, 2, False),)
+        assert found.cursors == (StoredCursor("readers", 7, 2, False),)
 
     def test_a_cursor_is_taken_over_where_it_is(self, tmp_path):
         async def work(node):
@@ -513,7 +514,7 @@ class TestTrouble:
             info = await a_topic(node)
             where = info.partitions[0]
             await append(node, Writer(info))
-            receipt = write_messages.StageReceipt(b"s" * 16, 1, 1, b"d" * 16)
+            receipt = Receipt(b"s" * 16, 1, 1, b"d" * 16)
             bad = write_messages.PublishRequest(
                 where.namespace, where.created, b"w" * 16, 1.5, (receipt,)
             )

@@ -7,8 +7,8 @@ from tests.node.hands import KEY, hands
 from headrace.errors import Busy, DiskFull, NotReady, SealFailed, TimedOut, Unknown
 from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset
+from headrace.model.results import AppendResult
 from headrace.node.group.pump import RETRY_S
-from headrace.partition.machine.results import AppendResult
 from headrace_lab.disk.faults import Fail
 
 

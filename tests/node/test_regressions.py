@@ -11,10 +11,9 @@ from tests.partition.shards import KEY, a_disk, a_shard, sealed, shard_options
 from headrace.errors import CorruptSegment, Diverged, StorageFailed
 from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.model.ids import Offset
+from headrace.model.results import CursorStored, StoredCursor
 from headrace.node.config.settings import SealSettings
 from headrace.partition.machine.partitions_machine import PartitionsMachine
-from headrace.partition.machine.results import CursorStored
-from headrace.partition.machine.state import StoredCursor
 from headrace.partition.shard_store import open_store
 from headrace.wire import read_messages
 from headrace_lab.counter.counter import CounterMachine
@@ -47,7 +46,7 @@ def test_t6_a_cursor_beyond_the_end_is_named_and_never_cut():
     disk = a_disk(lambda shard: shard.append(10))
     store = open_store(disk.root, SOLO, shard_options())
     store.machine.state.partitions[KEY.namespace].cursors["lost"] = StoredCursor(
-        Offset(11), 1, False
+        "lost", Offset(11), 1, False
     )
     with pytest.raises(Diverged, match="'lost' reads 11 next") as caught:
         store.reader.next_for(KEY, "lost", 5)

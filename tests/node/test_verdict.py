@@ -9,6 +9,7 @@ from headrace.journal.heads import Head
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Op, Revision, View
 from headrace.model.namespace import NamespaceLayout
+from headrace.model.proposal import EntryProposal
 from headrace.node.doubt.metadata_copy import Base, Copy
 from headrace.node.doubt.verdict import CopyState, Healed, Held, Recovered, Remains, judge
 from headrace_lab.counter.solo import SOLO
@@ -23,12 +24,11 @@ def a_chain(count: int, branch: bytes = b"", at: int = 1) -> list[Entry]:
         entries.append(
             seal(
                 SOLO,
+                EntryProposal(16, body),
                 op=Op(op),
                 parent=parent,
                 view=View(0),
-                operation=16,
                 timestamp=op,
-                body=body,
             )
         )
         parent = entries[-1].checksum

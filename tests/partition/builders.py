@@ -11,6 +11,8 @@ from headrace.journal.entry import SEAL, Entry, root, seal
 from headrace.journal.machine_seam import MachineState
 from headrace.model.ids import GroupId, Identity, Offset, Op, ReplicaId, Revision, View
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
+from headrace.model.results import Receipt
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import (
     APPEND,
@@ -22,7 +24,6 @@ from headrace.partition.machine.operations import (
     OpenPartition,
     Publish,
     Purge,
-    Receipt,
     Schema,
     SetSchema,
     StoreCursor,
@@ -78,13 +79,11 @@ class Log:
         self.now += 1
         entry = seal(
             IDENTITY,
+            EntryProposal(operation, body, **header),
             op=Op(len(self.entries) + 1),
             parent=parent,
             view=View(0),
-            operation=operation,
             timestamp=self.now,
-            body=body,
-            **header,
         )
         return self.apply(entry)
 

@@ -1,6 +1,6 @@
 """Rules that make every kind of entry, right ones and wrong ones, for a shard and its model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
 from typing import ClassVar
 
@@ -13,11 +13,12 @@ from tests.partition.node import NAMESPACES, NEVER, VERSIONS, a_key, width_of
 from tests.partition.plain import DAY, PARTITION_BITS, Plain
 
 from headrace.journal.entry import SEAL
+from headrace.model.proposal import EntryProposal
+from headrace.model.results import Receipt
 from headrace.partition.machine import operations
-from headrace.partition.machine.operations import DeleteCursor, Receipt, Seal
+from headrace.partition.machine.operations import DeleteCursor, Seal
 from headrace.partition.machine.results import Refusal, Sealed
 from headrace_lab.shard.shard import (
-    Proposal,
     appending,
     closing,
     command,
@@ -74,7 +75,7 @@ seeds = st.integers(0, 2**24 - 1)
 class Deed:
     """An entry to be, and the same in the words of the model."""
 
-    proposal: Proposal
+    proposal: EntryProposal
     plain: tuple  # the name of a method of Plain, and what it takes after the time
 
 
@@ -270,7 +271,8 @@ class Deeds(RuleBasedStateMachine):
         code = "empty" if is_rows else "malformed" if is_ours else "operation_unknown"
         # No msgpack value begins so.
         body = b"\xc1" + rng.randbytes(rng.randrange(9))
-        self.submit(Deed(Proposal(operation, body, a_key(key)), ("noise", code)))
+        proposal = EntryProposal(operation, body, namespace=key[0], created=key[1])
+        self.submit(Deed(proposal, ("noise", code)))
 
     def some_key(self, rng):
         """Return the key of a partition: mostly of one that is open."""
@@ -358,7 +360,7 @@ def mangled(receipts, kind):
 
 
 def a_seal(*, expire: bool = False) -> Deed:
-    return Deed(Proposal(SEAL, operations.encode(Seal(expire))), ("seal", expire))
+    return Deed(EntryProposal(SEAL, operations.encode(Seal(expire))), ("seal", expire))
 
 
 def told(result) -> tuple:
@@ -368,10 +370,13 @@ def told(result) -> tuple:
         return "refused", result.code.value
     if isinstance(result, Sealed):
         return "Sealed", result.expired_writers, result.expired_stages
-    return type(result).__name__, *plainly(msgspec.structs.astuple(result))
+    astuple = msgspec.structs.astuple if isinstance(result, msgspec.Struct) else whole
+    return type(result).__name__, *plainly(astuple(result))
+
+
+def whole(result) -> tuple:
+    return tuple(getattr(result, each.name) for each in fields(result))
 
 
 def plainly(value):
-    if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.astuple(value)
     return tuple(map(plainly, value)) if isinstance(value, tuple) else value

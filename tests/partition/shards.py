@@ -20,7 +20,9 @@ from headrace.journal.entry import SEAL
 from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.machine.results import AppendResult, Result
+from headrace.model.proposal import EntryProposal
+from headrace.model.results import AppendResult
+from headrace.partition.machine.results import Result
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.machine.state import Placed
 from headrace.partition.reader import Key
@@ -30,7 +32,7 @@ from headrace.partition.shard_store import StoreOptions
 from headrace.storage.file import FileDirectory
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
-from headrace_lab.shard.shard import Proposal, SoloShard, appending, opening
+from headrace_lab.shard.shard import SoloShard, appending, opening
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 NEWER = pa.schema([("id", pa.int64()), ("name", pa.string()), ("note", pa.string())])
@@ -124,7 +126,7 @@ class Shard(SoloShard):
 
     def seal(self) -> Op:
         """Append a Seal, and leave its checkpoint pending."""
-        self.submit([Proposal(SEAL)])
+        self.submit([EntryProposal(SEAL)])
         return self.head
 
     def run(self) -> Op | None:

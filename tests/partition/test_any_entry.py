@@ -27,9 +27,11 @@ from tests.partition.builders import (
 
 from headrace.journal.entry import SEAL, root, seal
 from headrace.model.ids import Op, View
+from headrace.model.proposal import EntryProposal
+from headrace.model.results import AppendResult
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import APPEND, STAGE, encode_stage
-from headrace.partition.machine.results import AppendResult, Refusal, RefusalCode, Result
+from headrace.partition.machine.results import Refusal, RefusalCode, Result
 
 U64 = 2**64 - 1
 
@@ -178,18 +180,20 @@ def entries(draw):
     operation = draw(st.one_of(st.sampled_from(known), st.integers(0, 2**16 - 1)))
     return seal(
         IDENTITY,
+        EntryProposal(
+            operation,
+            draw(bodies(operation)),
+            writer=draw(WRITERS),
+            version=draw(EDGES),
+            namespace=draw(NAMESPACES),
+            created=draw(EDGES),
+            schema_id=draw(SMALL_EDGES),
+            row_count=draw(SMALL_EDGES),
+        ),
         op=Op(draw(st.one_of(st.integers(1, 50), st.just(U64)))),
         parent=root(IDENTITY),
         view=View(draw(EDGES)),
-        operation=operation,
         timestamp=draw(EDGES),
-        body=draw(bodies(operation)),
-        writer=draw(WRITERS),
-        version=draw(EDGES),
-        namespace=draw(NAMESPACES),
-        created=draw(EDGES),
-        schema_id=draw(SMALL_EDGES),
-        row_count=draw(SMALL_EDGES),
     )
 
 

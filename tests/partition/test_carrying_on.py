@@ -20,12 +20,12 @@ from tests.partition.shards import (
 from headrace.errors import DiskFull
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.results import Receipt
 from headrace.model.schema import canonical
 from headrace.partition import checkpoint_files as keeper_module
 from headrace.partition.files.carry import open_carry
 from headrace.partition.files.carry_table import encode
 from headrace.partition.files.placement import UnplacedHere
-from headrace.partition.machine.operations import Receipt
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.machine.state import Piece, Unplaced
 from headrace.partition.reader import Key

@@ -3,16 +3,16 @@
 import pytest
 from tests.partition.builders import P0, P1, Log, a_log, done, refused
 
-from headrace.partition.machine.partitions_machine import CURSOR_COUNT_MAX
-from headrace.partition.machine.results import (
+from headrace.model.results import (
     AppendResult,
     CursorDeleted,
     CursorStored,
     Hold,
-    RefusalCode,
+    StoredCursor,
     TrimResult,
 )
-from headrace.partition.machine.state import StoredCursor
+from headrace.partition.machine.partitions_machine import CURSOR_COUNT_MAX
+from headrace.partition.machine.results import RefusalCode
 
 
 def ten_by_ten(partitions: int = 1) -> Log:
@@ -27,7 +27,7 @@ def test_a_cursor_is_stored_and_moves_both_ways():
     log = ten_by_ten()
     for place in (0, 100, 40):
         assert log.store("spark", place) == CursorStored(place)
-        assert log.partition().cursors["spark"] == StoredCursor(place, 1, hold=False)
+        assert log.partition().cursors["spark"] == StoredCursor("spark", place, 1, hold=False)
 
 
 def test_a_lower_generation_is_fenced():
@@ -49,9 +49,9 @@ def test_taking_a_cursor_over_keeps_its_place():
     assert log.store("spark", -1, 7) == CursorStored(40)
     assert refused(log.store("spark", 50, 5), RefusalCode.FENCED, found=5, expected=7)
     assert refused(log.store("spark", -1, 6), RefusalCode.FENCED, found=6, expected=7)
-    assert log.partition().cursors["spark"] == StoredCursor(40, 7, hold=False)
+    assert log.partition().cursors["spark"] == StoredCursor("spark", 40, 7, hold=False)
     log.restart()
-    assert log.partition().cursors["spark"] == StoredCursor(40, 7, hold=False)
+    assert log.partition().cursors["spark"] == StoredCursor("spark", 40, 7, hold=False)
     done(log.store("spark", 30, 7))  # its own member goes back as before
     assert log.store("spark", -1, 7) == CursorStored(30)
 
@@ -63,7 +63,7 @@ def test_taking_a_cursor_over_keeps_its_hold():
     assert log.trim(50) == TrimResult(40, (Hold("spark", 40),))
     done(log.store("audit", 40, 1))
     done(log.store("audit", -1, 2, hold=True))
-    assert log.partition().cursors["audit"] == StoredCursor(40, 2, hold=True)
+    assert log.partition().cursors["audit"] == StoredCursor("audit", 40, 2, hold=True)
 
 
 @pytest.mark.parametrize("place", [101, 2**63, 2**64 - 1, -2, -(2**63)])

@@ -31,12 +31,12 @@ def walk(shard, **options):
     return answers
 
 
-def values(part, columns):
+def values(piece, body, columns):
     """Read the rows of a part, without what the system adds to all of them."""
     whole = pa.schema([*SYSTEM_FIELDS, *SCHEMA])
     names = whole.names if columns is None else columns
-    schema = SCHEMA if part.is_entry else pa.schema([whole.field(name) for name in names])
-    rows = decode(part.body, schema, part.row_count)
+    schema = SCHEMA if piece.is_entry else pa.schema([whole.field(name) for name in names])
+    rows = decode(body, schema, piece.row_count)
     return rows.select(columns or SCHEMA.names).to_pylist()
 
 
@@ -49,12 +49,12 @@ def test_every_row_comes_once_and_no_answer_is_larger_than_asked(size_max, colum
     offset = 0
     found = []
     for answer in walk(shard, size_max=size_max, columns=columns):
-        size = sum(len(part.body) for part in answer.parts)
+        size = sum(len(body) for _, body in answer.parts)
         assert size <= size_max or len(answer.parts) == 1
-        for part in answer.parts:
-            assert part.first <= offset < part.first + part.row_count
-            found += values(part, columns)[offset - part.first :]
-            offset = part.first + part.row_count
+        for piece, body in answer.parts:
+            assert piece.first <= offset < piece.first + piece.row_count
+            found += values(piece, body, columns)[offset - piece.first :]
+            offset = piece.first + piece.row_count
         assert answer.next == offset
     assert offset == 190
     names = columns or SCHEMA.names
@@ -72,7 +72,7 @@ def test_rows_that_were_sealed_together_leave_in_slices():
     answers = walk(shard, size_max=10_000)
     assert len(answers) > 10
     for answer in answers:
-        assert sum(len(part.body) for part in answer.parts) <= 10_000
+        assert sum(len(body) for _, body in answer.parts) <= 10_000
 
 
 def test_a_row_larger_than_any_answer_gets_one_of_its_own():
@@ -104,9 +104,9 @@ def test_an_entry_says_the_checksum_that_its_producer_gave_it():
     shard = a_shard()
     proposal = appending(KEY, some_rows(0, 3), WRITER, 1)
     shard.one(proposal)
-    (part,) = fetched(shard).parts
-    assert bytes(part.body) == bytes(proposal.body)
-    assert part.checksum == shard.store.group.journal.read(shard.head).header.body_checksum
+    ((piece, body),) = fetched(shard).parts
+    assert bytes(body) == bytes(proposal.body)
+    assert piece.checksum == shard.store.group.journal.read(shard.head).header.body_checksum
 
 
 @pytest.mark.parametrize("columns", [None, ("_offset", "id")])
@@ -119,6 +119,7 @@ def test_every_part_says_the_checksum_of_its_bytes(columns):
     parts = [
         part for answer in walk(shard, size_max=1, columns=columns) for part in answer.parts
     ]
-    assert parts[-1].first + parts[-1].row_count == 195
-    for part in parts:
-        assert part.checksum == xxh3_128_digest(part.body)
+    last, _ = parts[-1]
+    assert last.first + last.row_count == 195
+    for piece, body in parts:
+        assert (piece.size, piece.checksum) == (len(body), xxh3_128_digest(body))

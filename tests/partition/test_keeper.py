@@ -24,7 +24,7 @@ from headrace.errors import (
     StorageFailed,
 )
 from headrace.model.ids import Offset, Op, Revision
-from headrace.partition.machine.operations import Receipt
+from headrace.model.results import Receipt
 from headrace.partition.machine.results import Sealed
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.machine.state import Placed

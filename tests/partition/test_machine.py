@@ -18,12 +18,12 @@ from tests.partition.builders import (
 )
 
 from headrace.model.ids import Revision
+from headrace.model.results import AppendResult
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import Schema, encode_stage
 from headrace.partition.machine.results import (
     MESSAGES,
     RETRYABLE,
-    AppendResult,
     Closed,
     Opened,
     Refusal,

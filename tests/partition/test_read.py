@@ -30,8 +30,9 @@ from headrace.errors import (
 )
 from headrace.model.ids import Offset, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.results import StoredCursor
 from headrace.partition.machine.segment_cut import SegmentSizes
-from headrace.partition.machine.state import Placed, StoredCursor, Unplaced
+from headrace.partition.machine.state import Placed, Unplaced
 from headrace.partition.reader import Key
 from headrace.partition.segments import segment_writer
 from headrace.storage import stream
@@ -181,7 +182,7 @@ class TestFew:
 
     def test_a_cursor_beyond_the_end_is_diverged_not_clamped(self, shard):
         # A log refuses such a cursor: it is what a disk that lost acknowledged rows leaves.
-        shard.partition.cursors["group"] = StoredCursor(Offset(200), 1, hold=False)
+        shard.partition.cursors["group"] = StoredCursor("group", Offset(200), 1, hold=False)
         with pytest.raises(Diverged) as caught:
             shard.store.reader.next_for(KEY, "group", 1)
         assert (caught.value.expected, caught.value.found) == ("at most 190", 200)

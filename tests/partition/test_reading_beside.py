@@ -24,9 +24,10 @@ from tests.partition.shards import (
 from headrace.errors import Expired, PartitionUnknown
 from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset, Revision
+from headrace.model.proposal import EntryProposal
 from headrace.partition.files.file_set import ShardFiles
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes
-from headrace_lab.shard.shard import Proposal, appending, closing, evolving, trimming
+from headrace_lab.shard.shard import appending, closing, evolving, trimming
 
 READING = frozenset({"reader.py", "checkpoint_files.py", "file_set.py"})
 WRITING = frozenset(
@@ -296,7 +297,7 @@ class Race:
 
 
 def seal():
-    return Proposal(SEAL)
+    return EntryProposal(SEAL)
 
 
 READ_ALL = """

@@ -8,6 +8,7 @@ from headrace.errors import CorruptEntry, CorruptFile
 from headrace.journal.entry import root, seal
 from headrace.model import batch as batches
 from headrace.model.ids import Offset, Op, View
+from headrace.model.proposal import EntryProposal
 from headrace.model.schema import encode_schema
 from headrace.partition.machine.operations import APPEND, STAGE, encode_stage
 from headrace.partition.segments.entry_rows import (
@@ -26,14 +27,16 @@ def an_entry(rows, *, schema_id=1, operation=APPEND, row_count=None, body=None):
         encoded = encode_stage(b"s" * 16, 0) + encoded
     return seal(
         SOLO,
+        EntryProposal(
+            operation,
+            encoded,
+            schema_id=schema_id,
+            row_count=rows.num_rows if row_count is None else row_count,
+        ),
         op=Op(1),
         parent=root(SOLO),
         view=View(0),
-        operation=operation,
         timestamp=1,
-        body=encoded,
-        schema_id=schema_id,
-        row_count=rows.num_rows if row_count is None else row_count,
     )
 
 

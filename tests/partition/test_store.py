@@ -41,9 +41,10 @@ from headrace.journal.entry import BODY_SIZE_MAX
 from headrace.model import batch as batches
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
+from headrace.model.results import AppendResult
 from headrace.model.schema import canonical, check_sealable, conform
 from headrace.partition.machine.operations import APPEND
-from headrace.partition.machine.results import AppendResult, Refusal, RefusalCode
+from headrace.partition.machine.results import Refusal, RefusalCode
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES
 from headrace.partition.machine.state import Placed
 from headrace.partition.machine.writer_rule import WINDOW
@@ -53,7 +54,7 @@ from headrace.partition.shard_store import open_store
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Fail
 from headrace_lab.disk.memory import MemoryDisk
-from headrace_lab.shard.shard import Proposal, appending, opening
+from headrace_lab.shard.shard import appending, carrying, opening
 
 
 def restarted(shard, disk, **changes) -> tuple[Shard, MemoryDisk]:
@@ -121,7 +122,7 @@ class TestBatches:
         shard = a_shard(disk)
         shard.append_many(2)
         rotten = memoryview(batches.encode(some_rows(20, 10, NARROW)))
-        shard.one(Proposal(APPEND, rotten, KEY, WRITER, 3, 1, 10))
+        shard.one(carrying(APPEND, rotten, KEY, WRITER, 3, 1, 10))
         shard.append_many(14)
         for _ in range(3):
             with pytest.raises(CorruptEntry, match="op 4 holds no batch of schema 1"):
@@ -146,10 +147,10 @@ class TestBatches:
         shard.one(opening(key, [blob.schema], Revision(1), Revision(1)))
         head = shard.head
         with pytest.raises(BodyTooLarge) as caught:
-            shard.one(Proposal(APPEND, bytes(body) + b"\0", key, WRITER, 1, 1, 1))
+            shard.one(carrying(APPEND, bytes(body) + b"\0", key, WRITER, 1, 1, 1))
         assert (caught.value.size, caught.value.limit) == (BODY_SIZE_MAX + 1, BODY_SIZE_MAX)
         assert shard.head == head
-        assert shard.one(Proposal(APPEND, body, key, WRITER, 1, 1, 1)) == AppendResult(
+        assert shard.one(carrying(APPEND, body, key, WRITER, 1, 1, 1)) == AppendResult(
             0, 1, False
         )
         assert shard.rows(key=key)["blob"][0].as_py() == blob["blob"][0].as_py()

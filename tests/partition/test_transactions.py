@@ -23,21 +23,17 @@ from tests.partition.builders import (
 from xxhash import xxh3_128_digest
 
 from headrace.errors import CorruptFile
-from headrace.partition.machine import image, transactions
-from headrace.partition.machine.operations import (
-    STAGE,
-    STAGE_HEADER_SIZE,
-    Receipt,
-    encode_stage,
-)
-from headrace.partition.machine.results import (
+from headrace.model.results import (
     AppendResult,
     DiscardResult,
     PartitionRange,
     PublishResult,
-    RefusalCode,
+    Receipt,
     StageResult,
 )
+from headrace.partition.machine import image, transactions
+from headrace.partition.machine.operations import STAGE, STAGE_HEADER_SIZE, encode_stage
+from headrace.partition.machine.results import RefusalCode
 from headrace.partition.machine.state import Publisher, Stage, StagedEntry
 from headrace.partition.machine.transactions import (
     IDLE_MAX_US,

@@ -13,10 +13,11 @@ from tests.partition.builders import (
     refused,
 )
 
-from headrace.journal.entry import NO_WRITER
+from headrace.model.proposal import NO_WRITER
+from headrace.model.results import AppendResult
 from headrace.partition.machine import writer_rule
 from headrace.partition.machine.operations import APPEND, Publish
-from headrace.partition.machine.results import RETRYABLE, AppendResult, RefusalCode
+from headrace.partition.machine.results import RETRYABLE, RefusalCode
 from headrace.partition.machine.state import Writer, Written
 from headrace.partition.machine.writer_rule import IDLE_MAX_US, WINDOW, WRITER_COUNT_MAX
 

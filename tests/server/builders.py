@@ -12,6 +12,7 @@ from typing import Any
 
 import uvloop
 
+from headrace.model.results import AppendResult
 from headrace.server.connections.limits import PeerLimits
 from headrace.server.connections.listener import Listener
 from headrace.server.connections.service import Answer
@@ -23,7 +24,7 @@ from headrace.wire.messages import Message, Request
 from headrace.wire.msgpack import Buffer
 from headrace.wire.read_messages import Fetch, FetchReply
 from headrace.wire.token_proof import client_mac
-from headrace.wire.write_messages import AppendReply, AppendRequest
+from headrace.wire.write_messages import AppendRequest
 
 CLUSTER = b"cluster-of-tests"
 TOKEN = b"a token of the tests"
@@ -70,7 +71,7 @@ class Ledger:
             case AppendRequest(row_count=row_count):
                 self.bodies.append(bytes(body))
                 start = sum(r.row_count for r in self.requests[:-1] if type(r) is AppendRequest)
-                answer(AppendReply(start, start + row_count, repeated=False), ())
+                answer(AppendResult(start, start + row_count, repeated=False), ())
             case Fetch(size_max=size_max):
                 answer(FetchReply(0, 0, 0, ()), [bytes(size_max)])
             case _:
@@ -92,7 +93,7 @@ class Desk:
     def answer(self, place: int = 0) -> None:
         request, answer = self.open.pop(place)
         if isinstance(request, AppendRequest):
-            answer(AppendReply(request.version, request.version + 1, repeated=False), ())
+            answer(AppendResult(request.version, request.version + 1, repeated=False), ())
         else:
             answer(Pong(), ())
 

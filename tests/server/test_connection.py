@@ -24,11 +24,11 @@ from tests.server.builders import (
     until,
 )
 
+from headrace.model.results import AppendResult
 from headrace.server.connections.traffic import Traffic
 from headrace.wire.frames import HEADER_SIZE, MAGIC
 from headrace.wire.greeting import Ping, Pong, Welcome
 from headrace.wire.messages import Message
-from headrace.wire.write_messages import AppendReply
 
 MIB = 1024 * 1024
 _META_SIZE_AT, _BODY_SIZE_AT = 20, 24  # where a header has its sizes
@@ -49,7 +49,7 @@ def test_bytes_may_come_cut_anywhere():
                 answers = transport.answers()
                 assert [request_id for request_id, _ in answers] == [1, 2, 3]
                 assert type(answers[0][1]) is Welcome
-                assert type(answers[1][1]) is AppendReply
+                assert type(answers[1][1]) is AppendResult
                 transport.abort()
             assert ledger.bodies == [b"some rows of a batch"] * count
             assert listener.traffic.cut_offs == {}
@@ -65,7 +65,7 @@ def test_bytes_may_come_one_by_one(loop):
             for byte in to_bytes(an_append(), 2, [b"rows"]):
                 await peer.send_bytes(bytes((byte,)))
                 await asyncio.sleep(0)
-            assert await peer.receive() == (2, AppendReply(0, 1, False))
+            assert await peer.receive() == (2, AppendResult(0, 1, False))
             assert ledger.bodies == [b"rows"]
 
     run(scene(), loop)
@@ -133,7 +133,7 @@ def test_a_body_is_compared_with_its_crc_unless_it_brings_a_checksum_for_the_nod
             own = to_bytes(an_append(checksum=b"x" * 16), 2, [b"rows"])
             async with await a_peer(listener) as peer:
                 await peer.send_bytes(own[:-1] + b"?")
-                assert await peer.receive() == (2, AppendReply(0, 1, False))
+                assert await peer.receive() == (2, AppendResult(0, 1, False))
             assert ledger.bodies == [b"row?"]
             unsure = (an_append(), an_append(checksum=b"x" * 15), Ping())
             for message in unsure:
@@ -157,7 +157,7 @@ def test_an_error_in_one_request_leaves_those_before_it_their_answers():
             request_id, failed = await peer.receive()
             assert (request_id, failed.code) == (0, "BadFrame")
             desk.answer_all()
-            assert await peer.until_end() == [(8, AppendReply(8, 9, False))]
+            assert await peer.until_end() == [(8, AppendResult(8, 9, False))]
 
     run(scene())
 
@@ -310,7 +310,7 @@ def test_no_more_requests_are_open_than_may_be_and_none_is_lost(loop):
                 await asyncio.sleep(0)
             assert most == 8
             answers = [await peer.receive() for _ in range(100)]
-            assert answers == [(n, AppendReply(n, n + 1, False)) for n in range(100)]
+            assert answers == [(n, AppendResult(n, n + 1, False)) for n in range(100)]
 
     run(scene(), loop)
 
@@ -349,7 +349,7 @@ def test_a_body_larger_than_the_room_still_comes_alone():
         limits = some_limits(in_flight_size_max=1000)
         async with a_listener(Ledger(), limits) as listener, await a_peer(listener) as peer:
             for _ in range(3):
-                assert type(await peer.ask(an_append(), body=[bytes(5000)])) is AppendReply
+                assert type(await peer.ask(an_append(), body=[bytes(5000)])) is AppendResult
 
     run(scene())
 
@@ -367,12 +367,12 @@ def test_a_full_node_tells_every_connection_when_to_come_again():
                 await two.send(Ping(), 3)  # has no body
                 await until(lambda: len(desk.open) == 2)
                 desk.answer_all()
-                assert await one.receive() == (1, AppendReply(1, 2, False))
+                assert await one.receive() == (1, AppendResult(1, 2, False))
                 assert await two.receive() == (3, Pong())
                 await two.send(an_append(), 4, [bytes(600)])
                 await until(lambda: len(desk.open) == 1)
                 desk.answer_all()
-                assert await two.receive() == (4, AppendReply(1, 2, False))
+                assert await two.receive() == (4, AppendResult(1, 2, False))
             assert traffic.refused == {"Busy": 1}
             assert traffic.in_flight_size == 0
 

@@ -23,11 +23,11 @@ from tests.server.builders import (
     until,
 )
 
+from headrace.model.results import AppendResult
 from headrace.server.connections.traffic import Traffic
 from headrace.wire.frames import HEADER_SIZE
 from headrace.wire.greeting import Ping
 from headrace.wire.read_messages import FetchReply
-from headrace.wire.write_messages import AppendReply
 
 MIB = 1024 * 1024
 
@@ -213,12 +213,12 @@ def test_bodies_that_are_never_whole_hold_no_more_than_the_room(loop):
             assert 12 * MIB < traffic.arriving_size <= (16 + 8) * MIB
             assert len(traffic.queue) >= 26
             # Their room is taken, and small requests have room of their own.
-            assert type(await good.ask(an_append(), 2, [bytes(1000)])) is AppendReply
+            assert type(await good.ask(an_append(), 2, [bytes(1000)])) is AppendResult
             for task in sending:
                 task.cancel()
             for peer in peers:
                 peer.sock.close()
-            assert type(await good.ask(an_append(), 3, [bytes(8 * MIB)])) is AppendReply
+            assert type(await good.ask(an_append(), 3, [bytes(8 * MIB)])) is AppendResult
             await until(lambda: traffic.connections_open == 1)
             assert traffic.held_size == 0
             for task in sending:
@@ -237,7 +237,7 @@ def test_who_stops_within_a_large_body_is_cut_off_and_the_next_comes_in():
             for peer in peers:
                 await peer.send_bytes(data[: 2 * MIB])
             await until(lambda: len(listener.traffic.queue) == 1)
-            assert type(await good.ask(an_append(), 2, [bytes(4 * MIB)])) is AppendReply
+            assert type(await good.ask(an_append(), 2, [bytes(4 * MIB)])) is AppendResult
             await until(lambda: listener.traffic.connections_open == 1)
             assert listener.traffic.cut_offs == {"stalled": 3}
             assert (listener.traffic.held_size, listener.traffic.overdrawn_by) == (0, None)
@@ -262,7 +262,7 @@ def test_a_promise_holds_nothing(loop):
             assert (listener.traffic.arriving_size, len(listener.traffic.queue)) == (0, 0)
             for number in range(2, 6):
                 assert (
-                    type(await good.ask(an_append(), number, [bytes(6 * MIB)])) is AppendReply
+                    type(await good.ask(an_append(), number, [bytes(6 * MIB)])) is AppendResult
                 )
             assert listener.traffic.pauses == 0
             for peer in peers:
@@ -286,7 +286,7 @@ def test_many_large_bodies_through_a_small_room_all_come_through(loop):
                     most = max(most, traffic.held_size)
                 for number in range(1, 5):
                     request_id, answer = await peer.receive()
-                    assert (request_id, type(answer)) == (number, AppendReply)
+                    assert (request_id, type(answer)) == (number, AppendResult)
 
             await asyncio.gather(*map(append, peers))
             assert 0 < most <= (6 + 2) * MIB + 8
@@ -315,11 +315,11 @@ def test_two_listeners_share_the_room_for_bodies():
                     await three.send_bytes(data[: 2 * MIB])
                     await until(lambda: len(traffic.queue) == 1)
                     await one.send_bytes(data[2 * MIB :])
-                    assert type((await one.receive())[1]) is AppendReply
+                    assert type((await one.receive())[1]) is AppendResult
                     await two.send_bytes(data[2 * MIB :])
-                    assert type((await two.receive())[1]) is AppendReply
+                    assert type((await two.receive())[1]) is AppendResult
                     await three.send_bytes(data[2 * MIB :])
-                    assert type((await three.receive())[1]) is AppendReply
+                    assert type((await three.receive())[1]) is AppendResult
             await until(lambda: traffic.connections_open == 0)
 
     run(scene())

@@ -25,13 +25,13 @@ from tests.server.builders import (
     until,
 )
 
+from headrace.model.results import AppendResult
 from headrace.server.connections.limits import PROGRESS_SIZE_MIN
 from headrace.server.connections.traffic import Traffic
 from headrace.server.connections.write_queue import WriteQueue
 from headrace.wire.frames import HEADER_SIZE
 from headrace.wire.greeting import Ping, Pong
 from headrace.wire.read_messages import Fetch, FetchReply
-from headrace.wire.write_messages import AppendReply
 
 MIB = 1024 * 1024
 
@@ -134,7 +134,7 @@ def test_a_slow_frame_that_moves_is_waited_for_but_not_for_ever():
             size = 2 * PROGRESS_SIZE_MIN
             async with await a_peer(listener) as peer:
                 await _send_slowly(peer, to_bytes(an_append(), 1, [bytes(2 * MIB)]), size, 0.1)
-                assert await peer.receive() == (1, AppendReply(0, 1, False))
+                assert await peer.receive() == (1, AppendResult(0, 1, False))
             async with await a_peer(listener) as peer:
                 frame = to_bytes(an_append(), 1, [bytes(32 * MIB)])
                 with pytest.raises(ConnectionError):

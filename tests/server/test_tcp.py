@@ -25,12 +25,12 @@ from tests.server.builders import (
 )
 
 from headrace.errors import BadConfig, TopicUnknown
+from headrace.model.results import AppendResult
 from headrace.server.connections.tcp import bind_tcp, listen_tcp
 from headrace.wire.frames import BODY_SIZE_MAX
 from headrace.wire.greeting import Accepted, ErrorReply, Ping, Pong, TokenProof, Welcome
 from headrace.wire.read_messages import FetchReply
 from headrace.wire.token_proof import client_mac, node_mac
-from headrace.wire.write_messages import AppendReply
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -42,10 +42,10 @@ def test_a_peer_is_welcomed_and_its_rows_get_offsets(loop):
             assert (welcome.version, welcome.cluster, welcome.release) == (1, CLUSTER, "test")
             assert not welcome.needs_proof
             assert welcome.body_size_max == BODY_SIZE_MAX
-            assert await peer.ask(an_append(row_count=3), body=[b"rows"]) == AppendReply(
+            assert await peer.ask(an_append(row_count=3), body=[b"rows"]) == AppendResult(
                 0, 3, False
             )
-            assert await peer.ask(an_append(row_count=2), body=[b"more"]) == AppendReply(
+            assert await peer.ask(an_append(row_count=2), body=[b"more"]) == AppendResult(
                 3, 5, False
             )
             assert ledger.bodies == [b"rows", b"more"]
@@ -185,7 +185,7 @@ def test_whatever_comes_before_hello_is_refused(message):
 
 
 @pytest.mark.parametrize(
-    "message", [a_hello(), TokenProof(b"m"), Pong(), AppendReply(0, 1, False)]
+    "message", [a_hello(), TokenProof(b"m"), Pong(), AppendResult(0, 1, False)]
 )
 def test_what_is_no_request_ends_the_connection(message):
     async def scene():
@@ -217,7 +217,7 @@ def test_answers_leave_in_any_order_with_the_ids_of_their_requests(loop):
                 desk.answer(place)
             order = [19, 10, 15, 16, 11, 12, 13, 18, 17, 14]
             for request_id in order:
-                found = AppendReply(request_id, request_id + 1, repeated=False)
+                found = AppendResult(request_id, request_id + 1, repeated=False)
                 assert await peer.receive() == (request_id, found)
 
     run(scene(), loop)
@@ -336,7 +336,7 @@ def test_traffic_counts_what_went_through():
             await peer.ask(an_append(), body=[b"rows"])
             traffic = listener.traffic
             sent = len(to_bytes(a_hello(), 7)) + len(to_bytes(an_append(), 7, [b"rows"]))
-            said = len(to_bytes(peer.welcome, 7)) + len(to_bytes(AppendReply(0, 1, False), 7))
+            said = len(to_bytes(peer.welcome, 7)) + len(to_bytes(AppendResult(0, 1, False), 7))
             assert (traffic.frames_in, traffic.bytes_in) == (2, sent)
             assert (traffic.frames_out, traffic.bytes_out) == (2, said)
             assert (traffic.connections_open, traffic.connections_total) == (1, 1)
@@ -401,7 +401,7 @@ def test_closing_lets_what_is_in_flight_be_answered(loop):
                 await a_stranger(listener)
             assert not closing.done()
             desk.answer_all()
-            assert await busy.until_end() == [(5, AppendReply(5, 6, False))]
+            assert await busy.until_end() == [(5, AppendResult(5, 6, False))]
             for peer in (busy, idle, stranger):
                 peer.sock.close()
             await asyncio.wait_for(closing, 10)

@@ -21,10 +21,10 @@ from tests.server.builders import (
 )
 
 from headrace.errors import BadConfig
+from headrace.model.results import AppendResult
 from headrace.server.connections.traffic import Traffic
 from headrace.server.connections.unix import listen_unix, short_address
 from headrace.wire.address import SOCKET_PATH_SIZE_MAX
-from headrace.wire.write_messages import AppendReply
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -41,7 +41,7 @@ def test_rows_go_through_a_socket_file_that_only_its_owner_can_open(tmp_path, lo
         assert listener.address == f"unix:{path}"
         async with await a_peer(listener) as peer:
             assert not peer.welcome.needs_proof
-            assert await peer.ask(an_append(), body=[bytes(200_000)]) == AppendReply(
+            assert await peer.ask(an_append(), body=[bytes(200_000)]) == AppendResult(
                 0, 1, False
             )
         assert ledger.bodies == [bytes(200_000)]
@@ -188,7 +188,7 @@ def test_two_listeners_of_a_node_share_its_bounds(tmp_path):
                 assert (await two.ask(an_append(), 2, [bytes(900)])).code == "Busy"
                 assert traffic.connections_open == 2
                 desk.answer_all()
-                assert await one.receive() == (1, AppendReply(1, 2, False))
+                assert await one.receive() == (1, AppendResult(1, 2, False))
             await local.close(1)
 
     run(scene())

@@ -8,12 +8,13 @@ from xxhash import xxh3_128_digest
 
 import headrace
 from headrace.errors import BadFrame, HeadraceError
+from headrace.model.results import FetchedPiece
 from headrace.spark.worker import link, sums
 from headrace.spark.worker.read import read
 from headrace.spark.worker.write import Deed, stage_all
 from headrace.wire.frames import Frame, FrameReader, decode_message, encode_frame
 from headrace.wire.greeting import Pong
-from headrace.wire.read_messages import FetchedPiece, FetchReply
+from headrace.wire.read_messages import FetchReply
 from headrace.wire.write_messages import StageRequest
 
 ONE, TWO = b"a" * 100, b"b" * 64

@@ -16,6 +16,7 @@ from tests.spark.conftest import SCHEMA, rows
 
 import headrace
 from headrace.errors import BadRequest, ConnectionLost, Recreated, Unauthorized, Unavailable
+from headrace.model.results import PublishResult
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.spark.spark_session import packed
 from headrace.spark.worker import read as read_module
@@ -26,7 +27,7 @@ from headrace.spark.worker.read import ROWS, LogAddress, Span, gathered, read
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.write import Deed, StageTarget, stage_all
 from headrace.wire.read_messages import BoundsReply, Fetch, GetBounds
-from headrace.wire.write_messages import PublishReply, PublishRequest, writer_of
+from headrace.wire.write_messages import PublishRequest, writer_of
 from headrace_lab.spark.proxy import Proxy
 
 
@@ -267,7 +268,7 @@ def publish(target, deed, receipts):
         request = PublishRequest(
             namespace, target.created, writer_of(deed.app_id), deed.version, stages
         )
-        return link.ask(request, PublishReply)[0]
+        return link.ask(request, PublishResult)[0]
 
 
 class TestVersionThatWasPublished:

@@ -7,6 +7,7 @@ import pytest
 
 from headrace.journal.entry import Entry, seal
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.peer_codec import KINDS, PACKET_SIZE_MAX
 from headrace_lab.cluster.network import decode_packet, encode_packet
@@ -17,12 +18,11 @@ IDENTITY = Identity(b"headrace-cluster", GroupId(0), ReplicaId(0), 3, (16, 24, 2
 def an_entry(op: int = 7, timestamp: int = 9) -> Entry:
     return seal(
         IDENTITY,
+        EntryProposal(16, b"x"),
         op=Op(op),
         parent=b"p" * 16,
         view=View(3),
-        operation=16,
         timestamp=timestamp,
-        body=b"x",
     )
 
 

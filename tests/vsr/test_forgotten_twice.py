@@ -6,6 +6,7 @@ from tests.vsr.test_divergence import a_group, leader_of, packet_to
 
 from headrace.journal.entry import SEAL
 from headrace.model.ids import OP_MAX, Op
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.peer_messages import Amnesia
 from headrace_lab.cluster.host import Host
@@ -62,7 +63,7 @@ def test_what_an_install_cut_is_suspect_at_once_and_not_from_the_next_start_on()
     for number in range(6):
         scene.ask(10 + number, to=first)
     for _ in range(2):
-        scene._give(vm.EntryProposal(SEAL), first, "seal")
+        scene._give(EntryProposal(SEAL), first, "seal")
     for number in range(4):
         scene.ask(20 + number, to=first)
     scene.run(2)

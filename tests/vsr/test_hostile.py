@@ -8,6 +8,7 @@ from tests.vsr.test_codec import IDENTITY, an_entry, envelope, samples
 
 from headrace.journal.entry import seal
 from headrace.model.ids import OP_MAX, STARTS_MAX, GroupId, Op, ReplicaId, View
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.validate import flaw_of
 from headrace_lab.cluster.network import decode_packet, encode_packet
@@ -138,12 +139,11 @@ def foreign_prepare(state) -> vm.Prepares:
     head = state.log.head
     entry = seal(
         other,
+        EntryProposal(16, b""),
         op=Op(head + 1),
         parent=state.log.checksum(head),
         view=state.view,
-        operation=16,
         timestamp=10**9,
-        body=b"",
     )
     return vm.Prepares(state.view, state.commit, entry.op, (entry,))
 

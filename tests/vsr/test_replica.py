@@ -6,7 +6,8 @@ import pytest
 
 from headrace.errors import DiskFull, StorageFailed, Unknown
 from headrace.model.ids import Op, View
-from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloApply, SoloReply
+from headrace.model.proposal import EntryProposal
+from headrace.vsr.peer_messages import SoloAppend, SoloApply, SoloReply
 from headrace.vsr.replica import Replica
 
 ROOT = b"root"
@@ -26,7 +27,7 @@ class Sealed:
 
 def a_replica(op: int = 0, timestamp: int = 0) -> Replica[Sealed]:
     def seal(
-        op: Op, parent: bytes, view: View, timestamp: int, request: EntryProposal
+        request: EntryProposal, *, op: Op, parent: bytes, view: View, timestamp: int
     ) -> Sealed:
         return Sealed(op, parent, timestamp, request)
 

@@ -3,6 +3,7 @@
 from tests.vsr.test_divergence import a_group, leader_of
 
 from headrace.errors import Busy
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import effects as fx
 from headrace.vsr import normal
 from headrace.vsr import peer_messages as vm
@@ -24,7 +25,7 @@ def test_an_answer_holds_no_more_bytes_than_a_peer_reads_and_the_rest_comes_late
 
     scene.crash(late.me)
     for number in range(10):
-        request = vm.EntryProposal(
+        request = EntryProposal(
             ADD, BODY, writer=b"c" * 16, version=number + 2, created=scene.session
         )
         scene.hosts[leader].request(request, number)
@@ -43,7 +44,7 @@ def test_a_primary_takes_no_more_bytes_than_one_group_holds_until_some_are_commi
     scene = a_group()
     member = scene.hosts[leader_of(scene)].process.member
     scene.filters.append(lambda *_: False)
-    requests = [(vm.EntryProposal(ADD, BODY), number) for number in range(4)]
+    requests = [(EntryProposal(ADD, BODY), number) for number in range(4)]
     effects = member.on_requests(requests)
     refused = [one.ticket for one in effects if isinstance(one, fx.Reply)]
     assert refused == [2, 3]
@@ -58,5 +59,5 @@ def test_a_body_larger_than_a_group_is_taken_when_nothing_else_is_on_its_way(mon
     monkeypatch.setattr(normal, "GROUP_SIZE_MAX", 500)
     scene = a_group()
     member = scene.hosts[leader_of(scene)].process.member
-    effects = member.on_requests([(vm.EntryProposal(ADD, BODY), 0)])
+    effects = member.on_requests([(EntryProposal(ADD, BODY), 0)])
     assert not any(isinstance(one, fx.Reply) for one in effects)

@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 from tests.wire.values import MESSAGES, a_fetch, a_fetched, a_piece, an_append, messages
 
 from headrace.errors import BadFrame
+from headrace.model.results import FetchedPiece, Receipt, StoredCursor, TrimResult
 from headrace.wire.codec import decode, encode
 from headrace.wire.greeting import ErrorReply, Hello, Ping
 from headrace.wire.msgpack import pack, unpack
-from headrace.wire.read_messages import CursorInfo, FetchedPiece, GetBounds
+from headrace.wire.read_messages import BoundsReply, GetBounds
 from headrace.wire.topic_messages import AlterTopicRequest, CreateStreamRequest, PartitionInfo
-from headrace.wire.write_messages import AppendRequest, PublishRequest, StageReceipt, TrimReply
+from headrace.wire.write_messages import AppendRequest, PublishRequest
 
 
 def test_each_kind_is_taken_once():
@@ -81,16 +82,26 @@ FAILED = ("Busy", "text", "hint", (("a", 1), ("b", "x"), ("c", None)), 5)
             "AppendRequest.version: expected int, found nil",
         ),
         (
-            TrimReply.kind,
+            TrimResult.kind,
             (0, (("g", 1), ("h",))),
-            "TrimReply.holds[]: expected array of 2, found array of 1",
+            "TrimResult.holds[]: expected array of 2, found array of 1",
         ),
         (
-            TrimReply.kind,
+            TrimResult.kind,
             (0, (("g", "h"),)),
-            "TrimReply.holds[][1]: expected int, found str 'h'",
+            "TrimResult.holds[].next: expected int, found str 'h'",
         ),
-        (TrimReply.kind, (0, 1), "TrimReply.holds: expected array, found int 1"),
+        (
+            BoundsReply.kind,
+            (((0, 9, 64, 0, ((1, 0), (2,))),),),
+            "BoundsReply.bounds[].versions[]: expected array of 2, found array of 1",
+        ),
+        (
+            BoundsReply.kind,
+            (((0, 9, 64, 0, ((1, "h"),)),),),
+            "BoundsReply.bounds[].versions[][1]: expected int, found str 'h'",
+        ),
+        (TrimResult.kind, (0, 1), "TrimResult.holds: expected array, found int 1"),
         (
             PublishRequest.kind,
             (5, 7, b"w", 1, ((b"s", 1, b"x", b"d"),)),
@@ -163,15 +174,15 @@ def test_bytes_that_are_no_value_are_refused_with_the_messages_name():
         (GetBounds([PartitionInfo(1, 2)]), "GetBounds.partitions: expected array, found list"),
         (GetBounds(((1, 2),)), "GetBounds.partitions[]: expected PartitionInfo, found array"),
         (
-            PublishRequest(5, 7, b"w", 1, (StageReceipt(b"s", 1, None, b"d"),)),
+            PublishRequest(5, 7, b"w", 1, (Receipt(b"s", 1, None, b"d"),)),
             "PublishRequest.stages[].row_count: expected int, found nil",
         ),
         (
-            PublishRequest(5, 7, b"w", 1, (StageReceipt(b"s", 1, 2**70, b"d"),)),
+            PublishRequest(5, 7, b"w", 1, (Receipt(b"s", 1, 2**70, b"d"),)),
             "PublishRequest.stages: a number of 71 bits cannot be sent",
         ),
         (a_fetch(columns=("a", 1)), "Fetch.columns[]: expected str, found int 1"),
-        (CursorInfo("g", 1, 1, True), "CursorInfo is no message"),
+        (StoredCursor("g", 1, 1, True), "StoredCursor is no message"),
     ],
     ids=lambda value: value.partition(":")[0] if isinstance(value, str) else "",
 )
@@ -204,6 +215,4 @@ def test_any_bytes_give_a_message_or_are_refused(kind, data):
 
 
 def test_values_within_messages_have_no_kind():
-    assert not any(
-        hasattr(value, "kind") for value in (FetchedPiece, StageReceipt, PartitionInfo)
-    )
+    assert not any(hasattr(value, "kind") for value in (FetchedPiece, Receipt, PartitionInfo))

@@ -1,14 +1,14 @@
 """docs/protocol.md says what the code does: messages, values, errors, limits and layout."""
 
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import get_args, get_origin, get_type_hints
+from typing import get_args, get_origin
 
 import pytest
 from tests.wire.test_refusals import CLASSES
-from tests.wire.values import MESSAGES
+from tests.wire.values import MESSAGES, fields_of
 
 from headrace.errors import HeadraceError
 from headrace.server.connections.limits import PeerLimits
@@ -39,18 +39,17 @@ def shown(hint) -> str:
         parts = [each for each in get_args(hint) if each is not NoneType]
         optional = "?" if NoneType in get_args(hint) else ""
         return "/".join(map(shown, parts)) + optional
-    return hint.__name__
+    return getattr(hint, "__supertype__", hint).__name__
 
 
 def shown_fields(kind: type) -> str:
-    hints = get_type_hints(kind)
-    return ", ".join(f"`{each.name}:{shown(hints[each.name])}`" for each in fields(kind))
+    return ", ".join(f"`{name}:{shown(hint)}`" for name, hint in fields_of(kind).items())
 
 
 def values_in(hint) -> set[type]:
     """Find the values that messages are made of, however deep."""
-    if isinstance(hint, type) and is_dataclass(hint):
-        inner = set().union(*(values_in(each) for each in get_type_hints(hint).values()))
+    if is_dataclass(hint) or hasattr(hint, "_fields"):
+        inner = set().union(*(values_in(each) for each in fields_of(hint).values()))
         return inner | {hint}
     return set().union(*(values_in(each) for each in get_args(hint)))
 

@@ -2,13 +2,13 @@
 
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
-from typing import get_args, get_origin, get_type_hints
+from typing import NewType, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
+from headrace.model.results import FetchedPiece
 from headrace.wire.messages import AppendRequest, Fetch, FetchReply, Message
 from headrace.wire.msgpack import INT_MAX, INT_MIN
-from headrace.wire.read_messages import FetchedPiece
 
 MESSAGES: tuple[type[Message], ...] = get_args(Message)
 
@@ -34,9 +34,16 @@ def values_of(hint) -> st.SearchStrategy:
         if rest == [...]:
             return st.lists(values_of(item), max_size=5).map(tuple)
         return st.tuples(*(values_of(each) for each in (item, *rest)))
-    assert is_dataclass(hint)
-    hints = get_type_hints(hint)
-    return st.builds(hint, **{each.name: values_of(hints[each.name]) for each in fields(hint)})
+    if isinstance(hint, NewType):
+        return values_of(hint.__supertype__)
+    return st.builds(hint, **{name: values_of(each) for name, each in fields_of(hint).items()})
+
+
+def fields_of(kind: type) -> dict[str, object]:
+    """Give the fields of a message, or of a value within one, and what each may be."""
+    names = [each.name for each in fields(kind)] if is_dataclass(kind) else kind._fields
+    hints = get_type_hints(kind)
+    return {name: hints[name] for name in names}
 
 
 messages = st.one_of([values_of(each) for each in MESSAGES])

@@ -7,11 +7,11 @@ from typing import get_args
 import pytest
 
 from headrace.model.arrow_message import INFLATED_SIZE_MAX
+from headrace.model.results import Receipt
 from headrace.wire.frames import encode_frame
 from headrace.wire.greeting import Ping
 from headrace.wire.messages import Message, Reply, Request
 from headrace.wire.topic_messages import PartitionInfo, SchemaInfo, TopicInfo
-from headrace.wire.write_messages import StageReceipt
 from headrace_lab.hostile.attack import Plan, besiege, catch, figures_of
 from headrace_lab.hostile.bodies import (
     BOMB_LIMIT,
@@ -55,7 +55,7 @@ SAMPLE = Plan(
 def a_prey():
     schemas, partitions = (SchemaInfo(1, b"schema"),), (WHERE, WHERE)
     info = TopicInfo("prey/x", 7, 1, 1, 9, None, None, (), schemas, partitions)
-    receipt = StageReceipt(bytes(16), 1, 6, bytes(16))
+    receipt = Receipt(bytes(16), 1, 6, bytes(16))
     return Prey(info, b"body", receipt, bytes(range(16)))
 
 

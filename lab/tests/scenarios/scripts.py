@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headrace.model.ids import Op
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import peer_messages as vm
 from headrace_lab.cluster.scene import Scene
 
@@ -263,17 +264,22 @@ def primary_cut_off_in_one_direction() -> Scene:
 
 def _tear(scene: Scene, number: int) -> None:
     """Leave the header of one more op behind the head, as an interrupted append does."""
+    from headrace.journal.entry import seal
     from headrace.journal.frame import FrameKind, Prefix, encode_prefix
     from headrace.journal.recovery.recover import recover
-    from headrace_lab.cluster.boot import sealer
     from headrace_lab.cluster.machine import ADD, SessionMachine, add
 
     host = scene.hosts[number]
     group, _ = recover(host.disk.root, host.identity, SessionMachine(), host.options())
     journal, view = group.journal, group.superblock.current.view
     op = Op(journal.durable + 1)
-    entry = sealer(host.identity)(
-        op, journal.tip, view, 10**9, vm.EntryProposal(ADD, add("n", 9))
+    entry = seal(
+        host.identity,
+        EntryProposal(ADD, add("n", 9)),
+        op=op,
+        parent=journal.tip,
+        view=view,
+        timestamp=10**9,
     )
     file = journal.newest
     size = 64 + 256 + len(entry.body)

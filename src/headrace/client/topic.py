@@ -27,6 +27,7 @@ from headrace.client.write.sender import Sender
 from headrace.errors import BadRequest, HeadraceError, Recreated, Rejected
 from headrace.model.names import check_name
 from headrace.model.projection import Projection
+from headrace.model.results import CursorDeleted, CursorStored, TrimResult
 from headrace.model.revisions import is_past
 from headrace.model.schema import SYSTEM_FIELDS, check_evolution, encode_schema
 from headrace.model.split import Parcel
@@ -310,7 +311,7 @@ class AsyncTopic:
                 generation=1 if cursor is None else cursor.generation + 1,
                 hold=cursor is not None and cursor.hold if hold is None else hold,
             )
-            await self.caller.get(request, read_messages.StoreCursorReply)
+            await self.caller.get(request, CursorStored)
 
     async def delete_cursors(self, group: str) -> None:
         """Forget a consumer group: it begins anew, and holds nothing any more."""
@@ -319,7 +320,7 @@ class AsyncTopic:
             request = read_messages.DeleteCursorRequest(
                 info.namespace, info.created, group, cursor.generation
             )
-            await self.caller.get(request, read_messages.DeleteCursorReply)
+            await self.caller.get(request, CursorDeleted)
 
     async def evolve(self, schema: SchemaLike) -> None:
         """Give the topic a newer schema: more nullable columns at its end, wider numbers."""
@@ -369,7 +370,7 @@ class AsyncTopic:
         for number, first in places.items():
             info = view.partition(number)
             request = write_messages.TrimRequest(info.namespace, info.created, first, past_hold)
-            answer = await self.caller.get(request, write_messages.TrimReply)
+            answer = await self.caller.get(request, TrimResult)
             found.append(Trimmed(number, answer.first, answer.holds))
         return found
 
@@ -380,7 +381,7 @@ class AsyncTopic:
         for number in view.numbers(partition):
             info = view.partition(number)
             request = write_messages.PurgeRequest(info.namespace, info.created)
-            answer = await self.caller.get(request, write_messages.TrimReply)
+            answer = await self.caller.get(request, TrimResult)
             found.append(Trimmed(number, answer.first, answer.holds))
         return found
 

@@ -19,6 +19,7 @@ from xxhash import xxh3_128_digest
 
 from headrace.errors import BodyTooLarge
 from headrace.model.ids import GroupId, Identity, Op, View
+from headrace.model.proposal import NO_WRITER, EntryProposal
 from headrace.storage.seam import Buffer
 
 HEADER_SIZE: Final = 256
@@ -32,8 +33,6 @@ BODY_SIZE_MAX: Final = 64 * 1024 * 1024
 SEAL: Final = 1  # captures the state: the only way to a checkpoint
 REGISTER: Final = 2  # opens a session, in group 0
 OPERATION_FIRST: Final = 16  # the first number a machine may use
-
-NO_WRITER: Final = bytes(16)
 
 _FIELDS = struct.Struct("<16s16s16s16s16sQQQQQQIIIIHH108s")
 _REST = struct.Struct("<16s16s16s16sQQQQQQIIIIHH108s")
@@ -119,25 +118,19 @@ def root(identity: Identity) -> bytes:
 
 def seal(
     identity: Identity,
+    proposal: EntryProposal,
     *,
     op: Op,
     parent: bytes,
     view: View,
-    operation: int,
     timestamp: int,
-    body: Buffer = b"",
-    body_checksum: bytes = b"",
-    writer: bytes = NO_WRITER,
-    version: int = 0,
-    namespace: int = 0,
-    created: int = 0,
-    schema_id: int = 0,
-    row_count: int = 0,
 ) -> Entry:
-    """Make an entry. Only the primary of `view` calls this, once for each op.
+    """Make an entry of a proposal. Only the primary of `view` calls this, once for each op.
 
-    `body_checksum` is given by a caller that has just hashed these very bytes.
+    A `body_checksum` is given by a caller that has just hashed these very bytes.
     """
+    operation, body, body_checksum, writer, version, *about = proposal
+    namespace, created, schema_id, row_count = about
     assert op >= 1
     assert len(parent) == CHECKSUM_SIZE
     assert len(writer) == len(NO_WRITER)
@@ -163,9 +156,7 @@ def seal(
         _ZEROS,
     )
     sealed = xxh3_128_digest(rest) + rest
-    found = decode_header(sealed)
-    assert isinstance(found, Header)
-    return Entry(found, sealed, body)
+    return Entry(Header._make(_FIELDS.unpack(sealed)[:16]), sealed, body)
 
 
 def decode_header(data: Buffer) -> Header | Flaw:

@@ -32,14 +32,7 @@ from headrace.errors import (
     StorageFailed,
     WriteFailed,
 )
-from headrace.journal.entry import (
-    BODY_SIZE_MAX,
-    Entry,
-    Flaw,
-    Header,
-    decode,
-    decode_header,
-)
+from headrace.journal.entry import BODY_SIZE_MAX, Entry, Flaw, Header, decode, decode_header
 from headrace.journal.frame import (
     PREFIX_SIZE,
     FrameKind,

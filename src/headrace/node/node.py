@@ -22,6 +22,7 @@ from headrace.journal.heads import Head
 from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
 from headrace.node.config.settings import Config
 from headrace.node.doubt.adopt import WayOut
 from headrace.node.doubt.doubt import Doubt, judge
@@ -45,7 +46,6 @@ from headrace.partition.fetch import Wanted, fetch
 from headrace.partition.machine.state import Partition
 from headrace.partition.reader import Key, Reader
 from headrace.storage.seam import Buffer
-from headrace.vsr import peer_messages as log
 from headrace.wire import read_messages, write_messages
 from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.greeting import GetStatus, Ping, Pong, StatusReply
@@ -418,7 +418,7 @@ class Node:
 
         kind = BatchSchema(schema, found.layouts[request.schema_id])
 
-        def then(outcome: log.EntryProposal | HeadraceError) -> None:
+        def then(outcome: EntryProposal | HeadraceError) -> None:
             try:
                 if isinstance(outcome, HeadraceError):
                     raise outcome
@@ -428,7 +428,7 @@ class Node:
             except HeadraceError as error:
                 answer(error, ())
 
-        def judge(inflated_max: int) -> log.EntryProposal:
+        def judge(inflated_max: int) -> EntryProposal:
             if isinstance(request, write_messages.AppendRequest):
                 return judge_append(request, body, kind, inflated_max)
             return judge_stage(request, body, kind, inflated_max)
@@ -436,7 +436,7 @@ class Node:
         running.admission.admit(request.writer, judge, len(body), then)
 
     def _propose(
-        self, running: Running, request: log.EntryProposal, deadline: float, answer: Answer
+        self, running: Running, request: EntryProposal, deadline: float, answer: Answer
     ) -> None:
         if self.loop.time() >= deadline:
             answer(late(), ())

@@ -13,6 +13,7 @@ from itertools import accumulate
 
 from headrace.errors import HeadraceError
 from headrace.journal.group import Group
+from headrace.model.results import AppendResult, PublishResult, StageResult
 from headrace.model.schema import decode_schema
 from headrace.node.group.pump import Pump
 from headrace.node.shard.shard import Shard
@@ -21,7 +22,6 @@ from headrace.partition.shard_store import Store
 from headrace.storage.seam import Buffer
 from headrace.wire.messages import Reply
 from headrace.wire.read_messages import FetchReply
-from headrace.wire.write_messages import AppendReply, PublishReply, StageReply
 
 _US_PER_S = 1_000_000
 
@@ -39,13 +39,13 @@ class WorkCounters:
     def count(self, reply: Reply, body: Buffer, rows: Sequence[Buffer]) -> None:
         """Count what was done. Rows of a transaction count when it is published."""
         match reply:
-            case AppendReply(repeated=False):
+            case AppendResult(repeated=False):
                 self.appends += 1
                 self.appended_rows += reply.end - reply.start
                 self.appended_bytes += len(body)
-            case StageReply(repeated=False):
+            case StageResult(repeated=False):
                 self.appended_bytes += len(body)
-            case PublishReply(repeated=False):
+            case PublishResult(repeated=False):
                 self.appends += 1
                 self.appended_rows += sum(each.end - each.start for each in reply.ranges)
             case FetchReply():

@@ -15,6 +15,7 @@ from xxhash import xxh3_128_digest
 from headrace.errors import BadRequest, Behind, Corrupt, Expired
 from headrace.model import batch
 from headrace.model.ids import Offset
+from headrace.model.results import FetchedPiece
 from headrace.partition.machine.operations import STAGE, STAGE_HEADER_SIZE
 from headrace.partition.machine.state import Piece
 from headrace.partition.reader import Key, Reader
@@ -24,17 +25,7 @@ from headrace.storage.seam import Buffer
 _SLICE_SIZE: Final = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPart:
-    """Rows that follow one another, encoded as one Arrow message."""
-
-    is_entry: bool  # as appended: in schema `schema_id`, without the system's columns
-    first: Offset
-    row_count: int
-    timestamp: int  # of an entry; 0 otherwise
-    schema_id: int
-    body: Buffer
-    checksum: bytes  # xxh3-128 of the body; of one as it was appended, the producer's own
+FetchedPart = tuple[FetchedPiece, Buffer]  # rows that follow one another: one Arrow message
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +67,8 @@ def fetch(reader: Reader, wanted: Wanted) -> FetchedRows:
     answer = _Answer(wanted.size_max)
     offset = wanted.start
     while offset < stop and not answer.is_full:
-        for part in _parts_at(reader, wanted, offset, stop, answer):
-            offset = Offset(part.first + part.row_count)
+        for piece, _ in _parts_at(reader, wanted, offset, stop, answer):
+            offset = Offset(piece.first + piece.row_count)
     return FetchedRows(Offset(min(offset, stop)), first, end, answer.parts)
 
 
@@ -98,10 +89,11 @@ class _Answer:
 
     def add(self, part: FetchedPart) -> bool:
         """Take a part if there is room for it."""
-        if not self.has_room(len(part.body)):
+        size = part[0].size
+        if not self.has_room(size):
             return False
         self.parts.append(part)
-        self.size += len(part.body)
+        self.size += size
         self.is_full = self.size >= self.size_max
         return True
 
@@ -130,9 +122,16 @@ def _entry(reader: Reader, piece: Piece) -> FetchedPart:
     if header.operation == STAGE:  # its checksum covers more than the batch
         body = body[STAGE_HEADER_SIZE:]
         checksum = xxh3_128_digest(body)
-    return FetchedPart(
-        True, piece.first, piece.row_count, piece.timestamp, header.schema_id, body, checksum
+    found = FetchedPiece(
+        is_entry=True,
+        first=piece.first,
+        row_count=piece.row_count,
+        timestamp=piece.timestamp,
+        schema_id=header.schema_id,
+        size=len(body),
+        checksum=checksum,
     )
+    return found, body
 
 
 def _encoded(
@@ -148,11 +147,18 @@ def _encoded(
             if not answer.has_room(some.nbytes):  # before it is encoded for nobody
                 return added
             body = memoryview(batch.encode_for_reader(some))
-            checksum = xxh3_128_digest(body)
-            part = FetchedPart(False, offset, some.num_rows, 0, wanted.version, body, checksum)
-            if not answer.add(part):
+            piece = FetchedPiece(
+                is_entry=False,
+                first=offset,
+                row_count=some.num_rows,
+                timestamp=0,
+                schema_id=wanted.version,
+                size=len(body),
+                checksum=xxh3_128_digest(body),
+            )
+            if not answer.add((piece, body)):
                 return added
-            added.append(part)
+            added.append((piece, body))
             offset = Offset(offset + some.num_rows)
     return added
 

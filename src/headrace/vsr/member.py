@@ -17,6 +17,7 @@ from typing import Any, Generic
 
 from headrace.errors import ChainBroken
 from headrace.model.ids import Op, View
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import join, normal, repair, snapshot_transfer, view_change
 from headrace.vsr.effects import Effect
 from headrace.vsr.member_state import MemberState, MemberStatus
@@ -24,7 +25,6 @@ from headrace.vsr.peer_messages import (
     Amnesia,
     DoViewChange,
     E,
-    EntryProposal,
     Envelope,
     Evicted,
     Exact,

@@ -20,11 +20,11 @@ from headrace.vsr.op_log import OpLog
 from headrace.vsr.peer_messages import (
     DoViewChange,
     E,
-    EntryProposal,
     Message,
     Offer,
     Peer,
     PrepareHeader,
+    SealProposal,
     Start,
 )
 from headrace.vsr.quorum import Quorum
@@ -49,8 +49,6 @@ class Timeouts:
 
 PIPELINE_MAX: Final = 1024  # ops prepared and not committed
 SEAL_SLOTS: Final = 4  # of the ring, kept for the Seals that empty it
-
-Seal = Callable[[Op, bytes, View, int, EntryProposal], E]
 
 
 class MemberStatus(Enum):
@@ -94,7 +92,7 @@ class MemberState(Generic[E]):
     me: ReplicaId
     quorum: Quorum
     slots: int  # of the journal's ring
-    seal: Seal[E]
+    seal: SealProposal[E]
     seal_operation: int  # the request that makes a checkpoint
     boot: int
     log: OpLog

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from headrace.errors import Busy, HeadraceError, NotReady
 from headrace.model.ids import Op, ReplicaId
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import join, repair
 from headrace.vsr.effects import Append, Apply, Reply
 from headrace.vsr.member_state import PIPELINE_MAX, SEAL_SLOTS, MemberState, MemberStatus
 from headrace.vsr.peer_messages import (
     GROUP_SIZE_MAX,
     E,
-    EntryProposal,
     Heartbeat,
     PrepareOk,
     Prepares,
@@ -80,7 +80,7 @@ def _prepare(state: MemberState[E], request: EntryProposal) -> E:
     assert parent is not None
     state.timestamp = max(state.timestamp + 1, state.clock.trusted)
     op = Op(state.log.head + 1)
-    return state.seal(op, parent, state.view, state.timestamp, request)
+    return state.seal(request, op=op, parent=parent, view=state.view, timestamp=state.timestamp)
 
 
 def append(state: MemberState[E], ticket: int, entries: Sequence[E]) -> None:

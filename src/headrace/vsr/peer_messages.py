@@ -9,9 +9,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from headrace.errors import HeadraceError
 from headrace.model.ids import Op, ReplicaId, View
-
-Buffer = bytes | bytearray | memoryview
-NOBODY = bytes(16)  # the writer of what a node asks of itself
+from headrace.model.proposal import EntryProposal
 
 
 class Prepare(Protocol):
@@ -25,20 +23,15 @@ class Prepare(Protocol):
 
 
 P = TypeVar("P", bound=Prepare)
+P_co = TypeVar("P_co", bound=Prepare, covariant=True)
 
 
-class EntryProposal(NamedTuple):
-    """What somebody wants in the log. A tuple: one is made for each append."""
+class SealProposal(Protocol[P_co]):
+    """Makes the prepare of a proposal, once it has its place in the log. Pure."""
 
-    operation: int
-    body: Buffer = b""
-    body_checksum: bytes = b""  # empty: nobody has hashed the body yet
-    writer: bytes = NOBODY
-    version: int = 0
-    namespace: int = 0
-    created: int = 0
-    schema_id: int = 0
-    row_count: int = 0
+    def __call__(
+        self, proposal: EntryProposal, *, op: Op, parent: bytes, view: View, timestamp: int
+    ) -> P_co: ...
 
 
 @dataclass(frozen=True, slots=True)

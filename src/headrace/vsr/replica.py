@@ -11,23 +11,14 @@ after Apply, and Apply only for ops at or below `durable`.
 """
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic
 
 from headrace.errors import HeadraceError, Unknown
 from headrace.model.ids import Op, View
-from headrace.vsr.peer_messages import (
-    Effect,
-    EntryProposal,
-    P,
-    SoloAppend,
-    SoloApply,
-    SoloReply,
-)
-
-Seal = Callable[[Op, bytes, View, int, EntryProposal], P]
+from headrace.model.proposal import EntryProposal
+from headrace.vsr.peer_messages import Effect, P, SealProposal, SoloAppend, SoloApply, SoloReply
 
 
 @dataclass(slots=True)
@@ -42,7 +33,7 @@ class _InFlight(Generic[P]):
 class Replica(Generic[P]):
     """Invariants: applied <= committed <= durable <= op; `in_flight` is applied + 1 to op."""
 
-    seal: Seal[P]  # pure: from op, parent, view, timestamp and request to a prepare
+    seal: SealProposal[P]
     op: Op  # newest prepare accepted
     tip: bytes  # its checksum
     timestamp: int  # of the newest prepare, in microseconds
@@ -69,7 +60,9 @@ class Replica(Generic[P]):
         """Give a request the next op. Time never stands still or goes back in one log."""
         self.timestamp = max(self.timestamp + 1, now)
         op = Op(self.op + 1)
-        prepare = self.seal(op, self.tip, self.view, self.timestamp, request)
+        prepare = self.seal(
+            request, op=op, parent=self.tip, view=self.view, timestamp=self.timestamp
+        )
         self.op, self.tip = op, prepare.checksum
         size = len(request.body)
         self.in_flight.append(_InFlight(prepare, ticket, deadline, size))

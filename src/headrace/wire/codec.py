@@ -1,6 +1,6 @@
 """Messages <-> their meta: one msgpack array of the fields, in their order.
 
-What each field may be is read from the dataclasses once, on import, and made into functions;
+What each field may be is read from the classes once, on import, and made into functions;
 no call looks at a type hint. Both ways are checked alike: the count of the fields, and the
 exact type of each. Whether a number makes sense is for the node to judge.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from types import NoneType, UnionType
-from typing import Final, get_args, get_origin, get_type_hints
+from typing import Final, NewType, get_args, get_origin, get_type_hints
 
 from headrace.errors import BadFrame
 from headrace.wire.messages import Message
@@ -101,8 +101,9 @@ def _shape(where: str, hint: object) -> _MessageShape:
         if rest == [...]:
             return _sequence(where, item)
         return _fixed(where, (item, *rest))
+    if isinstance(hint, NewType):
+        return _shape(where, hint.__supertype__)
     assert isinstance(hint, type)
-    assert is_dataclass(hint)
     return _record(where, hint)
 
 
@@ -192,7 +193,7 @@ def _fixed(where: str, hints: tuple[object, ...]) -> _MessageShape:
 def _record(where: str, kind: type) -> _MessageShape:
     """A message, or a value within one: an array of its fields."""
     hints = get_type_hints(kind)
-    names = [field.name for field in fields(kind)]
+    names = _names(kind)
     shapes = [_shape(f"{where}.{name}", hints[name]) for name in names]
     expected = f"array of {len(names)}"
     values_of = _values_of(names)
@@ -218,6 +219,14 @@ def _record(where: str, kind: type) -> _MessageShape:
         return kind(*[load(each) for load, each in zip(loads, value, strict=True)])
 
     return _MessageShape(where, expected, dump, load, None)
+
+
+def _names(kind: type) -> list[str]:
+    """Return the fields of a dataclass or a NamedTuple, in their order."""
+    if is_dataclass(kind):
+        return [field.name for field in fields(kind)]
+    assert issubclass(kind, tuple)
+    return list(kind._fields)  # type: ignore[attr-defined]
 
 
 def _values_of(names: list[str]) -> Callable[[object], tuple[object, ...]]:

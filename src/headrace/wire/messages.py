@@ -10,6 +10,15 @@ for an earlier life of a topic is refused, whatever its name. Requests about a w
 the namespace of its partition 0 and the topic's own `created`.
 """
 
+from headrace.model.results import (
+    AppendResult,
+    CursorDeleted,
+    CursorStored,
+    DiscardResult,
+    PublishResult,
+    StageResult,
+    TrimResult,
+)
 from headrace.wire.erase_messages import EraseDeleted, Erasing
 from headrace.wire.greeting import (
     Accepted,
@@ -33,7 +42,6 @@ from headrace.wire.lease_messages import (
 from headrace.wire.read_messages import (
     BoundsReply,
     Cursors,
-    DeleteCursorReply,
     DeleteCursorRequest,
     Fetch,
     FetchReply,
@@ -41,7 +49,6 @@ from headrace.wire.read_messages import (
     GetBounds,
     GetCursors,
     GetOffset,
-    StoreCursorReply,
     StoreCursorRequest,
 )
 from headrace.wire.topic_messages import (
@@ -64,16 +71,11 @@ from headrace.wire.topic_messages import (
     Topics,
 )
 from headrace.wire.write_messages import (
-    AppendReply,
     AppendRequest,
-    DiscardReply,
     DiscardRequest,
-    PublishReply,
     PublishRequest,
     PurgeRequest,
-    StageReply,
     StageRequest,
-    TrimReply,
     TrimRequest,
 )
 
@@ -123,13 +125,13 @@ Reply = (
     | Topics
     | Adoption
     | Orphans
-    | AppendReply
-    | StageReply
-    | PublishReply
-    | DiscardReply
-    | TrimReply
-    | StoreCursorReply
-    | DeleteCursorReply
+    | AppendResult
+    | StageResult
+    | PublishResult
+    | DiscardResult
+    | TrimResult
+    | CursorStored
+    | CursorDeleted
     | Cursors
     | BoundsReply
     | FoundOffset

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from headrace.model.results import FetchedPiece, StoredCursor
 from headrace.wire.topic_messages import PartitionInfo
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCursorRequest:
-    """Say which offset a consumer group reads next. Answered by StoreCursorReply.
+    """Say which offset a consumer group reads next. Answered by CursorStored.
 
     With KEEP_NEXT as `next` the cursor stays where it is, and the reply says where that is.
     """
@@ -23,29 +24,14 @@ class StoreCursorRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreCursorReply:
-    """The group reads `next` next."""
-
-    kind: ClassVar[int] = 65
-    next: int
-
-
-@dataclass(frozen=True, slots=True)
 class DeleteCursorRequest:
-    """Forget a consumer group's cursor. Answered by DeleteCursorReply."""
+    """Forget a consumer group's cursor. Answered by CursorDeleted."""
 
     kind: ClassVar[int] = 66
     namespace: int
     created: int
     group: str
     generation: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteCursorReply:
-    """The group has no cursor in this partition any more."""
-
-    kind: ClassVar[int] = 67
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +44,11 @@ class GetCursors:
 
 
 @dataclass(frozen=True, slots=True)
-class CursorInfo:
-    """Where a consumer group reads on."""
-
-    group: str
-    next: int
-    generation: int
-    hold: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Cursors:
     """The cursors of a partition, by group."""
 
     kind: ClassVar[int] = 69
-    cursors: tuple[CursorInfo, ...]
+    cursors: tuple[StoredCursor, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +117,6 @@ class Fetch:
     wait_ms: int
     columns: tuple[str, ...] | None  # None: all, the system's too
     version: int  # of the schema in which rows are shown
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedPiece:
-    """Rows in the body, one after the other, each beginning at a multiple of 64.
-
-    `is_entry`: one Arrow message as it was appended, in schema `schema_id`, with none of the
-    system's columns, maybe beginning before `start` or ending behind `end`. Otherwise the
-    columns that were asked for, in the version that was asked for.
-    """
-
-    is_entry: bool
-    first: int
-    row_count: int
-    timestamp: int  # of the entry; 0 where rows bring their own
-    schema_id: int
-    size: int
-    checksum: bytes = b""  # xxh3-128 of these bytes, of an entry the producer's; empty: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from headrace.errors import CheckpointPending, RingFull, SealFailed
 from headrace.journal.entry import SEAL
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
+from headrace.model.proposal import EntryProposal
 from headrace.node.group.seal_pace import SealPace
 from headrace.partition.machine.operations import ClosePartition, Purge
 from headrace.partition.machine.results import Result
 from headrace.partition.machine.state import Placed
-from headrace_lab.shard.shard import Proposal, SoloShard
+from headrace_lab.shard.shard import SoloShard
 
 _FREEING = frozenset({ClosePartition.operation, Purge.operation})
 
@@ -42,7 +43,7 @@ class Pump:
             pace.count(header.body_size, header.timestamp)
         return pace
 
-    def append(self, proposals: Sequence[Proposal]) -> list[Result]:
+    def append(self, proposals: Sequence[EntryProposal]) -> list[Result]:
         """Append one commit group; wait for a checkpoint first if two are pending."""
         self._turn(wait=False)
         while self.shard.store.group.checkpoints.is_full:
@@ -65,7 +66,7 @@ class Pump:
         """Append a Seal, and begin its checkpoint as soon as it is the oldest."""
         while True:
             try:
-                self.shard.submit([Proposal(SEAL)])
+                self.shard.submit([EntryProposal(SEAL)])
                 break
             except CheckpointPending:
                 self._turn(wait=True)

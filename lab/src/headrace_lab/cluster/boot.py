@@ -1,24 +1,17 @@
 """From a recovered group to a replica with peers: what a driver tells it of its disk."""
 
 from collections.abc import Iterator
+from functools import partial
 
-from headrace.journal.entry import (
-    BODY_SIZE_MAX,
-    SEAL,
-    Entry,
-    Header,
-    decode_header,
-    root,
-    seal,
-)
+from headrace.journal.entry import BODY_SIZE_MAX, SEAL, Entry, Header, decode_header, root, seal
 from headrace.journal.group import Group
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.superblock import Superblock
-from headrace.model.ids import Identity, Op, View
+from headrace.model.ids import Identity, Op
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.clock import Clock
 from headrace.vsr.member import Member, RecoveredMember
-from headrace.vsr.member_state import MemberState, Seal, Timeouts
+from headrace.vsr.member_state import MemberState, Timeouts
 from headrace.vsr.op_log import OpLog
 from headrace.vsr.quorum import quorum_of
 
@@ -49,7 +42,7 @@ def member_of(group: Group, report: RecoveryReport, slots: int) -> Member[Entry]
         me=identity.replica,
         quorum=quorum_of(identity.replica_count),
         slots=slots,
-        seal=sealer(identity),
+        seal=partial(seal, identity),
         seal_operation=SEAL,
         boot=boot,
         log=OpLog(anchor, tip),
@@ -89,28 +82,6 @@ def _peers(block: Superblock) -> Iterator[vm.Peer]:
     boots = dict(block.peer_boots)
     for peer, life in block.peers:
         yield vm.Peer(peer, life, boots.get(peer, 0))
-
-
-def sealer(identity: Identity) -> Seal[Entry]:
-    """Return what makes entries of requests."""
-
-    def make(
-        op: Op, parent: bytes, view: View, timestamp: int, request: vm.EntryProposal
-    ) -> Entry:
-        return seal(
-            identity,
-            op=op,
-            parent=parent,
-            view=view,
-            operation=request.operation,
-            timestamp=timestamp,
-            body=request.body,
-            writer=request.writer,
-            version=request.version,
-            created=request.created,
-        )
-
-    return make
 
 
 def _found(group: Group, report: RecoveryReport) -> Found:

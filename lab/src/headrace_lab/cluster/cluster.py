@@ -17,6 +17,7 @@ from xxhash import xxh3_64
 
 from headrace.journal.entry import Entry
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.quorum import quorum_of
 from headrace_lab.cluster.faults import Faults, is_whole
@@ -124,7 +125,7 @@ class World:
     def answer(self, host: Host, ticket: object, result: object) -> None:
         self.at(self.network.rng.randrange(1, 6), self.workload.answer, ticket, result)
 
-    def _ask(self, target: int, request: vm.EntryProposal, ticket: object) -> None:
+    def _ask(self, target: int, request: EntryProposal, ticket: object) -> None:
         delay = self.network.rng.randrange(1, 6)
         self.at(delay, self.hosts[target].request, request, ticket)
 

@@ -29,6 +29,7 @@ from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.recovery.scan_findings import Faulty
 from headrace.model.ids import Identity, Op, ReplicaId, View
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import effects as fx
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.member import Member
@@ -214,7 +215,7 @@ class Host:
             return
         self.perform(process.member.on_message(envelope))
 
-    def request(self, request: vm.EntryProposal, ticket: object) -> None:
+    def request(self, request: EntryProposal, ticket: object) -> None:
         process = self.process
         if process is None or self._is_paused(self.request, request, ticket):
             return
@@ -237,7 +238,7 @@ class Host:
         is_full = is_full or (used + SEAL_SLOTS >= self.swarm.slots and log.head == last)
         if state.leads and (is_full or log.head - last >= self.swarm.seal_every):
             process.sealed = (state.view, Op(log.head + 1))
-            self.perform(process.member.on_requests([(vm.EntryProposal(SEAL), None)]))
+            self.perform(process.member.on_requests([(EntryProposal(SEAL), None)]))
 
     def _mark_if_idle(self, process: Process) -> None:
         journal = process.group.journal

@@ -142,7 +142,7 @@ def _prepare_by_wall_clock(state: Any, request: Any) -> Any:
     parent = state.log.checksum(state.log.head)
     state.timestamp = max(state.clock.wall, 1)
     op = Op(state.log.head + 1)
-    return state.seal(op, parent, state.view, state.timestamp, request)
+    return state.seal(request, op=op, parent=parent, view=state.view, timestamp=state.timestamp)
 
 
 def _durable_by_op(self: Any, first: Op, last: Op, ticket: int) -> None:

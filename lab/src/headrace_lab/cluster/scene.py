@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.journal.entry import REGISTER, SEAL, Entry
 from headrace.model.ids import Op, ReplicaId
+from headrace.model.proposal import EntryProposal
 from headrace.vsr import peer_messages as vm
 from headrace.vsr.member_state import MemberStatus
 from headrace_lab.cluster.cluster import World
@@ -150,7 +151,7 @@ class Scene:
         for amount in numbers:
             if not again:
                 self.requests += 1
-            request = vm.EntryProposal(
+            request = EntryProposal(
                 ADD,
                 add("n", amount),
                 writer=CLIENT,
@@ -162,7 +163,7 @@ class Scene:
 
     def register(self) -> "Scene":
         self.requests = 0
-        self._give(vm.EntryProposal(REGISTER, writer=CLIENT), None, "open a session")
+        self._give(EntryProposal(REGISTER, writer=CLIENT), None, "open a session")
         self.run(60)
         found = self.answers[-1]
         assert isinstance(found, tuple)
@@ -171,10 +172,10 @@ class Scene:
 
     def seal(self) -> "Scene":
         """Have a checkpoint made."""
-        self._give(vm.EntryProposal(SEAL), None, "seal")
+        self._give(EntryProposal(SEAL), None, "seal")
         return self.run(60)
 
-    def _give(self, request: vm.EntryProposal, to: int | None, what: str) -> None:
+    def _give(self, request: EntryProposal, to: int | None, what: str) -> None:
         leaders = [host.me for host in self.hosts if host.state and host.state.leads]
         target = to if to is not None else leaders[-1]
         self.say(f"{what}, to r{target}")

@@ -10,7 +10,7 @@ from random import Random
 
 from headrace.errors import HeadraceError
 from headrace.journal.entry import REGISTER
-from headrace.vsr.peer_messages import EntryProposal
+from headrace.model.proposal import EntryProposal
 from headrace_lab.cluster.machine import ADD, add
 from headrace_lab.cluster.oracles import Oracles
 from headrace_lab.cluster.swarm import Tally

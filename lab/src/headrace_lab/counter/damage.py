@@ -12,6 +12,7 @@ from headrace.journal.frame import padding as frame_padding
 from headrace.journal.heads import NAME as HEADS
 from headrace.journal.heads import SLOT_SIZE
 from headrace.model.ids import Op
+from headrace.model.proposal import EntryProposal
 from headrace_lab.counter.scene import Layout, Region, Scene
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import SECTOR_SIZE
@@ -135,12 +136,11 @@ def _forged(data: bytes, layout: Layout, op: Op) -> bytes:
     assert not isinstance(prefix, Flaw)
     forged = seal(
         SOLO,
+        EntryProposal(entry.header.operation, entry.body),
         op=op,
         parent=bytes(16),
         view=entry.header.view,
-        operation=entry.header.operation,
         timestamp=entry.header.timestamp,
-        body=entry.body,
     )
     new = Prefix(
         FrameKind.ENTRY,

@@ -8,6 +8,7 @@ from headrace.journal.group import Group
 from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
+from headrace.model.proposal import EntryProposal
 from headrace.storage.seam import Directory
 from headrace_lab.counter.counter import ADD, CounterMachine
 
@@ -61,12 +62,11 @@ class Solo:
             op = Op(op + 1)
             entry = seal(
                 journal.identity,
+                EntryProposal(operation, body),
                 op=op,
                 parent=parent,
                 view=View(0),
-                operation=operation,
                 timestamp=self.timestamp,
-                body=body,
             )
             entries.append(entry)
             parent = entry.checksum

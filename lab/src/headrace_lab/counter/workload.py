@@ -12,6 +12,7 @@ from xxhash import xxh3_64_intdigest
 
 from headrace.journal.entry import SEAL, Entry, root, seal
 from headrace.model.ids import Op, View
+from headrace.model.proposal import EntryProposal
 from headrace_lab.counter.counter import ADD, CounterMachine, add
 from headrace_lab.counter.solo import SOLO
 
@@ -87,10 +88,9 @@ class Replay:
         operation = SEAL if self.workload.is_seal(op) else ADD
         return seal(
             SOLO,
+            EntryProposal(operation, self.workload.body(op)),
             op=op,
             parent=self._tips[op - 1],
             view=View(0),
-            operation=operation,
             timestamp=op,
-            body=self.workload.body(op),
         )

@@ -14,6 +14,22 @@ import pyarrow as pa
 from xxhash import xxh3_128_digest
 
 from headrace.model import batch
+from headrace.model.ids import Offset
+from headrace.model.namespace import Namespace
+from headrace.model.results import (
+    AppendResult,
+    CursorDeleted,
+    CursorStored,
+    DiscardResult,
+    FetchedPiece,
+    Hold,
+    PartitionRange,
+    PublishResult,
+    Receipt,
+    StageResult,
+    StoredCursor,
+    TrimResult,
+)
 from headrace.model.schema import canonical, encode_schema
 from headrace.wire import (
     erase_messages,
@@ -52,14 +68,14 @@ ANSWERS: Final[Mapping[type[Message], type[Message]]] = {
     topic_messages.AdoptOrphans: topic_messages.Adoption,
     topic_messages.ForgetOrphan: topic_messages.Changed,
     topic_messages.DescribeOrphans: topic_messages.Orphans,
-    write_messages.AppendRequest: write_messages.AppendReply,
-    write_messages.StageRequest: write_messages.StageReply,
-    write_messages.PublishRequest: write_messages.PublishReply,
-    write_messages.DiscardRequest: write_messages.DiscardReply,
-    write_messages.TrimRequest: write_messages.TrimReply,
-    write_messages.PurgeRequest: write_messages.TrimReply,
-    read_messages.StoreCursorRequest: read_messages.StoreCursorReply,
-    read_messages.DeleteCursorRequest: read_messages.DeleteCursorReply,
+    write_messages.AppendRequest: AppendResult,
+    write_messages.StageRequest: StageResult,
+    write_messages.PublishRequest: PublishResult,
+    write_messages.DiscardRequest: DiscardResult,
+    write_messages.TrimRequest: TrimResult,
+    write_messages.PurgeRequest: TrimResult,
+    read_messages.StoreCursorRequest: CursorStored,
+    read_messages.DeleteCursorRequest: CursorDeleted,
     read_messages.GetCursors: read_messages.Cursors,
     read_messages.GetBounds: read_messages.BoundsReply,
     read_messages.GetOffset: read_messages.FoundOffset,
@@ -87,7 +103,7 @@ class Prey:
 
     info: topic_messages.TopicInfo
     body: bytes
-    receipt: write_messages.StageReceipt
+    receipt: Receipt
     stager: bytes
     is_worn: bool = False  # something was accepted that changed more than rows
 
@@ -102,7 +118,7 @@ class Prey:
             peer.ask(append_to(where, 6), [body])
         stager = secrets.token_bytes(16)
         staged, _ = peer.ask(_stage(where, stager, body), [body])
-        assert isinstance(staged, write_messages.StageReply)
+        assert isinstance(staged, StageResult)
         return cls(info, body, staged.receipt, stager)
 
     def heed(self, request: Message) -> None:
@@ -275,16 +291,16 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
     lambda prey, chance: topic_messages.Orphans(
         (topic_messages.OrphanInfo(1, *prey.place, 3, 64, 5, None, b"schema"),)
     ),
-    lambda prey, chance: write_messages.AppendReply(0, 6, False),
-    lambda prey, chance: write_messages.StageReply(prey.receipt, True),
-    lambda prey, chance: write_messages.PublishReply(
-        (write_messages.PublishedRange(1, 2, 3),), False, True
+    lambda prey, chance: AppendResult(Offset(0), Offset(6), False),
+    lambda prey, chance: StageResult(prey.receipt, True),
+    lambda prey, chance: PublishResult(
+        (PartitionRange(Namespace(1), Offset(2), Offset(3)),), False, True
     ),
-    lambda prey, chance: write_messages.DiscardReply(1),
-    lambda prey, chance: write_messages.TrimReply(3, ((_GROUP, 3),)),
-    lambda prey, chance: read_messages.StoreCursorReply(4),
-    lambda prey, chance: read_messages.DeleteCursorReply(),
-    lambda prey, chance: read_messages.Cursors((read_messages.CursorInfo(_GROUP, 1, 2, True),)),
+    lambda prey, chance: DiscardResult(1),
+    lambda prey, chance: TrimResult(Offset(3), (Hold(_GROUP, Offset(3)),)),
+    lambda prey, chance: CursorStored(Offset(4)),
+    lambda prey, chance: CursorDeleted(),
+    lambda prey, chance: read_messages.Cursors((StoredCursor(_GROUP, Offset(1), 2, True),)),
     lambda prey, chance: read_messages.BoundsReply(
         (read_messages.PartitionBounds(1, 2, 3, 4, ((1, 0),)),)
     ),
@@ -307,7 +323,7 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
         3, 1, (erase_messages.UnerasedInfo("x.wal", "soon"),)
     ),
     lambda prey, chance: read_messages.FetchReply(
-        3, 0, 3, (read_messages.FetchedPiece(True, 0, 3, 1, 1, 64),)
+        3, 0, 3, (FetchedPiece(True, 0, 3, 1, 1, 64),)
     ),
 )
 # Requests three times as often: they go deeper.

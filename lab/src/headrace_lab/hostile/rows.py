@@ -12,6 +12,7 @@ from xxhash import xxh3_128_digest
 
 from headrace.errors import HeadraceError, Unavailable
 from headrace.model import batch
+from headrace.model.results import AppendResult
 from headrace.model.schema import SYSTEM_FIELDS, canonical, encode_schema
 from headrace.partition.segments.segment import segment_schema
 from headrace.wire import read_messages, topic_messages, write_messages
@@ -229,7 +230,7 @@ class GoodClient:
             start = waiting.pop(said.id, None)
             if start is None:
                 raise Gone(f"an answer to nothing that was asked: {said.message}")
-            if not isinstance(said.message, write_messages.AppendReply):
+            if not isinstance(said.message, AppendResult):
                 raise Wrong(f"a good append was answered by {said.message}")
             if (said.message.start, said.message.end) != (start, start + row_count):
                 raise Wrong(f"a good append of {start} got the offsets of {said.message}")

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from xxhash import xxh3_128_digest
 
 from headrace.errors import BadFrame, HeadraceError
+from headrace.model.results import AppendResult, PublishResult, StageResult
 from headrace.wire import topic_messages, write_messages
 from headrace.wire.codec import decode
 from headrace.wire.greeting import ErrorReply
@@ -230,7 +231,7 @@ class Frames:
         if not isinstance(said.message, ANSWERS.get(type(request), ErrorReply)):
             self._wrong(case, f"{request} answered by {said.message}")
         if isinstance(request, write_messages.AppendRequest) and isinstance(
-            said.message, write_messages.AppendReply
+            said.message, AppendResult
         ):
             try:
                 self._read_back(request, said.message.start, body)
@@ -351,9 +352,9 @@ class Bodies:
     ) -> None:
         """Have accepted rows published if they were staged, and read back."""
         where = info.partitions[0]
-        if isinstance(answer, write_messages.StageReply):
+        if isinstance(answer, StageResult):
             answer = self._published(peer, info, request.writer, answer)
-        if not isinstance(answer, write_messages.AppendReply):
+        if not isinstance(answer, AppendResult):
             raise Wrong(f"{type(request).__name__} was answered by {answer}")
         if answer.end - answer.start != body.row_count:
             raise Wrong(f"{body.row_count} rows were answered by {answer}")
@@ -366,7 +367,7 @@ class Bodies:
         peer: Peer,
         info: topic_messages.TopicInfo,
         writer: bytes,
-        staged: write_messages.StageReply,
+        staged: StageResult,
     ) -> Message:
         namespace = info.partitions[0].namespace
         request = write_messages.PublishRequest(
@@ -376,10 +377,10 @@ class Bodies:
             published, _ = peer.ask(request)
         except HeadraceError as error:
             raise Wrong(f"what was staged cannot be published: {error!r}") from error
-        if not isinstance(published, write_messages.PublishReply) or len(published.ranges) != 1:
+        if not isinstance(published, PublishResult) or len(published.ranges) != 1:
             raise Wrong(f"Publish was answered by {published}")
         (one,) = published.ranges
-        return write_messages.AppendReply(one.start, one.end, repeated=False)
+        return AppendResult(one.start, one.end, repeated=False)
 
     def _wrong(self, body: Body, what: str) -> None:
         self.attack.problem(self.name, body.kind, what, body.data)

@@ -17,10 +17,10 @@ from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import FOREVER, LEVEL
 from headrace.model.ids import GroupId, Identity, Op, Revision, View
 from headrace.model.namespace import NamespaceLayout
+from headrace.model.proposal import EntryProposal
 from headrace.node.doubt.metadata_copy import NAME, read_copy
 from headrace.node.doubt.metadata_start import MetadataStart, replayed
 from headrace.node.requests.catalog import MetadataGroup
-from headrace.vsr.peer_messages import EntryProposal
 from headrace_lab.counter.history import Broken
 from headrace_lab.counter.script import options
 from headrace_lab.counter.solo import SOLO
@@ -134,12 +134,11 @@ class World:
         for request in requests:
             entry = seal(
                 ZERO,
+                EntryProposal(request.operation, request.body),
                 op=Op(op + 1),
                 parent=parent,
                 view=View(0),
-                operation=request.operation,
                 timestamp=1_000 * self.known.starts + op + 1,
-                body=request.body,
             )
             entries.append(entry)
             op, parent = entry.op, entry.checksum

@@ -19,9 +19,10 @@ from headrace.errors import Corrupt
 from headrace.journal.entry import Entry
 from headrace.journal.heads import NAME, Head, HeadsFile, read_heads
 from headrace.model.ids import GroupId, Op
+from headrace.model.proposal import EntryProposal
 from headrace.node.group.pump import Effect, Pump
 from headrace.node.group.seal_pace import SealPace
-from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloReply
+from headrace.vsr.peer_messages import SoloAppend, SoloReply
 from headrace_lab.counter.counter import ADD, add
 from headrace_lab.counter.history import Broken
 from headrace_lab.counter.script import options

@@ -34,6 +34,7 @@ from headrace.metadata.results import MetadataRefusal
 from headrace.metadata.state import FOREVER, MetadataState, MetadataTarget
 from headrace.model.ids import Op, Revision, View
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
 from headrace.model.revisions import newest
 from headrace.node.doubt import heal, held
 from headrace.node.doubt.metadata_copy import NAME as COPY
@@ -287,12 +288,11 @@ def _change(group: Group) -> Entry:
     command = commands.CreateTopic("default", "after", b"schema", 1, SHARD, FOREVER, ())
     return seal(
         ZERO,
+        EntryProposal(command.operation, commands.encode(command)),
         op=Op(group.journal.durable + 1),
         parent=group.journal.tip,
         view=View(0),
-        operation=command.operation,
         timestamp=1,
-        body=commands.encode(command),
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from headrace.journal.entry import Entry, root, seal
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
+from headrace.model.proposal import EntryProposal
 from headrace.node.shard.actions import AdvanceSchema, Close, Collect, Deed, InsertOwned
 from headrace.node.shard.parking import Parking
 from headrace.node.shard.reconciler import Reconciler
@@ -121,14 +122,16 @@ class SimShard:
     def _apply(self, key: Key, command: Command) -> Result:
         entry: Entry = seal(
             self._identity,
+            EntryProposal(
+                command.operation,
+                operations.encode(command),
+                namespace=key.namespace,
+                created=key.created,
+            ),
             op=Op(self._entries + 1),
             parent=self._tip,
             view=View(0),
-            operation=command.operation,
             timestamp=self._entries + 1,
-            body=operations.encode(command),
-            namespace=key.namespace,
-            created=key.created,
         )
         self._entries += 1
         self._tip = entry.checksum

@@ -10,16 +10,11 @@ from headrace.journal.entry import Entry
 from headrace.journal.machine_seam import Machine
 from headrace.journal.snapshot import Snapshot
 from headrace.model.ids import Offset
+from headrace.model.results import AppendResult, PublishResult, TrimResult
 from headrace.partition.files import placement
 from headrace.partition.files.carry import CarryFile, op_of, open_carry
 from headrace.partition.machine.partitions_machine import PartitionsMachine
-from headrace.partition.machine.results import (
-    AppendResult,
-    PublishResult,
-    Refusal,
-    Result,
-    TrimResult,
-)
+from headrace.partition.machine.results import Refusal, Result
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.reader import Key
 from headrace.partition.shard_store import Store

@@ -15,6 +15,7 @@ from headrace.journal.journal import Journal
 from headrace.journal.recovery.recover import _Recovery
 from headrace.journal.spare import Spares
 from headrace.model.ids import Offset, Op
+from headrace.model.results import StageResult, TrimResult
 from headrace.partition.checkpoint_files import CheckpointFiles
 from headrace.partition.files import carry, carry_table, file_set, linked_journals
 from headrace.partition.files.carry_table import kept_name
@@ -22,7 +23,6 @@ from headrace.partition.files.file_set import ShardFiles
 from headrace.partition.files.placement import Local
 from headrace.partition.machine import image, partitions_machine, transactions
 from headrace.partition.machine.operations import Publish, Purge
-from headrace.partition.machine.results import StageResult, TrimResult
 from headrace.partition.machine.state import Partition, PartitionsState, Placed, Unplaced
 from headrace.partition.segments import seal_job, segment_reader
 from headrace.partition.segments.entry_rows import Schemas

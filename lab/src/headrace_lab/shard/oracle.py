@@ -12,14 +12,15 @@ from typing import Final
 import pyarrow as pa
 from xxhash import xxh3_128_digest
 
-from headrace.journal.entry import NO_WRITER, SEAL
+from headrace.journal.entry import SEAL
 from headrace.model.ids import Offset, Revision
+from headrace.model.proposal import NO_WRITER, EntryProposal
+from headrace.model.results import Receipt
 from headrace.partition.machine import operations
-from headrace.partition.machine.operations import Receipt, Seal
+from headrace.partition.machine.operations import Seal
 from headrace.partition.machine.transactions import fold
 from headrace.partition.reader import Key
 from headrace_lab.shard.shard import (
-    Proposal,
     appending,
     closing,
     discarding,
@@ -61,27 +62,27 @@ class Deed:
 
 
 @cache
-def proposal(deed: Deed) -> Proposal:
+def proposal(deed: Deed) -> EntryProposal:
     """Return the entry that asks for a deed."""
     return _PROPOSALS[deed.kind](deed)
 
 
-def _open(deed: Deed) -> Proposal:
+def _open(deed: Deed) -> EntryProposal:
     schemas = SCHEMAS[: deed.version]
     return opening(deed.key, schemas, Revision(deed.topic), Revision(deed.at))
 
 
-def _stage(deed: Deed) -> Proposal:
+def _stage(deed: Deed) -> EntryProposal:
     rows = _batch(deed)
     return staging(deed.key, rows, deed.writer, deed.version, deed.stage, deed.schema_id)
 
 
-def _publish(deed: Deed) -> Proposal:
+def _publish(deed: Deed) -> EntryProposal:
     receipts = [_receipt(stage) for stage in deed.stages]
     return publishing(deed.key, deed.writer, deed.version, receipts)
 
 
-_PROPOSALS: Final[dict[str, Callable[[Deed], Proposal]]] = {
+_PROPOSALS: Final[dict[str, Callable[[Deed], EntryProposal]]] = {
     "open": _open,
     "close": lambda it: closing(it.key, Revision(it.at)),
     "evolve": lambda it: evolving(it.key, it.version, SCHEMAS[it.version - 1]),
@@ -92,7 +93,7 @@ _PROPOSALS: Final[dict[str, Callable[[Deed], Proposal]]] = {
     "cursor": lambda it: storing(it.key, it.group, Offset(it.offset), hold=True),
     "trim": lambda it: trimming(it.key, Offset(it.offset)),
     "purge": lambda it: purging(it.key),
-    "seal": lambda _: Proposal(SEAL, operations.encode(Seal(expire=False))),
+    "seal": lambda _: EntryProposal(SEAL, operations.encode(Seal(expire=False))),
 }
 
 

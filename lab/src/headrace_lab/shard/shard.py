@@ -6,10 +6,12 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from headrace.journal.entry import NO_WRITER, SEAL, Entry, seal
+from headrace.journal.entry import SEAL, Entry, seal
 from headrace.model import batch as batches
 from headrace.model.ids import Identity, Offset, Op, Revision, View
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import NO_WRITER, EntryProposal
+from headrace.model.results import Receipt
 from headrace.model.schema import encode_schema
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import (
@@ -21,7 +23,6 @@ from headrace.partition.machine.operations import (
     OpenPartition,
     Publish,
     Purge,
-    Receipt,
     Schema,
     Seal,
     SetSchema,
@@ -37,19 +38,6 @@ from headrace_lab.counter.solo import SOLO
 
 TICK_US = 1_000  # replicated time between two entries
 NO_KEY = Key(Namespace(0), Revision(0))
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """An entry before it has its place in the log."""
-
-    operation: int
-    body: Buffer = b""
-    key: Key = NO_KEY
-    writer: bytes = NO_WRITER
-    version: int = 0
-    schema_id: int = 0
-    row_count: int = 0
 
 
 @dataclass(slots=True)
@@ -74,7 +62,7 @@ class SoloShard:
     def head(self) -> Op:
         return self.store.group.journal.durable
 
-    def submit(self, proposals: Sequence[Proposal]) -> list[Result]:
+    def submit(self, proposals: Sequence[EntryProposal]) -> list[Result]:
         """Append one commit group, apply it, and return what became of each."""
         entries = self.entries(proposals)
         group = self.store.group
@@ -90,10 +78,10 @@ class SoloShard:
 
     def checkpoint(self, *, expire: bool = False) -> Op | None:
         """Append a Seal and bring its checkpoint to the end."""
-        self.submit([Proposal(SEAL, operations.encode(Seal(expire)))])
+        self.submit([EntryProposal(SEAL, operations.encode(Seal(expire)))])
         return self.store.group.checkpoints.run()
 
-    def entries(self, proposals: Sequence[Proposal]) -> list[Entry]:
+    def entries(self, proposals: Sequence[EntryProposal]) -> list[Entry]:
         """Make the entries that would follow the head."""
         journal = self.store.group.journal
         op, parent = journal.durable, journal.tip
@@ -103,34 +91,61 @@ class SoloShard:
             op = Op(op + 1)
             entry = seal(
                 journal.identity,
+                one,
                 op=op,
                 parent=parent,
                 view=View(0),
-                operation=one.operation,
                 timestamp=self.timestamp,
-                body=one.body,
-                writer=one.writer,
-                version=one.version,
-                namespace=one.key.namespace,
-                created=one.key.created,
-                schema_id=one.schema_id,
-                row_count=one.row_count,
             )
             made.append(entry)
             parent = entry.checksum
         return made
 
-    def one(self, proposal: Proposal) -> Result:
+    def one(self, proposal: EntryProposal) -> Result:
         """Submit one proposal alone."""
         return self.submit([proposal])[0]
 
 
-def command(key: Key, body: Command, writer: bytes = NO_WRITER, version: int = 0) -> Proposal:
+def command(
+    key: Key, body: Command, writer: bytes = NO_WRITER, version: int = 0
+) -> EntryProposal:
     """Propose a command whose body is msgpack."""
-    return Proposal(body.operation, operations.encode(body), key, writer, version)
+    return EntryProposal(
+        body.operation,
+        operations.encode(body),
+        writer=writer,
+        version=version,
+        namespace=key.namespace,
+        created=key.created,
+    )
 
 
-def opening(key: Key, schemas: Sequence[pa.Schema], topic: Revision, at: Revision) -> Proposal:
+def carrying(
+    operation: int,
+    body: Buffer,
+    key: Key,
+    writer: bytes,
+    version: int,
+    schema_id: int,
+    row_count: int,
+) -> EntryProposal:
+    """Propose an entry with rows for a partition."""
+    return EntryProposal(
+        operation,
+        body,
+        b"",
+        writer,
+        version,
+        key.namespace,
+        key.created,
+        schema_id,
+        row_count,
+    )
+
+
+def opening(
+    key: Key, schemas: Sequence[pa.Schema], topic: Revision, at: Revision
+) -> EntryProposal:
     """Propose to open a partition of the topic created at `topic`, planned at revision `at`."""
     encoded = tuple(
         Schema(number, encode_schema(schema)) for number, schema in enumerate(schemas, start=1)
@@ -138,11 +153,11 @@ def opening(key: Key, schemas: Sequence[pa.Schema], topic: Revision, at: Revisio
     return command(key, OpenPartition(at, topic, encoded))
 
 
-def closing(key: Key, at: Revision) -> Proposal:
+def closing(key: Key, at: Revision) -> EntryProposal:
     return command(key, ClosePartition(at))
 
 
-def evolving(topic: Key, version: int, schema: pa.Schema) -> Proposal:
+def evolving(topic: Key, version: int, schema: pa.Schema) -> EntryProposal:
     return command(topic, SetSchema(version, encode_schema(schema)))
 
 
@@ -152,10 +167,10 @@ _layout = lru_cache(maxsize=16)(batches.layout)
 
 def appending(
     key: Key, rows: pa.RecordBatch, writer: bytes, version: int, schema_id: int = 1
-) -> Proposal:
+) -> EntryProposal:
     """Propose to append rows."""
     body = memoryview(batches.encode(rows, _layout(rows.schema)))
-    return Proposal(APPEND, body, key, writer, version, schema_id, rows.num_rows)
+    return carrying(APPEND, body, key, writer, version, schema_id, rows.num_rows)
 
 
 def staging(
@@ -165,31 +180,31 @@ def staging(
     version: int,
     stage: tuple[bytes, int],
     schema_id: int = 1,
-) -> Proposal:
+) -> EntryProposal:
     """Propose to stage rows as entry `stage[1]` of the stage `stage[0]`."""
     body = encode_stage(*stage) + bytes(batches.encode(rows))
-    return Proposal(STAGE, body, key, writer, version, schema_id, rows.num_rows)
+    return carrying(STAGE, body, key, writer, version, schema_id, rows.num_rows)
 
 
 def publishing(
     topic: Key, writer: bytes, version: int, receipts: Sequence[Receipt]
-) -> Proposal:
+) -> EntryProposal:
     return command(topic, Publish(tuple(receipts)), writer, version)
 
 
-def discarding(topic: Key, writer: bytes, stage_ids: Sequence[bytes]) -> Proposal:
+def discarding(topic: Key, writer: bytes, stage_ids: Sequence[bytes]) -> EntryProposal:
     return command(topic, Discard(tuple(stage_ids)), writer)
 
 
 def storing(
     key: Key, group: str, following: Offset, generation: int = 1, *, hold: bool = False
-) -> Proposal:
+) -> EntryProposal:
     return command(key, StoreCursor(group, following, generation, hold))
 
 
-def trimming(key: Key, first: Offset, *, past_hold: bool = False) -> Proposal:
+def trimming(key: Key, first: Offset, *, past_hold: bool = False) -> EntryProposal:
     return command(key, Trim(first, past_hold))
 
 
-def purging(key: Key) -> Proposal:
+def purging(key: Key) -> EntryProposal:
     return command(key, Purge())

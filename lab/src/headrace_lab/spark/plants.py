@@ -20,9 +20,10 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from headrace.journal.entry import Header
+from headrace.model.results import PublishResult
 from headrace.partition.machine import transactions
 from headrace.partition.machine.operations import Publish
-from headrace.partition.machine.results import PublishResult, Refusal
+from headrace.partition.machine.results import Refusal
 from headrace.partition.machine.state import PartitionsState, TopicState
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.pipeline import Pipeline

@@ -13,11 +13,12 @@ from headrace.cli.demo.demo_rows import SCHEMA, TOPIC
 from headrace.cli.demo.pipeline_process import NAME, TABLE, write_definition
 from headrace.cli.demo.steps import DemoStage as NodeStage
 from headrace.cli.demo.transcript import Transcript
+from headrace.model.results import PublishResult
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.tables.table_record import LogSource, Record, look
 from headrace.wire.messages import Message
 from headrace.wire.read_messages import Fetch
-from headrace.wire.write_messages import PublishReply, PublishRequest, StageRequest
+from headrace.wire.write_messages import PublishRequest, StageRequest
 from headrace_lab.spark.check import COPY
 from headrace_lab.spark.driver import Job
 from headrace_lab.spark.process import ChaosDriver, Garage, executor_of, holder_of
@@ -128,7 +129,7 @@ class Scene:
     def published(self) -> int:
         """Return how many batches of the copy were published."""
         return sum(
-            isinstance(each.answer, PublishReply) and not each.answer.repeated
+            isinstance(each.answer, PublishResult) and not each.answer.repeated
             for each in list(self.to_copy.asked)
         )
 
@@ -174,7 +175,7 @@ def again(asked: Sequence[Asked], first: Message) -> Asked | None:
         if (
             isinstance(request, PublishRequest)
             and (request.writer, request.version) == (first.writer, first.version)
-            and isinstance(each.answer, PublishReply)
+            and isinstance(each.answer, PublishResult)
         ):
             return each
     return None

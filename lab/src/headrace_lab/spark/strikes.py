@@ -16,10 +16,11 @@ from typing import Final
 import deltalake
 
 from headrace.cli.demo.child_process import Silent
+from headrace.model.results import PublishResult, StageResult
 from headrace.spark.tables.table_files import orphans_of
 from headrace.wire.messages import Message
 from headrace.wire.read_messages import Fetch
-from headrace.wire.write_messages import PublishReply, PublishRequest, StageReply, StageRequest
+from headrace.wire.write_messages import PublishRequest, StageRequest
 from headrace_lab.spark.driver import FEW_FILES
 from headrace_lab.spark.names import Point
 from headrace_lab.spark.process import executor_of, holder_of, kill
@@ -176,7 +177,7 @@ def _published_again(scene: Scene, held: Asked, *, answer: bool, is_same_driver:
     """Wait until the same batch is published again, and say what became of it."""
 
     def others() -> int:
-        return sum(isinstance(one.answer, PublishReply) for one in scene.to_copy.since(held))
+        return sum(isinstance(one.answer, PublishResult) for one in scene.to_copy.since(held))
 
     def repeated() -> Asked | None:
         return again(scene.to_copy.since(held), held.request)
@@ -187,7 +188,7 @@ def _published_again(scene: Scene, held: Asked, *, answer: bool, is_same_driver:
         return ""
     assert isinstance(repeat.request, PublishRequest)
     assert isinstance(held.request, PublishRequest)
-    assert isinstance(repeat.answer, PublishReply)
+    assert isinstance(repeat.answer, PublishResult)
     batch = f"batch {held.request.version - 1}"
     if repeat.answer.repeated != answer:
         return ""
@@ -218,7 +219,7 @@ def _in_stage(who: Victim, scene: Scene, _: Random) -> tuple[int, str]:
         for each in scene.to_copy.asked
         if each.line is held.line
         and isinstance(each.request, StageRequest)
-        and isinstance(each.answer, StageReply)
+        and isinstance(each.answer, StageResult)
     }
     named: set[bytes] = set()
 
@@ -228,7 +229,7 @@ def _in_stage(who: Victim, scene: Scene, _: Random) -> tuple[int, str]:
             if (
                 isinstance(request, PublishRequest)
                 and (request.writer, request.version) == own
-                and isinstance(each.answer, PublishReply)
+                and isinstance(each.answer, PublishResult)
             ):
                 named.update(one.stage_id for one in request.stages)
                 return True

@@ -35,7 +35,8 @@ from headrace.client.values.topic_view import View
 from headrace.errors import Diverged, Refused
 from headrace.model.ids import KEEP_NEXT
 from headrace.model.names import check_name
-from headrace.wire.read_messages import StoreCursorReply, StoreCursorRequest
+from headrace.model.results import CursorStored
+from headrace.wire.read_messages import StoreCursorRequest
 
 CLAIMS_MAX: Final = 64  # cursors that are taken at once
 _FENCED: Final = "fenced"
@@ -229,7 +230,7 @@ class AsyncConsumer:
         """Make a cursor that has no member yet, unless there is one by now."""
         request = self._request(number, start, generation=0, hold=self._hold)
         try:
-            await self._topic.caller.get(request, StoreCursorReply)
+            await self._topic.caller.get(request, CursorStored)
         except Refused as error:
             if error.code != _FENCED:
                 raise
@@ -254,7 +255,7 @@ class AsyncConsumer:
     async def _store(self, number: int, place: int, *, hold: bool) -> int:
         request = self._request(number, place, generation=self._generation, hold=hold)
         try:
-            stored = await self._topic.caller.get(request, StoreCursorReply)
+            stored = await self._topic.caller.get(request, CursorStored)
         except Refused as error:
             if error.code != _FENCED:
                 raise

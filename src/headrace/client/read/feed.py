@@ -13,8 +13,9 @@ from headrace.client.values.topic_view import View
 from headrace.errors import BadBatch, BadFrame, BadRequest
 from headrace.model.batch import decode
 from headrace.model.projection import Projection, RowPlace, cut, read_entry
+from headrace.model.results import FetchedPiece
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import Fetch, FetchedPiece, FetchReply
+from headrace.wire.read_messages import Fetch, FetchReply
 from headrace.wire.topic_messages import PartitionInfo
 
 # Of one answer: four batches of 1 MiB of rows, each with its Arrow metadata around them. With

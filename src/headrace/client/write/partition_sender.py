@@ -19,8 +19,9 @@ from headrace.errors import (
     TimedOut,
 )
 from headrace.model.ids import WRITER_SIZE
+from headrace.model.results import AppendResult
 from headrace.wire.topic_messages import PartitionInfo
-from headrace.wire.write_messages import AppendReply, AppendRequest
+from headrace.wire.write_messages import AppendRequest
 
 
 def new_writer() -> bytes:
@@ -154,7 +155,10 @@ class PartitionSender:
             reply, _ = await self._caller.channel.call(
                 request, (draft.body,), timeout=draft.deadline - now()
             )
-            if not isinstance(reply, AppendReply) or reply.end - reply.start != draft.row_count:
+            if (
+                not isinstance(reply, AppendResult)
+                or reply.end - reply.start != draft.row_count
+            ):
                 raise BadFrame(f"Append was answered with {reply}")
         except HeadraceError as error:
             self._is_smooth = False
@@ -167,7 +171,7 @@ class PartitionSender:
             self._landed.add(draft)
             await self._tell(draft, request, reply)
 
-    async def _tell(self, draft: Draft, request: AppendRequest, reply: AppendReply) -> None:
+    async def _tell(self, draft: Draft, request: AppendRequest, reply: AppendResult) -> None:
         """Tell that the batch is there; first of all in the ledger."""
         landed = Range(self._target.number, reply.start, reply.end)
         if self._ledger is not None:

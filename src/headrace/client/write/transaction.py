@@ -18,17 +18,14 @@ from headrace.client.values.answers import Published, Range
 from headrace.client.write.appending import parcels
 from headrace.client.write.convert import Data
 from headrace.errors import BadRequest, HeadraceError, Refused
+from headrace.model.results import DiscardResult, PublishResult, Receipt, StageResult
 from headrace.model.split import Parcel
-from headrace.wire import write_messages
 from headrace.wire.write_messages import (
     STAGE_ID_SIZE,
     SUPERSEDED,
     VERSION_MAX,
-    DiscardReply,
     DiscardRequest,
     PublishRequest,
-    StageReceipt,
-    StageReply,
     StageRequest,
     writer_of,
 )
@@ -43,7 +40,7 @@ class _OpenStage:
 
     stage_id: bytes
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the one who stages
-    receipt: StageReceipt | None = None  # of everything in it
+    receipt: Receipt | None = None  # of everything in it
 
     @property
     def number(self) -> int:
@@ -141,7 +138,7 @@ class AsyncTransaction:
             checksum=xxh3_128_digest(parcel.body),
         )
         try:
-            staged, _ = await self.topic.caller.ask(request, StageReply, (parcel.body,))
+            staged, _ = await self.topic.caller.ask(request, StageResult, (parcel.body,))
         except Refused as error:
             if error.code != SUPERSEDED:
                 raise
@@ -173,7 +170,7 @@ class AsyncTransaction:
         first = self.topic.view.partition(0)
         request = DiscardRequest(first.namespace, self.topic.created, self._writer, stage_ids)
         try:
-            await self.topic.caller.get(request, DiscardReply)
+            await self.topic.caller.get(request, DiscardResult)
         except HeadraceError:
             return  # the reason why the block failed is what matters
 
@@ -187,7 +184,7 @@ class AsyncTransaction:
             version=self._version,
             stages=tuple(each for each in receipts if each is not None),
         )
-        answer = await self.topic.caller.get(request, write_messages.PublishReply)
+        answer = await self.topic.caller.get(request, PublishResult)
         numbers = {each.namespace: n for n, each in enumerate(view.info.partitions)}
         ranges = tuple(
             Range(numbers.get(each.namespace, -1), each.start, each.end)

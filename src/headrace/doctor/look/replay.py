@@ -21,6 +21,7 @@ from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import MetadataState, MetadataTarget
 from headrace.model.ids import Identity, Offset, Op, View
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import (
     APPEND,
@@ -291,14 +292,16 @@ class ShardReplay:
     ) -> None:
         entry = seal(
             self.identity,
+            EntryProposal(
+                command.operation,
+                operations.encode(command),
+                namespace=namespace,
+                created=created,
+            ),
             op=header.op,
             parent=bytes(16),
             view=View(0),
-            operation=command.operation,
             timestamp=header.timestamp,
-            body=operations.encode(command),
-            namespace=namespace,
-            created=created,
         )
         self.done.machine.apply(entry)
 

@@ -24,11 +24,12 @@ from headrace.errors import Corrupt
 from headrace.journal.entry import SEAL, Entry, Header
 from headrace.model.ids import Op
 from headrace.model.namespace import Namespace
+from headrace.model.results import PublishResult
 from headrace.model.row_digest import RowDigest
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.partition.files.carry import CarryFile, carry_name
 from headrace.partition.machine.operations import STAGE, Discard, Publish, decode, decode_stage
-from headrace.partition.machine.results import PublishResult, Result
+from headrace.partition.machine.results import Result
 from headrace.partition.machine.state import PartitionsState, Stage, StagedEntry
 from headrace.partition.machine.transactions import fold
 from headrace.partition.segments.entry_rows import Schemas, rows_of

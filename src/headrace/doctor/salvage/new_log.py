@@ -18,16 +18,18 @@ from headrace.metadata.state import LEVEL, MetadataState
 from headrace.model.ids import GroupId, Offset, Op, ReplicaId, View
 from headrace.model.ids import Identity as GroupIdentity
 from headrace.model.namespace import Namespace, NamespaceLayout
+from headrace.model.proposal import EntryProposal
+from headrace.model.results import AppendResult
 from headrace.node.bootstrap import METADATA_FILE_SIZE
 from headrace.node.group.driver import now_us
 from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name, read_or_make
 from headrace.node.requests.catalog import MetadataGroup
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import APPEND
-from headrace.partition.machine.results import AppendResult, Refusal
+from headrace.partition.machine.results import Refusal
 from headrace.partition.shard_store import Store, StoreOptions, open_store
 from headrace.storage.file import FileDirectory
-from headrace.storage.seam import Buffer, Directory
+from headrace.storage.seam import Directory
 
 GROUP_SIZE: Final = 8 * 1024 * 1024  # body bytes of a commit group: few syncs, little memory
 GROUP_COUNT: Final = 512
@@ -51,40 +53,20 @@ class GroupWriter:
     def __post_init__(self) -> None:
         self.op, self.tip = self.group.journal.durable, self.group.journal.tip
 
-    def put(
-        self,
-        operation: int,
-        body: Buffer,
-        timestamp: int,
-        *,
-        start: Offset | None = None,
-        writer: bytes = bytes(16),
-        version: int = 0,
-        namespace: int = 0,
-        created: int = 0,
-        schema_id: int = 0,
-        row_count: int = 0,
-    ) -> None:
+    def put(self, proposal: EntryProposal, timestamp: int, start: Offset | None = None) -> None:
         """Take one entry. Rows are to get the offsets from `start` on."""
         entry = seal(
             self.group.journal.identity,
+            proposal,
             op=Op(self.op + 1),
             parent=self.tip,
             view=View(0),
-            operation=operation,
             timestamp=timestamp,
-            body=body,
-            writer=writer,
-            version=version,
-            namespace=namespace,
-            created=created,
-            schema_id=schema_id,
-            row_count=row_count,
         )
         self.op, self.tip = entry.op, entry.checksum
         self.timestamp = max(self.timestamp, timestamp)
         self.waiting.append((entry, start))
-        self.waiting_size += len(body)
+        self.waiting_size += len(proposal.body)
         if self.waiting_size >= GROUP_SIZE or len(self.waiting) >= GROUP_COUNT:
             self.flush()
 
@@ -110,7 +92,8 @@ class GroupWriter:
         """Seal, and bring the checkpoint to its end."""
         self.unsealed_size = self.unsealed_count = 0
         body = operations.encode(operations.Seal(expire=False))
-        self.put(SEAL, body if self.group.journal.identity.group else b"", self.timestamp)
+        in_shard = self.group.journal.identity.group
+        self.put(EntryProposal(SEAL, body if in_shard else b""), self.timestamp)
         self.flush()
         while self.group.checkpoints.run() is not None:
             pass
@@ -139,7 +122,7 @@ class NewLog:
 
     def command(self, command: commands.Command, timestamp: int) -> None:
         """Change metadata, and see the change at once."""
-        self.metadata.put(command.operation, commands.encode(command), timestamp)
+        self.metadata.put(EntryProposal(command.operation, commands.encode(command)), timestamp)
         self.metadata.flush()
 
     def shard_command(
@@ -151,10 +134,10 @@ class NewLog:
     ) -> None:
         """Change a partition or a topic in its shard."""
         writer = self.shards[shard]
-        body = operations.encode(command)
-        writer.put(
-            command.operation, body, writer.timestamp, namespace=namespace, created=created
+        proposal = EntryProposal(
+            command.operation, operations.encode(command), namespace=namespace, created=created
         )
+        writer.put(proposal, writer.timestamp)
 
     def stop(self) -> None:
         """Stop cleanly."""

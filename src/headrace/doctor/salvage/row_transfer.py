@@ -26,6 +26,7 @@ from headrace.metadata.state import TopicMetadata
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.names import DEFAULT_STREAM
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
 from headrace.model.row_digest import RowDigest
 from headrace.model.schema import upgrade
 from headrace.node.identity import GROUPS, group_name
@@ -203,11 +204,9 @@ class RowTransfer:
     ) -> None:
         start = Offset(target.tally.next)
         target.version += 1
-        self.new.shards[plan.shard].put(
+        proposal = EntryProposal(
             APPEND,
             step.body,
-            step.timestamp,
-            start=start,
             writer=target.writer,
             version=target.version,
             namespace=target.namespace,
@@ -215,6 +214,7 @@ class RowTransfer:
             schema_id=step.schema_id,
             row_count=step.rows.num_rows,
         )
+        self.new.shards[plan.shard].put(proposal, step.timestamp, start)
         target.tally.add(step.start, step.end, step.home)
         newest = upgrade(step.rows, schemas.user(len(plan.schemas)))
         target.digest.update(placed(newest, EntryPlace(target.number, start, step.timestamp)))

@@ -42,6 +42,7 @@ from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.results import MetadataRefusal, Result
 from headrace.metadata.state import LEVEL
 from headrace.model.ids import Identity, Op, View
+from headrace.model.proposal import EntryProposal
 from headrace.node.doubt.metadata_copy import Base
 from headrace.node.doubt.metadata_start import MetadataStart
 from headrace.node.group.driver import now_us
@@ -87,12 +88,11 @@ def decide(
         op = Op(op + 1)
         entry = seal(
             identity,
+            EntryProposal(command.operation, encode(command)),
             op=op,
             parent=parent,
             view=View(0),
-            operation=command.operation,
             timestamp=now,
-            body=encode(command),
         )
         parent, result = entry.checksum, group.apply(entry)
         if isinstance(result, MetadataRefusal):

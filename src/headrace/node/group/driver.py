@@ -16,6 +16,7 @@ from typing import assert_never
 from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
 from headrace.journal.superblock import Checkpoint
+from headrace.model.proposal import EntryProposal
 from headrace.node.events import event
 from headrace.node.group.journal_thread import (
     GROUP_SIZE,
@@ -26,7 +27,7 @@ from headrace.node.group.journal_thread import (
     Report,
 )
 from headrace.node.group.pump import Effect, Pair, PersistSnapshot, Pump
-from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloReply
+from headrace.vsr.peer_messages import SoloAppend, SoloReply
 
 Ticket = Callable[[object], None]  # what a request's answer is given to
 

@@ -16,6 +16,7 @@ it unprepared surely did not happen.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from headrace.errors import Busy, HeadraceError, NotReady, TimedOut, Unavailable
@@ -25,9 +26,10 @@ from headrace.journal.group import SEAL_SLOTS, Group
 from headrace.journal.heads import Head
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
+from headrace.model.proposal import EntryProposal
 from headrace.node.group.seal_pace import SealPace
 from headrace.partition.machine import operations
-from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloApply, SoloReply
+from headrace.vsr.peer_messages import SoloAppend, SoloApply, SoloReply
 from headrace.vsr.replica import Replica
 
 _SEAL_REQUESTS = {
@@ -100,7 +102,9 @@ class Pump:
         journal = self.group.journal
         newest = journal.headers(journal.durable, journal.durable)
         timestamp = newest[0].timestamp if newest else 0
-        self.replica = Replica(self._seal, journal.durable, journal.tip, timestamp)
+        self.replica = Replica(
+            partial(seal, journal.identity), journal.durable, journal.tip, timestamp
+        )
 
     def submit(
         self, request: EntryProposal, now: int, *, ticket: object = None, deadline: float = 0.0
@@ -216,26 +220,6 @@ class Pump:
     def is_idle(self) -> bool:
         """Say whether nothing is under way."""
         return not self.inbox and not self.replica.in_flight and not self.is_persisting
-
-    def _seal(
-        self, op: Op, parent: bytes, view: int, timestamp: int, request: EntryProposal
-    ) -> Entry:
-        return seal(
-            self.group.journal.identity,
-            op=op,
-            parent=parent,
-            view=self.replica.view,
-            operation=request.operation,
-            timestamp=timestamp,
-            body=request.body,
-            body_checksum=request.body_checksum,
-            writer=request.writer,
-            version=request.version,
-            namespace=request.namespace,
-            created=request.created,
-            schema_id=request.schema_id,
-            row_count=request.row_count,
-        )
 
     def _has_room(self) -> bool:
         replica, limits = self.replica, self.limits

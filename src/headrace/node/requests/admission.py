@@ -19,6 +19,7 @@ from headrace.errors import BadBatch, BodyTooLarge, HeadraceError
 from headrace.journal.entry import BODY_SIZE_MAX, CHECKSUM_SIZE
 from headrace.model import batch
 from headrace.model.arrow_message import INFLATED_SIZE_MAX
+from headrace.model.proposal import NO_WRITER, EntryProposal
 from headrace.node.requests.outcomes import defect
 from headrace.partition.machine.operations import (
     APPEND,
@@ -28,7 +29,6 @@ from headrace.partition.machine.operations import (
     encode_stage,
 )
 from headrace.storage.seam import Buffer
-from headrace.vsr.peer_messages import NOBODY, EntryProposal
 from headrace.wire.write_messages import AppendRequest, StageRequest
 
 # Judged within a loop's turn: a quarter of a millisecond, less than two wake-ups of a thread.
@@ -163,7 +163,7 @@ def _judge(
     if len(body) + reserve > BODY_SIZE_MAX:
         limit = BODY_SIZE_MAX - reserve
         raise BodyTooLarge(len(body), limit, row_count=request.row_count)
-    if len(request.writer) != len(NOBODY) or request.writer == NOBODY:
+    if len(request.writer) != len(NO_WRITER) or request.writer == NO_WRITER:
         raise BadBatch("a writer is 16 bytes, and not all zeros")
     if not 1 <= request.version <= _VERSION_MAX:
         raise BadBatch(f"{request.version} is no version: a writer counts from 1")

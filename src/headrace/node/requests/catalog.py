@@ -21,10 +21,10 @@ from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import LEVEL, MetadataState, RetentionLimits, TopicMetadata
 from headrace.model.ids import GroupId, Revision
 from headrace.model.names import TopicName, check_name, parse_topic
+from headrace.model.proposal import EntryProposal
 from headrace.model.schema import check_evolution, check_sealable, decode_schema
 from headrace.node.group.driver import Driver
 from headrace.node.requests.outcomes import defect, metadata_error, topic_unknown
-from headrace.vsr.peer_messages import EntryProposal
 from headrace.wire import topic_messages as wire
 from headrace.wire.messages import MetadataRequest, Reply
 

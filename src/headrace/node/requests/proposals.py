@@ -1,14 +1,23 @@
 """Requests about partitions, as operations of the log; their results, as replies."""
 
-from collections.abc import Callable
-from typing import Any, assert_never
+from typing import assert_never
 
 from headrace.errors import BadRequest, HeadraceError
 from headrace.model.ids import KEEP_NEXT, Offset
+from headrace.model.proposal import NO_WRITER, EntryProposal
+from headrace.model.results import (
+    AppendResult,
+    CursorDeleted,
+    CursorStored,
+    DiscardResult,
+    PublishResult,
+    StageResult,
+    TrimResult,
+)
 from headrace.node.requests.outcomes import partition_error
-from headrace.partition.machine import operations, results
-from headrace.partition.machine.operations import STAGE_ID_SIZE, Command, Receipt
-from headrace.vsr.peer_messages import NOBODY, EntryProposal
+from headrace.partition.machine import operations
+from headrace.partition.machine.operations import STAGE_ID_SIZE, Command
+from headrace.partition.machine.results import Refusal
 from headrace.wire import read_messages, write_messages
 from headrace.wire.messages import Reply
 
@@ -20,12 +29,22 @@ Written = (
     | read_messages.StoreCursorRequest
     | read_messages.DeleteCursorRequest
 )
+_Answered = (
+    HeadraceError
+    | AppendResult
+    | StageResult
+    | PublishResult
+    | DiscardResult
+    | TrimResult
+    | CursorStored
+    | CursorDeleted
+)
 _NUMBER_MAX = 2**63 - 1  # of what counts in the log: it fits where it is kept
 
 
 def to_log(request: Written) -> EntryProposal:
     """Return what is proposed for a request without rows, or raise BadRequest."""
-    writer, version = NOBODY, 0
+    writer, version = NO_WRITER, 0
     if isinstance(request, write_messages.PublishRequest | write_messages.DiscardRequest):
         writer = _writer(request.writer)
     if isinstance(request, write_messages.PublishRequest):
@@ -45,16 +64,11 @@ def to_log(request: Written) -> EntryProposal:
 def _command(request: Written) -> Command:
     match request:
         case write_messages.PublishRequest():
-            stages = tuple(
-                Receipt(
-                    _stage_id(one.stage_id),
-                    _number("op_count", one.op_count),
-                    _number("row_count", one.row_count),
-                    one.digest,
-                )
-                for one in request.stages
-            )
-            return operations.Publish(stages)
+            for one in request.stages:
+                _stage_id(one.stage_id)
+                _number("op_count", one.op_count)
+                _number("row_count", one.row_count)
+            return operations.Publish(request.stages)
         case write_messages.DiscardRequest():
             return operations.Discard(tuple(map(_stage_id, request.stage_ids)))
         case write_messages.TrimRequest():
@@ -76,49 +90,15 @@ def _command(request: Written) -> Command:
 
 
 def to_reply(result: object) -> Reply | HeadraceError:
-    """Return the answer that a result of the machine becomes."""
-    if isinstance(result, HeadraceError):
-        return result
-    return _REPLIES[type(result)](result)
-
-
-def _staged(result: results.StageResult) -> write_messages.StageReply:
-    found = result.receipt
-    receipt = write_messages.StageReceipt(
-        found.stage_id, found.op_count, found.row_count, found.digest
-    )
-    return write_messages.StageReply(receipt, result.repeated)
-
-
-def _published(result: results.PublishResult) -> write_messages.PublishReply:
-    given = tuple(
-        write_messages.PublishedRange(one.namespace, one.start, one.end)
-        for one in result.ranges
-    )
-    return write_messages.PublishReply(given, result.repeated, result.same)
-
-
-def _trimmed(result: results.TrimResult) -> write_messages.TrimReply:
-    holds = tuple((hold.group, hold.next) for hold in result.holds)
-    return write_messages.TrimReply(result.first, holds)
-
-
-_REPLIES: dict[type, Callable[[Any], Reply | HeadraceError]] = {
-    results.Refusal: partition_error,
-    results.AppendResult: lambda one: write_messages.AppendReply(
-        one.start, one.end, one.repeated
-    ),
-    results.StageResult: _staged,
-    results.PublishResult: _published,
-    results.DiscardResult: lambda one: write_messages.DiscardReply(one.count),
-    results.TrimResult: _trimmed,
-    results.CursorStored: lambda one: read_messages.StoreCursorReply(one.next),
-    results.CursorDeleted: lambda one: read_messages.DeleteCursorReply(),
-}
+    """Return the answer that a result of the machine becomes: itself, or what refused it."""
+    if isinstance(result, Refusal):
+        return partition_error(result)
+    assert isinstance(result, _Answered)
+    return result
 
 
 def _writer(writer: bytes) -> bytes:
-    if len(writer) != len(NOBODY) or writer == NOBODY:
+    if len(writer) != len(NO_WRITER) or writer == NO_WRITER:
         raise BadRequest("a writer is 16 bytes, and not all zeros")
     return writer
 

@@ -29,32 +29,15 @@ def end_for(partition: Partition, version: int) -> Offset:
 
 def cursors_of(partition: Partition) -> read_messages.Cursors:
     """Return the cursors of a partition, by group."""
-    return read_messages.Cursors(
-        tuple(
-            read_messages.CursorInfo(group, cursor.next, cursor.generation, cursor.hold)
-            for group, cursor in sorted(partition.cursors.items())
-        )
-    )
+    return read_messages.Cursors(tuple(sorted(partition.cursors.values())))
 
 
 def fetched(found: FetchedRows) -> tuple[read_messages.FetchReply, Sequence[Buffer]]:
     """Return rows as a reply and a body, each piece at an aligned place."""
-    pieces = []
     body: list[Buffer] = []
-    for part in found.parts:
-        size = len(part.body)
-        pieces.append(
-            read_messages.FetchedPiece(
-                part.is_entry,
-                part.first,
-                part.row_count,
-                part.timestamp,
-                part.schema_id,
-                size,
-                part.checksum,
-            )
-        )
-        body.append(part.body)
-        if size % ALIGNMENT:
-            body.append(bytes(ALIGNMENT - size % ALIGNMENT))
-    return read_messages.FetchReply(found.next, found.first, found.end, tuple(pieces)), body
+    for piece, rows in found.parts:
+        body.append(rows)
+        if piece.size % ALIGNMENT:
+            body.append(bytes(ALIGNMENT - piece.size % ALIGNMENT))
+    pieces = tuple(piece for piece, _ in found.parts)
+    return read_messages.FetchReply(found.next, found.first, found.end, pieces), body

@@ -14,6 +14,8 @@ from headrace.journal.superblock import Checkpoint
 from headrace.metadata.state import MetadataState, RetentionLimits
 from headrace.model.ids import GroupId, Op, Revision
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
+from headrace.model.results import AppendResult, PublishResult, TrimResult
 from headrace.model.revisions import is_past
 from headrace.node.group.pump import Effect, Pump, not_ready
 from headrace.node.shard.actions import (
@@ -40,7 +42,7 @@ from headrace.partition.machine.operations import Command
 from headrace.partition.machine.state import PartitionsState
 from headrace.partition.reader import Key
 from headrace.partition.shard_store import Store
-from headrace.vsr.peer_messages import EntryProposal, SoloReply
+from headrace.vsr.peer_messages import SoloReply
 
 _MS_PER_S = 1_000
 _NO_LIFE = Key(Namespace(0), Revision(0))  # to close it changes nothing but the revision
@@ -280,9 +282,9 @@ class Shard:
         """Wake those who wait for what this op changed."""
         header = entry.header
         match result:
-            case results.AppendResult() | results.TrimResult():
+            case AppendResult() | TrimResult():
                 self._wake_readers(header.namespace, header.created)
-            case results.PublishResult(ranges):
+            case PublishResult(ranges):
                 for one in ranges:
                     partition = self.state.partitions.get(one.namespace)
                     if partition is not None:

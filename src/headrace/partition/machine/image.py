@@ -28,9 +28,9 @@ import msgspec
 from headrace.errors import CorruptFile, UnsupportedFormat
 from headrace.model.ids import Offset, Op, Revision, is_once
 from headrace.model.namespace import Namespace
+from headrace.model.results import PartitionRange, StoredCursor
 from headrace.model.revisions import is_past
 from headrace.partition.machine.operations import PartitionValue, Schema
-from headrace.partition.machine.results import PartitionRange
 from headrace.partition.machine.state import (
     Partition,
     PartitionsState,
@@ -40,7 +40,6 @@ from headrace.partition.machine.state import (
     Segment,
     Stage,
     StagedEntry,
-    StoredCursor,
     TopicState,
     Unplaced,
     Writer,
@@ -94,7 +93,7 @@ class _Partition(PartitionValue, frozen=True):
     versions: tuple[tuple[int, _Place], ...]
     runs: list[_Run]
     segments: list[_Segment]
-    cursors: list[tuple[str, _Place, int, bool]]
+    cursors: Sequence[tuple[str, _Place, int, bool]]
     writers: list[tuple[_Hash, _Field, list[Written]]]
 
 
@@ -219,10 +218,7 @@ def _partition(partition: Partition) -> _Partition:
         partition.versions,
         [_Run(run.version, run.waited, run.pieces) for run in partition.runs],
         [_segment(segment) for segment in partition.segments],
-        [
-            (group, one.next, one.generation, one.hold)
-            for group, one in sorted(partition.cursors.items())
-        ],
+        sorted(partition.cursors.values()),
         [(key, one.timestamp, one.window) for key, one in sorted(partition.writers.items())],
     )
 
@@ -289,10 +285,7 @@ def _restored_partition(one: _Partition) -> Partition:
             for run in one.runs
         ],
         tuple(_restored_segment(one, each) for each in one.segments),
-        {
-            group: StoredCursor(following, generation, hold)
-            for group, following, generation, hold in one.cursors
-        },
+        {each[0]: StoredCursor(*each) for each in one.cursors},
         {key: Writer(window, timestamp) for key, timestamp, window in one.writers},
     )
 

@@ -17,6 +17,7 @@ from typing import ClassVar, Final, get_args
 import msgspec
 
 from headrace.model.ids import Offset, Revision
+from headrace.model.results import Receipt
 from headrace.storage.seam import Buffer
 
 # Numbers of their own, so that an entry shown alone says which machine it is for.
@@ -68,15 +69,6 @@ class ClosePartition(PartitionValue, frozen=True):
 
     operation: ClassVar[int] = 34
     revision: Revision
-
-
-class Receipt(PartitionValue, frozen=True):
-    """What a stage holds: the answer to its last Stage, and what Publish asks for."""
-
-    stage_id: bytes
-    op_count: int
-    row_count: int
-    digest: bytes  # its body checksums, folded in order
 
 
 class Publish(PartitionValue, frozen=True):

@@ -17,6 +17,14 @@ from headrace.journal.machine_seam import MachineState
 from headrace.model.ids import KEEP_NEXT, Offset, Op, Revision
 from headrace.model.names import is_name
 from headrace.model.namespace import Namespace
+from headrace.model.results import (
+    AppendResult,
+    CursorDeleted,
+    CursorStored,
+    Hold,
+    StoredCursor,
+    TrimResult,
+)
 from headrace.model.revisions import is_past, is_within
 from headrace.partition.machine import image, transactions, writer_rule
 from headrace.partition.machine.operations import (
@@ -38,28 +46,17 @@ from headrace.partition.machine.operations import (
     is_command,
 )
 from headrace.partition.machine.results import (
-    AppendResult,
     Closed,
-    CursorDeleted,
-    CursorStored,
-    Hold,
     Opened,
     Refusal,
     RefusalCode,
     Result,
     SchemaSet,
     Sealed,
-    TrimResult,
     refuse,
 )
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes, cut
-from headrace.partition.machine.state import (
-    Partition,
-    PartitionsState,
-    Segment,
-    StoredCursor,
-    TopicState,
-)
+from headrace.partition.machine.state import Partition, PartitionsState, Segment, TopicState
 
 TIMESTAMP_MAX: Final = 2**63 - 1  # what the column `_timestamp` holds
 CURSOR_COUNT_MAX: Final = 1_024  # consumer groups of one partition
@@ -334,7 +331,7 @@ def _store_cursor(partition: Partition, command: StoreCursor) -> Result:
     if known is None and len(partition.cursors) >= CURSOR_COUNT_MAX:
         return refuse(RefusalCode.CURSORS_FULL, max=CURSOR_COUNT_MAX)
     partition.cursors[command.group] = StoredCursor(
-        command.next, command.generation, command.hold
+        command.group, command.next, command.generation, command.hold
     )
     return CursorStored(command.next)
 
@@ -346,7 +343,7 @@ def _take_over(
     if known is None:
         return refuse(RefusalCode.CURSOR_UNKNOWN, group=command.group)
     hold = known.hold or command.hold
-    partition.cursors[command.group] = StoredCursor(known.next, command.generation, hold)
+    partition.cursors[command.group] = known._replace(generation=command.generation, hold=hold)
     return CursorStored(known.next)
 
 

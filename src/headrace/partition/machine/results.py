@@ -7,9 +7,17 @@ of it: replicas of two releases may word it differently and must still be equal.
 from enum import StrEnum
 
 from headrace.model.ids import Offset
-from headrace.model.namespace import Namespace
+from headrace.model.results import (
+    AppendResult,
+    CursorDeleted,
+    CursorStored,
+    DiscardResult,
+    PublishResult,
+    StageResult,
+    TrimResult,
+)
 from headrace.model.revisions import shown
-from headrace.partition.machine.operations import PartitionValue, Receipt
+from headrace.partition.machine.operations import PartitionValue
 
 
 class RefusalCode(StrEnum):
@@ -113,69 +121,6 @@ class SchemaSet(PartitionValue, frozen=True):
 
 class Closed(PartitionValue, frozen=True):
     """The partition is gone, now or already."""
-
-
-class PartitionRange(PartitionValue, frozen=True):
-    """Rows of one partition, `start` to before `end`."""
-
-    namespace: Namespace
-    start: Offset
-    end: Offset
-
-
-class AppendResult(PartitionValue, frozen=True):
-    """The rows have these offsets: given now, or by an earlier try."""
-
-    start: Offset
-    end: Offset
-    repeated: bool
-
-
-class StageResult(PartitionValue, frozen=True):
-    """The stage holds this, the entry included."""
-
-    receipt: Receipt
-    repeated: bool
-
-
-class PublishResult(PartitionValue, frozen=True):
-    """The rows of all stages have offsets: given now, or by an earlier try."""
-
-    ranges: tuple[
-        PartitionRange, ...
-    ]  # one for each partition, in the order of their first rows
-    repeated: bool
-    same: bool  # False: the earlier try had other content, which is what counts
-
-
-class DiscardResult(PartitionValue, frozen=True):
-    """So many stages were there and are gone."""
-
-    count: int
-
-
-class CursorStored(PartitionValue, frozen=True):
-    """The group reads `next` next."""
-
-    next: Offset
-
-
-class CursorDeleted(PartitionValue, frozen=True):
-    """The group has no cursor here any more."""
-
-
-class Hold(PartitionValue, frozen=True):
-    """A consumer group that holds rows, and the first of them."""
-
-    group: str
-    next: Offset
-
-
-class TrimResult(PartitionValue, frozen=True):
-    """`first` is the first row retained; `holds` stood in the way, or were passed."""
-
-    first: Offset
-    holds: tuple[Hold, ...]
 
 
 class Sealed(PartitionValue, frozen=True):

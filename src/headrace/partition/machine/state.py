@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from headrace.model.ids import Offset, Op, Revision
 from headrace.model.namespace import Namespace
-from headrace.partition.machine.operations import Receipt, Schema
-from headrace.partition.machine.results import PartitionRange
+from headrace.model.results import PartitionRange, Receipt, StoredCursor
+from headrace.partition.machine.operations import Schema
 
 
 class Piece(NamedTuple):
@@ -81,15 +81,6 @@ class Segment:
     last_timestamp: int
     size: int  # body bytes
     place: Placed | Unplaced
-
-
-@dataclass(frozen=True, slots=True)
-class StoredCursor:
-    """Where a consumer group reads on."""
-
-    next: Offset
-    generation: int
-    hold: bool
 
 
 class Written(NamedTuple):

@@ -16,24 +16,22 @@ from xxhash import xxh3_128_digest
 from headrace.journal.entry import Entry, Header
 from headrace.model.ids import is_once
 from headrace.model.namespace import Namespace
+from headrace.model.results import (
+    DiscardResult,
+    PartitionRange,
+    PublishResult,
+    Receipt,
+    StageResult,
+)
 from headrace.partition.machine.operations import (
     STAGE_HEADER_SIZE,
     STAGE_ID_SIZE,
     Discard,
     Publish,
-    Receipt,
     StageHeader,
     decode_stage,
 )
-from headrace.partition.machine.results import (
-    DiscardResult,
-    PartitionRange,
-    PublishResult,
-    Refusal,
-    RefusalCode,
-    StageResult,
-    refuse,
-)
+from headrace.partition.machine.results import Refusal, RefusalCode, refuse
 from headrace.partition.machine.state import (
     Partition,
     PartitionsState,

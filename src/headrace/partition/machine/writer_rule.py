@@ -4,7 +4,8 @@ from typing import Final
 
 from headrace.journal.entry import Header
 from headrace.model.ids import Offset
-from headrace.partition.machine.results import AppendResult, Refusal, RefusalCode, refuse
+from headrace.model.results import AppendResult
+from headrace.partition.machine.results import Refusal, RefusalCode, refuse
 from headrace.partition.machine.state import Partition, Writer, Written
 
 # As many as a producer may have in flight: older ones were answered and are not repeated.

@@ -27,20 +27,14 @@ from pyspark.sql.datasource import (
 )
 
 from headrace.errors import BadConfig, BadRequest, Refused
+from headrace.model.results import DiscardResult, PublishResult, Receipt
 from headrace.spark.sink.repeats import check_repeat, superseded
 from headrace.spark.source_options import Use, parse
 from headrace.spark.topic_source import PLAN_TIMEOUT, TopicSource
 from headrace.spark.worker.content import Content
 from headrace.spark.worker.plain import plainly
 from headrace.spark.worker.write import Deed, StageTarget, published_meanwhile, stage_all
-from headrace.wire.write_messages import (
-    SUPERSEDED,
-    DiscardReply,
-    DiscardRequest,
-    PublishReply,
-    PublishRequest,
-    StageReceipt,
-)
+from headrace.wire.write_messages import SUPERSEDED, DiscardRequest, PublishRequest
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
@@ -51,7 +45,7 @@ class CommitMessage(WriterCommitMessage):
     """What one task did."""
 
     deed: Deed
-    receipts: tuple[StageReceipt, ...]
+    receipts: tuple[Receipt, ...]
     content: Content | None = None  # of rows that were not staged: their version was there
 
 
@@ -93,7 +87,7 @@ class _Writer:
         )
         try:
             with self._target.where.link() as link:
-                answer, _ = link.ask(request, PublishReply)
+                answer, _ = link.ask(request, PublishResult)
         except Refused as error:
             if error.code != SUPERSEDED:
                 raise
@@ -122,7 +116,7 @@ class _Writer:
         writer = found[0].deed.writer
         with self._target.where.link() as link:
             request = DiscardRequest(namespace, self._target.created, writer, stage_ids)
-            link.ask(request, DiscardReply, seconds=10.0)
+            link.ask(request, DiscardResult, seconds=10.0)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from headrace.errors import BadRequest, Refused
+from headrace.model.results import PartitionRange
 from headrace.spark.source_options import Use, parse
 from headrace.spark.topic_source import TopicSource
 from headrace.spark.worker.content import Content, content_of
 from headrace.spark.worker.read import read
 from headrace.spark.worker.write import Deed, StageTarget
-from headrace.wire.write_messages import PublishedRange
 
 TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
 _PASS: Final = (
@@ -36,7 +36,7 @@ def check_repeat(
     options: dict[str, str],
     target: StageTarget,
     deed: Deed,
-    published: Sequence[PublishedRange],
+    published: Sequence[PartitionRange],
     content: Content,
     batch: int | None,
 ) -> None:
@@ -46,7 +46,7 @@ def check_repeat(
         # As the topic is now: another driver may have known of more partitions.
         partitions = desk.topic.core.view.info.partitions
         numbers = {one.namespace: number for number, one in enumerate(partitions)}
-        ranges = {numbers[one.namespace]: (one.start, one.end) for one in published}
+        ranges: Ranges = {numbers[one.namespace]: (one.start, one.end) for one in published}
         row_count = sum(end - start for start, end in ranges.values())
         if row_count == content.row_count:
             _refuse_unseen(desk, target, deed, ranges, batch)

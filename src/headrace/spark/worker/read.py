@@ -12,16 +12,11 @@ import pyarrow as pa
 
 from headrace.errors import BadFrame, BadRequest, HeadraceError
 from headrace.model.projection import Projection, RowPlace, cut, read_entry
+from headrace.model.results import CursorStored, FetchedPiece
 from headrace.spark.worker.link import Link
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import pieces_of
-from headrace.wire.read_messages import (
-    Fetch,
-    FetchedPiece,
-    FetchReply,
-    StoreCursorReply,
-    StoreCursorRequest,
-)
+from headrace.wire.read_messages import Fetch, FetchReply, StoreCursorRequest
 
 FETCH_SIZE: Final = 8 * 1024 * 1024  # of one answer
 # Spark takes batches as they come. Around 10,000 rows were the fastest; wide ones are cut.
@@ -101,7 +96,7 @@ def introduce(span: Span, group: str, generation: int, *, hold: bool) -> None:
         hold=hold,
     )
     with suppress(HeadraceError), span.where.link() as link:
-        link.ask(request, StoreCursorReply, seconds=INTRODUCE_SECONDS)
+        link.ask(request, CursorStored, seconds=INTRODUCE_SECONDS)
 
 
 def _entries(

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from headrace.errors import BadFrame
+from headrace.model.results import FetchedPiece
 from headrace.wire.frames import Frame, check_body
 from headrace.wire.messages import Message
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import FetchedPiece, FetchReply
+from headrace.wire.read_messages import FetchReply
 
 _ALIGNMENT: Final = 64  # of the pieces of a body
 

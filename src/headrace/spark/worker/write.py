@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.errors import Refused, Unavailable
 from headrace.model.batch import layout
 from headrace.model.ids import WRITER_SIZE
+from headrace.model.results import Receipt, StageResult
 from headrace.model.schema import conform
 from headrace.model.split import bodies_of, by_key, gathered
 from headrace.spark.worker.content import Content, content_of
@@ -25,8 +26,6 @@ from headrace.spark.worker.sums import checksum_of
 from headrace.wire.write_messages import (
     STAGE_ID_SIZE,
     SUPERSEDED,
-    StageReceipt,
-    StageReply,
     StageRequest,
     once,
     writer_of,
@@ -71,7 +70,7 @@ class Deed:
 @dataclass(slots=True)
 class _OpenTarget:
     stage_id: bytes = field(default_factory=lambda: secrets.token_bytes(STAGE_ID_SIZE))
-    receipt: StageReceipt | None = None  # of everything in it
+    receipt: Receipt | None = None  # of everything in it
 
     @property
     def number(self) -> int:
@@ -80,7 +79,7 @@ class _OpenTarget:
 
 def stage_all(
     target: StageTarget, deed: Deed, batches: Iterable[pa.RecordBatch], turn: int
-) -> tuple[StageReceipt, ...] | Content:
+) -> tuple[Receipt, ...] | Content:
     """Stage rows and return the receipts. `turn`: where whole batches without a key begin.
 
     Nothing is staged for a version that is published already: then the rows are counted, for
@@ -157,5 +156,5 @@ def _put(
             number=stage.number,
             checksum=checksum_of(body),
         )
-        staged, _ = link.ask(request, StageReply, (body,))
+        staged, _ = link.ask(request, StageResult, (body,))
         stage.receipt = staged.receipt

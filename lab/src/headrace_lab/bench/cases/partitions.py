@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
 from headrace.partition.reader import Key
 from headrace_lab.bench.bare import MIB
 from headrace_lab.bench.cases.ingest import WRITER, a_shard
 from headrace_lab.bench.frame import Case, Round, Side, rate, scaled
 from headrace_lab.bench.rows import KIB, ROW_SIZE, SCHEMA, Rows
-from headrace_lab.shard.shard import Proposal, appending, opening
+from headrace_lab.shard.shard import appending, opening
 
 BATCH_SIZE = 64 * KIB
 BATCH_COUNT = 131_072  # 8 GiB
@@ -88,7 +89,7 @@ def _spreading(path: Path, rows: Rows, count: int, partition_count: int) -> Side
     return spreading
 
 
-def _append(keys: list[Key], rows: Rows, number: int) -> Proposal:
+def _append(keys: list[Key], rows: Rows, number: int) -> EntryProposal:
     version = number // len(keys) + 1
     return appending(keys[number % len(keys)], rows[number], WRITER, version)
 

@@ -16,20 +16,18 @@ from headrace.journal.checkpoint import Checkpoints
 from headrace.journal.entry import SEAL
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Offset
-from headrace.partition.machine import operations
-from headrace.partition.machine.operations import Seal
-from headrace.partition.machine.results import (
+from headrace.model.proposal import EntryProposal
+from headrace.model.results import (
     AppendResult,
     DiscardResult,
-    Opened,
     PartitionRange,
     PublishResult,
-    Refusal,
-    RefusalCode,
-    Result,
     StageResult,
     TrimResult,
 )
+from headrace.partition.machine import operations
+from headrace.partition.machine.operations import Seal
+from headrace.partition.machine.results import Opened, Refusal, RefusalCode, Result
 from headrace.partition.machine.state import Partition
 from headrace_lab.shard.kills.ledger import Ledger, Rows
 from headrace_lab.shard.kills.workload import (
@@ -43,7 +41,6 @@ from headrace_lab.shard.kills.workload import (
     writer_id,
 )
 from headrace_lab.shard.shard import (
-    Proposal,
     SoloShard,
     discarding,
     opening,
@@ -70,7 +67,7 @@ class Wrong(Exception):
 class Act(NamedTuple):
     """A proposal, what to say before, and what its answer makes known."""
 
-    proposal: Proposal
+    proposal: EntryProposal
     answered: Callable[[Result], list[str]]
     announced: str = ""
 
@@ -201,16 +198,7 @@ class Life:
             return []
 
         other = self.workload.append(batch._replace(version=batch.version + 1))
-        proposal = Proposal(
-            other.operation,
-            other.body,
-            other.key,
-            other.writer,
-            batch.version,
-            other.schema_id,
-            other.row_count,
-        )
-        return Act(proposal, answered)
+        return Act(other._replace(version=batch.version), answered)
 
     def _refuse_second(self, batch: Batch, *, repeated: bool) -> None:
         if batch in self.ledger.account.rows and not repeated:
@@ -346,7 +334,7 @@ class Life:
         wanted = self.unsealed >= SEAL_EVERY and not self.checkpoints.pending
         again = self.running is not None and self.chance.random() < SECOND_SEAL_CHANCE
         if wanted or again:
-            self.shard.submit([Proposal(SEAL, operations.encode(Seal(False)))])
+            self.shard.submit([EntryProposal(SEAL, operations.encode(Seal(False)))])
             self.unsealed = 0
         self._begin_checkpoint()
 

@@ -17,11 +17,12 @@ from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
+from headrace.model.proposal import EntryProposal
+from headrace.model.results import Receipt
 from headrace.model.row_digest import RowDigest
-from headrace.partition.machine.operations import Receipt
 from headrace.partition.machine.transactions import fold
 from headrace.partition.reader import Key
-from headrace_lab.shard.shard import Proposal, appending, staging
+from headrace_lab.shard.shard import appending, staging
 
 SCHEMA: Final = pa.schema(
     [
@@ -131,12 +132,12 @@ class ShardWorkload:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
-    def append(self, batch: Batch) -> Proposal:
+    def append(self, batch: Batch) -> EntryProposal:
         """Propose an appender's batch."""
         key = self.partitions[self.partition_of(batch)]
         return appending(key, self.rows(batch), writer_id(batch.source), batch.version)
 
-    def stage(self, batch: Batch, stage: int, number: int) -> Proposal:
+    def stage(self, batch: Batch, stage: int, number: int) -> EntryProposal:
         """Propose a publisher's batch as entry `number` of one of its stages."""
         key = self.partitions[self.partition_of(batch)]
         place = (stage_id(batch.source, batch.version, stage), number)
