@@ -298,6 +298,25 @@ def test_a_broken_link_is_found(tmp_path):
     assert broken_links(document) == ["gone.md", "other.md#three", "#there"]
 
 
+def test_where_to_change_what_is_there():
+    """A row names modules from src/headrace, or paths from the top."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    rows = text.partition("## Where to change what")[2].partition("## ")[0]
+    named = [word for line in rows.splitlines()[4:] for word in re.findall(r"`([^`]+)`", line)]
+    places = [one for one in named if " " not in one and one != "mutants"]
+    assert len(places) > 30
+    absent = [
+        one
+        for one in places
+        if not any(
+            (top / f"{one}{end}").exists()
+            for top in (ROOT, ROOT / "src" / "headrace")
+            for end in ("", ".py")
+        )
+    ]
+    assert absent == []
+
+
 def wide_lines(document: Path) -> list[int]:
     """Lines of prose that are too long; tables, fences and single long words may be."""
     text = FENCE.sub(lambda found: "\n" * found[0].count("\n"), document.read_text("utf-8"))

@@ -1,4 +1,7 @@
-"""How long to wait between two tries, and how to ask until a deadline."""
+"""How long to wait between two tries, and how to ask until a deadline.
+
+A producer uses `Backoff` alone: whether it tries again is decided in `write/in_flight`.
+"""
 
 import asyncio
 import random
