@@ -338,6 +338,101 @@ class TestEnsure:
             a_group(disk)
 
 
+GROWING = {"first_size": FILE_SIZE, "file_size": 20 * FILE_SIZE, "slots": 512}
+
+
+class TestGrowth:
+    """Files are as large as a log is used: small in one that stays empty."""
+
+    def a_growing_group(self):
+        disk = MemoryDisk()
+        return disk, a_group(disk, **GROWING)
+
+    def sizes(self, disk, room="journal/"):
+        wanted = [path for path in disk.files() if path.rpartition("/")[0] + "/" == room]
+        return [len(disk.content(path)) // FILE_SIZE for path in sorted(wanted)]
+
+    def spare_sizes(self, disk):
+        return self.sizes(disk, "journal/spare/")
+
+    def test_a_new_log_has_a_small_file_and_the_next_one(self):
+        disk, _ = self.a_growing_group()
+        assert (self.sizes(disk), self.spare_sizes(disk)) == ([1], [4])
+
+    def test_each_file_is_larger_than_the_one_before_up_to_the_configured_size(self):
+        disk, group = self.a_growing_group()
+        while len(group.group.journal.files) < 5:
+            grow(group, 1, 3000)
+        assert self.sizes(disk) == [1, 4, 16, 20, 20]
+        assert a_group(disk.power_cut(), **GROWING).head == group.head
+
+    def test_an_entry_that_needs_more_gets_it_and_files_grow_from_there(self):
+        _, group = self.a_growing_group()
+        grow(group, 1, 3 * FILE_SIZE)
+        assert group.group.journal.newest.header.size == 4 * FILE_SIZE
+        grow(group, 1, 2 * FILE_SIZE)
+        assert group.group.journal.newest.header.size == 16 * FILE_SIZE
+
+    def test_a_restart_goes_on_from_the_newest_file(self):
+        disk, group = self.a_growing_group()
+        grow(group, FRAMES_PER_FILE + 1)
+        assert (self.sizes(disk), self.spare_sizes(disk)) == ([1, 4], [])
+        after = disk.power_cut()
+        again = a_group(after, **GROWING)
+        assert self.spare_sizes(after) == [16]
+        while len(again.group.journal.files) < 3:
+            grow(again, 1, 3000)
+        assert self.sizes(after) == [1, 4, 16]
+
+    def test_a_small_drained_file_is_unlinked(self):
+        disk, group = self.a_growing_group()
+        grow(group, FRAMES_PER_FILE + 1)
+        group.group.idle()
+        checkpoint(group)
+        checkpoint(group)
+        assert (self.sizes(disk), self.spare_sizes(disk)) == ([4], [16])
+
+    def test_the_bytes_of_spares_are_those_of_each(self):
+        _, group = self.a_growing_group()
+        grow(group, FRAMES_PER_FILE + 1)
+        group.group.idle()
+        assert group.group.journal.spares.size() == 16 * FILE_SIZE
+
+    def test_on_a_full_disk_what_was_drained_serves_although_it_is_small(self):
+        disk, group = self.a_growing_group()
+        disk.hook = lambda effect: (
+            Fail(errno.ENOSPC)
+            if effect.kind in ("create", "truncate") and "wal" in effect.path
+            else None
+        )
+        for _ in range(6):
+            count = len(group.group.journal.files)
+            while len(group.group.journal.files) == count:
+                grow(group, 1, 3000)
+            checkpoint(group)
+            checkpoint(group)
+            assert sorted(self.sizes(disk) + self.spare_sizes(disk)) == [1, 4]
+        disk.hook = None
+        group.group.idle()
+        assert max(self.spare_sizes(disk)) == 4 * self.sizes(disk)[-1]
+        assert a_group(disk.power_cut(), **GROWING).head == group.head
+
+    @pytest.mark.parametrize("number", range(1, 12))
+    def test_a_crash_at_any_effect_of_a_larger_file_loses_nothing(self, number):
+        disk, group = self.a_growing_group()
+        grow(group, FRAMES_PER_FILE)
+        recorder = Recorder(number, CrashAfter())
+        disk.hook = recorder
+        with crash():
+            grow(group, 1)
+            group.group.idle()
+        for after in (disk.power_cut(), disk.power_cut(everything(disk))):
+            again = a_group(after, **GROWING)
+            assert again.head in (FRAMES_PER_FILE, FRAMES_PER_FILE + 1)
+            grow(again, 3, 3000)
+            assert a_group(after.power_cut(), **GROWING).head == again.head
+
+
 class TestFullDisk:
     def full(self, effect):
         """Grow nothing: the files that exist may be overwritten, new bytes have no room."""

@@ -31,7 +31,7 @@ from headrace.metadata.state import LEVEL
 from headrace.model.revisions import shown
 from headrace.node import bootstrap
 from headrace.node.bootstrap import Boot, start
-from headrace.node.config.settings import Cluster
+from headrace.node.config.settings import Cluster, Config
 from headrace.node.requests.catalog import Catalog
 from headrace.storage.file import FileDirectory
 from headrace.wire import read_messages, topic_messages
@@ -73,6 +73,21 @@ def test_a_new_directory_becomes_a_node_and_says_each_step(tmp_path):
     names = sorted(each.name for each in (tmp_path / "data").iterdir())
     assert names == ["LOCK", "cluster.toml", "groups", "heads", "metadata.copy", "node.toml"]
     assert "slots = 4096" in (tmp_path / "data" / "node.toml").read_text()
+
+
+def test_an_empty_log_takes_little_space_and_says_how_much(tmp_path):
+    async def scenario():
+        started = await start(str(tmp_path), Config())
+        try:
+            files = [path.lstat() for path in tmp_path.rglob("*")]
+            return files, started.node.status()
+        finally:
+            await started.stop()
+
+    files, status = asyncio.run(scenario())
+    assert sum(each.st_blocks * 512 for each in files) < 12 * 1024 * 1024
+    said = [group["journal"]["size"] for group in status["groups"].values()]
+    assert sum(said) == sum(each.st_size for each in files if each.st_size >= 1024 * 1024)
 
 
 def test_rows_survive_a_clean_stop(tmp_path):

@@ -333,7 +333,7 @@ class Journal:
         through = self.erase_through
         try:
             with self._poisoning(self.spares.directory.path, "spare"):
-                self.spares.renew(size_for(frame_size, self.spares.file_size))
+                self.spares.renew(size_for(frame_size, 0))
             self._roll(frame_size)
         except DiskFull:
             return
@@ -342,10 +342,10 @@ class Journal:
 
     def _enlist(self, first: Op, parent: bytes, frame_size: int, stage: str) -> JournalFile:
         """Have a file that begins with `first`, with room for such a frame; not used yet."""
-        size = size_for(frame_size, self.spares.file_size)
+        needed = size_for(frame_size, 0)
         with self._poisoning(self.directory.path, stage):
             try:
-                return self.spares.enlist(self.directory, self.identity, first, parent, size)
+                return self.spares.enlist(self.directory, self.identity, first, parent, needed)
             except OSError as error:
                 if is_full(error):
                     raise DiskFull(self.directory.path, stage) from error

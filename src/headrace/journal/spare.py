@@ -11,13 +11,18 @@ What is on disk of a new file after a crash, step by step:
     synced     size and space durable    the same
     renamed    the directory synced      a spare, or still the leftover; never a shorter file
 
+Files grow with use: each is `GROWTH` times as large as the one before it, up to `file_size`. A
+crash changes nothing in that: how large the newest file is stands in its header. A smaller one
+is kept for a full disk alone, while there is no other.
+
 A file that cannot be opened for writing is not used. One that a crash left and that cannot be
 removed is condemned: it may be a second name of a live file, so it is never enlisted.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from typing import Final
 
 from headrace.errors import DiskFull, StorageFailed, UnsupportedFormat
 from headrace.journal.entry import Flaw
@@ -35,19 +40,28 @@ from headrace.storage.atomic import LEFTOVER_SUFFIX, is_leftover
 from headrace.storage.seam import Directory, Storage, is_full, joined
 from headrace.storage.stuck import StuckFiles
 
+GROWTH: Final = 4  # three rolls from the first file of a new log to one of 64 MiB
+
 
 @dataclass(slots=True)
 class Spares:
     """The spare files of one group."""
 
     directory: Directory
-    file_size: int  # what a new file gets, unless an entry needs more
+    first_size: int  # what the first file of a log gets
+    file_size: int  # what files grow to; more only for an entry that needs it
     count_max: int  # drained files beyond these are unlinked
     new_id: Callable[[], int]
+    newest_size: int = 0  # of the file that began a life last, also before a restart
     reader_min: int = FORMAT  # in the headers of files that begin a life from now on
     stuck: StuckFiles = field(default_factory=StuckFiles)  # here, and of the journal
     condemned: set[str] = field(default_factory=set)
     fresh_from: Op = Op(0)  # a file that began before this op is not used again: see `renew`
+
+    @property
+    def next_size(self) -> int:
+        """What the next file gets, unless an entry needs more."""
+        return min(self.file_size, max(self.first_size, self.newest_size * GROWTH))
 
     def names(self) -> list[str]:
         """Return the names of the spares: of no leftover, and of none that is condemned."""
@@ -60,8 +74,8 @@ class Spares:
     def ensure(self) -> None:
         """Have at least one spare, so that a roll finds its space on a full disk."""
         self._remove_condemned()
-        if self._fitting(self.file_size) is None:
-            self._make_one_more(self.file_size)
+        if self._fitting(self.next_size) is None:
+            self._make_one_more(self.next_size)
 
     def retry(self) -> None:
         """Try again to remove what could not be, durably. A journal may never be idle."""
@@ -69,25 +83,25 @@ class Spares:
             self._remove_condemned()
             _sync(self.directory, "sync of the spares")
 
-    def renew(self, size: int) -> None:
-        """Have one new spare instead of all that are there, durably.
+    def renew(self, needed: int) -> None:
+        """Have one new spare, of `needed` bytes at least, instead of all others, durably.
 
         In those, the bytes of their earlier lives still are. One that cannot be removed is
         condemned. On a full disk they stay: the next roll may need one.
         """
-        new = self._make_one_more(size)
+        new = self._make_one_more(max(needed, self.next_size))
         self.condemned.update(name for name in self.directory.names() if name != new)
         self._remove_condemned()
         _sync(self.directory, "sync of the spares")
 
     def enlist(
-        self, journal: Directory, identity: Identity, first_op: Op, parent: bytes, size: int
+        self, journal: Directory, identity: Identity, first_op: Op, parent: bytes, needed: int
     ) -> JournalFile:
-        """Give a spare of at least `size` bytes a new life and a live name. Durable on return.
+        """Give a spare of `needed` bytes a new life and a live name. Durable on return.
 
         OSError: the journal is as it was. StorageFailed: a sync failed, nothing is sure.
         """
-        name = self._fitting(size) or self._make(size)
+        name = self._chosen(needed)
         storage = self.directory.open(name, writable=True)
         try:
             header = FileHeader(
@@ -107,6 +121,7 @@ class Spares:
         self.directory.rename(name, live, into=journal)
         _sync(journal, "sync of a new name")
         _sync(self.directory, "sync of a new name")
+        self.newest_size = header.size
         return JournalFile(journal.open(live, writable=True), header, is_writable=True)
 
     def retire(self, journal: Directory, file: JournalFile, *, is_kept: bool = False) -> None:
@@ -117,8 +132,7 @@ class Spares:
         """
         free = file.retire()
         header = file.header
-        usable = header.size == self.file_size and header.first_op >= self.fresh_from
-        wanted = usable and len(self.names()) < self.count_max
+        wanted = header.first_op >= self.fresh_from and self._wants(header.size)
         if free:
             file.storage.close()
         if is_kept or not (free and wanted and self._move(journal, file.name, header.file_id)):
@@ -131,11 +145,7 @@ class Spares:
         Only of one that is in the life `file_id` and has this name alone: another may be that
         of a live file, or stand for these bytes. The caller syncs `room` before he appends.
         """
-        return (
-            len(self.names()) < self.count_max
-            and self._is_free(room, name, file_id)
-            and self._move(room, name, file_id)
-        )
+        return self._is_free(room, name, file_id) and self._move(room, name, file_id)
 
     def tidy(self, live_ids: set[int]) -> None:
         """Drop what a crash left: unfinished files, and spare names of files that are live."""
@@ -159,6 +169,25 @@ class Spares:
             return False  # no room for a name: unlinking needs none, and gives space back
         _sync(self.directory, "sync of a drained name")
         return True
+
+    def _wants(self, size: int) -> bool:
+        """Tell whether to keep a file of this size: a small one only as the sole spare."""
+        count = len(self.names())
+        is_large_enough = size >= self.next_size or count == 0
+        return is_large_enough and size <= self.file_size and count < self.count_max
+
+    def _chosen(self, needed: int) -> str:
+        """Return a spare of the next size; on a full disk one that is large enough."""
+        size = max(needed, self.next_size)
+        if (name := self._fitting(size)) is not None:
+            return name
+        try:
+            return self._make(size)
+        except OSError as error:
+            smaller = self._fitting(needed) if is_full(error) else None
+            if smaller is None:
+                raise
+            return smaller
 
     def _fitting(self, size: int) -> str | None:
         for name in self.names():
@@ -210,7 +239,7 @@ class Spares:
             return False
         try:
             is_alone = storage.name_count == 1
-            is_sized = storage.size() == self.file_size
+            is_wanted = self._wants(storage.size())
             life = _life_of(storage)
         except OSError:
             return False
@@ -218,7 +247,15 @@ class Spares:
             storage.close()
         if life is None or life.file_id != file_id or life.first_op < self.fresh_from:
             return False
-        return is_alone and is_sized
+        return is_alone and is_wanted
+
+    def size(self) -> int:
+        """Return the bytes of all spares. Any thread may ask."""
+        total = 0
+        for name in self.names():
+            with suppress(FileNotFoundError), closing(self.directory.open(name)) as storage:
+                total += storage.size()
+        return total
 
     def _file_id(self, name: str) -> int | None:
         try:

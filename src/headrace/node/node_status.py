@@ -92,7 +92,7 @@ def journal_size(group: Group) -> int:
     journal = group.journal
     size = sum(file.header.size for file in list(journal.files))
     with suppress(OSError):  # a disk that fails is no reason to say nothing
-        size += len(journal.spares.names()) * journal.spares.file_size
+        size += journal.spares.size()
     return size
 
 

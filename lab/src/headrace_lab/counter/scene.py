@@ -190,7 +190,8 @@ RESTED = {
 
 
 def large_options() -> RecoveryOptions:
-    return replace(options(), slots=512, file_size=160 * 1024)
+    size = 160 * 1024
+    return replace(options(), slots=512, file_size=size, first_size=size)
 
 
 def build(name: str) -> Scene:

@@ -15,8 +15,10 @@ from headrace_lab.counter.history import History
 from headrace_lab.counter.solo import SOLO, Solo
 from headrace_lab.disk.memory import MemoryDisk
 
-# Small files: a few dozen entries roll, drain and recycle. Few slots: the ring wraps.
-FILE_SIZE = 12 * 1024
+# Small files: a few dozen entries roll, drain and recycle, and files grow once. Few slots: the
+# ring wraps.
+FIRST_SIZE = 12 * 1024
+FILE_SIZE = 16 * 1024
 SLOTS = 64
 
 
@@ -26,6 +28,7 @@ def options() -> RecoveryOptions:
     return RecoveryOptions(
         slots=SLOTS,
         file_size=FILE_SIZE,
+        first_size=FIRST_SIZE,
         spare_count_max=2,
         new_id=lambda: next(ids) * 0x9E3779B97F4A7C15 % 2**64,
         clock=lambda: 0.0,
@@ -148,4 +151,10 @@ def play(actor: Actor) -> None:
     actor.append(10, 1100)
     actor.stop()
     actor.append(80, 90)
+    for _ in range(5):
+        actor.append(2000, 2000, 2000)
+    actor.checkpoint()
+    actor.append(2000)
+    actor.checkpoint()
+    actor.checkpoint()
     actor.append(100)

@@ -97,10 +97,10 @@ def _not_undone(self: Journal, file: Any, pieces: Sequence[bytes], stage: str) -
 
 def _end_first(self: Journal, frame_size: int) -> None:
     self._write_synced(self.newest, [self._bare(self.newest, FrameKind.END)], "end")
-    size = size_for(frame_size, self.spares.file_size)
+    needed = size_for(frame_size, 0)
     try:
         new = self.spares.enlist(
-            self.directory, self.identity, Op(self.durable + 1), self.tip, size
+            self.directory, self.identity, Op(self.durable + 1), self.tip, needed
         )
     except OSError as error:
         raise DiskFull(self.directory.path, "roll") from error

@@ -52,6 +52,7 @@ SLOTS_SHARD = 2**17
 SLOTS_METADATA = 2**12  # its ops are few, and its snapshots small
 SLOTS_MIN = SEAL_SLOTS + 3  # two checkpoints, an entry between them, and room for Seals
 FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and a spare takes little space
+FIRST_SIZE = 1024 * 1024  # of a log that may stay small: files grow from here to FILE_SIZE
 SPARE_COUNT_MAX = 8  # what a Seal's window of 512 MiB fills; more would only hold space
 
 
@@ -61,6 +62,7 @@ class RecoveryOptions:
 
     slots: int = SLOTS_SHARD
     file_size: int = FILE_SIZE
+    first_size: int = FIRST_SIZE  # of the first file, unless `file_size` is less
     spare_count_max: int = SPARE_COUNT_MAX
     create: bool = True  # make the group if the directory is empty
     forgotten: bool = False  # a group made now may have promised things: it does not vote yet
@@ -137,6 +139,7 @@ def _rooms(directory: Directory, identity: Identity, options: RecoveryOptions) -
         journal=journal,
         spares=Spares(
             _room(journal, "spare", options),
+            size_for(0, options.first_size),
             size_for(0, options.file_size),
             options.spare_count_max,
             options.new_id,
@@ -167,8 +170,8 @@ def _make(
     """Make a new group: its first journal file, then the superblock that relies on it."""
     rooms.spares.tidy(set())
     rooms.spares.reader_min = options.reader_min
-    size = size_for(0, options.file_size)
-    first = rooms.spares.enlist(rooms.journal, identity, Op(1), root(identity), size)
+    needed = size_for(0, 0)
+    first = rooms.spares.enlist(rooms.journal, identity, Op(1), root(identity), needed)
     journal = Journal(
         identity,
         rooms.journal,
@@ -309,6 +312,8 @@ class _Recovery:
     def _journal(self, slots: list[Slot]) -> Journal:
         """The journal as scanned. What only a replay from far back needs is not in the ring."""
         scan, plan = self.found.scan, self.plan
+        if self.files:
+            self.rooms.spares.newest_size = self.files[-1].header.size
         ring = Ring(self.options.slots, plan.watermark)
         far: dict[Op, Slot] = {}
         for slot in slots:

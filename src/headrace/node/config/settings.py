@@ -96,7 +96,7 @@ class JournalSettings:
     file_size: Annotated[
         int,
         Size(MIB, JOURNAL_FILE_SIZE_MAX, multiple=4 * KIB),
-        "bytes of a journal file; an entry that needs more gets a file of its own",
+        "bytes that journal files grow to; an entry that needs more gets a file of its own",
     ] = FILE_SIZE
     slots: Annotated[
         int,

@@ -147,6 +147,7 @@ def _make(room: Directory, identity: Identity, options: RecoveryOptions, base: B
     journal, snapshots, _ = (room.child(name, make=True) for name in _ROOMS)
     spares = Spares(
         journal.child(_SPARE, make=True),
+        size_for(0, options.first_size),
         size_for(0, options.file_size),
         options.spare_count_max,
         options.new_id,
@@ -176,8 +177,8 @@ def _make_journal(
     entry = base.entry
     before, parent = (base.op, base.tip) if entry is None else (base.op - 1, entry.parent)
     assert base.op > 0 or parent == root(identity)
-    size = size_for(0 if entry is None else entry_frame_size(len(entry.body)), spares.file_size)
-    first = spares.enlist(directory, identity, Op(before + 1), parent, size)
+    needed = size_for(0 if entry is None else entry_frame_size(len(entry.body)), 0)
+    first = spares.enlist(directory, identity, Op(before + 1), parent, needed)
     ring = Ring(slots, Op(before))
     journal = Journal(
         identity, directory, spares, ring, [first], Op(before), parent, marked=Op(before)
