@@ -1,5 +1,6 @@
 """A log, or a part of it, that belongs to another user: nothing of it is called damaged."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -69,6 +70,17 @@ def test_a_file_that_may_not_be_opened_is_not_called_damaged(data, pattern):
     assert "Permission denied" in looked.stdout
     assert "Look with the rights of the user" in looked.stdout.replace("\n", " ")
     assert "Put the file back" not in looked.stdout
+
+
+def test_a_cluster_toml_that_may_not_be_read_is_a_note_with_a_step_that_helps(data):
+    of_another_user(data / "cluster.toml")
+    looked = powerless("doctor", data, "--json")
+    assert looked.returncode == Exit.OK
+    (one,) = json.loads(looked.stdout)["findings"]
+    assert (one["kind"], one["file"]) == ("identity-file", "cluster.toml")
+    assert "cannot be read: open failed: Permission denied" in one["what"]
+    assert "nothing is lost" in one["means"]
+    assert "ls -l" in one["next"]
 
 
 def test_a_directory_above_is_named_if_it_is_what_stops(data):

@@ -28,6 +28,6 @@ def named(examination, size: int) -> Lost:
     return {
         (rows.partition, start)
         for one in examination.damage
-        for rows in one.rows
+        for rows in one.lost_rows
         for start in range(rows.start, rows.end, size)
     }

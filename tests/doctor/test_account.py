@@ -104,7 +104,7 @@ def test_a_whole_log_is_whole(request, tmp_path, name, counts):
     log = request.getfixturevalue(name)
     account = salvage(str(log), str(tmp_path / "new"))
     assert account.is_whole
-    assert account.words == []
+    assert account.notes == []
     assert ids(tmp_path / "new") == {key: list(range(count)) for key, count in counts.items()}
 
 
@@ -140,4 +140,4 @@ def test_a_lost_segment_is_promised_only_if_entries_have_all_its_rows(log, tmp_p
     next(one for one in between if one.header.namespace == parsed[0]).file.unlink()
     (one,) = [each for each in examine(str(log)).damage if each.file == expected.file]
     assert "--salvage finds" not in one.lost
-    assert salvage(str(log), str(tmp_path / "new")).missing_count
+    assert salvage(str(log), str(tmp_path / "new")).missing_rows

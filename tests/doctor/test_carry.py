@@ -34,8 +34,8 @@ def test_rows_that_a_node_cannot_give_are_named(stopped, tmp_path, counts, do, n
     do(sorted((stopped / FIRST / "carry").iterdir())[number])
     examination = examine(str(stopped), deep=True)
     (one,) = examination.damage
-    assert ("--salvage finds them" in one.lost) == bool(one.rows)
+    assert ("--salvage finds them" in one.lost) == bool(one.lost_rows)
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole
     ends = {partition: counts[ROWS, partition] - BATCH for partition in (0, 1)}
     assert named(examination, BATCH) == unread(stopped, SETTINGS, ROWS, ends, BATCH)
-    assert bool(one.rows) == (number == 5)
+    assert bool(one.lost_rows) == (number == 5)

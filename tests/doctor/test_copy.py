@@ -58,6 +58,24 @@ def test_without_the_copy_it_is_damage(log):
     assert found.damage
     assert "copy" in kinds(found.notes)
     assert found.groups[0].start == "holds it, read-only: CorruptEntry"
+    (one,) = [one for one in found.damage if one.file.startswith(METADATA)]
+    assert one.means.endswith("a start holds this group, and takes no change of topics")
+    assert "`headrace metadata adopt`" in one.next
+    in_doubt(log)
+
+
+def test_a_group_0_that_is_gone_with_its_copy_is_held_and_can_be_opened(log):
+    shutil.rmtree(log / METADATA)
+    (log / NAME).unlink()
+    found = examine(str(log))
+    assert found.groups[0].start == "holds it, read-only: MissingFile"
+    (one,) = [one for one in found.damage if one.file == METADATA]
+    assert (one.kind, one.means) == (
+        "group-gone",
+        "a start holds this group, and takes no change of topics",
+    )
+    assert "Do not start a node" not in one.next
+    assert "`headrace metadata adopt`" in one.next
     in_doubt(log)
 
 
@@ -95,7 +113,7 @@ def test_a_group_that_was_set_aside_is_no_shard(log):
     for file in log.rglob("superblock.*"):
         file.unlink()
     found = examine(str(log))
-    assert [one.number for one in found.groups] == [0, 1, 2]
+    assert [one.group for one in found.groups] == [0, 1, 2]
     assert "group-gone" not in kinds(found.damage)
 
 
@@ -133,4 +151,5 @@ def test_a_copy_of_another_history_is_damage(tmp_path):
     (one,) = found.damage
     assert found.groups[0].start == "holds it, read-only: it and its copy do not agree"
     assert (one.kind, one.file) == ("copy-differs", NAME)
+    assert "`headrace metadata adopt`" in one.next
     in_doubt(ours)

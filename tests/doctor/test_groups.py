@@ -28,7 +28,7 @@ def test_a_shard_too_few_is_counted_again_and_no_row_is_left_behind(stopped, tmp
     (note,) = found.notes
     assert (note.kind, note.file) == ("identity-file", "cluster.toml")
     assert note.what == "cluster.toml counts 1 of the shards, and group 2 is one, too"
-    assert [one.number for one in found.groups] == [0, 1, 2]
+    assert [one.group for one in found.groups] == [0, 1, 2]
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole
     assert ids(tmp_path / "new") == {key: list(range(count)) for key, count in counts.items()}
 
@@ -39,8 +39,8 @@ def test_a_shard_that_only_metadata_names_is_not_forgotten(stopped, tmp_path):
         (stopped / SECOND / one).unlink()
     found = examine(str(stopped))
     assert ("identity-file", "cluster.toml") in kinds(found)
-    assert [one.number for one in found.groups] == [0, 1, 2]
-    assert salvage(str(stopped), str(tmp_path / "new")).row_count
+    assert [one.group for one in found.groups] == [0, 1, 2]
+    assert salvage(str(stopped), str(tmp_path / "new")).rows
 
 
 def test_a_shard_too_many_is_damage_and_loses_nothing(stopped, tmp_path):
@@ -63,6 +63,42 @@ def test_without_metadata_the_directories_tell_how_many_there_are(stopped, tmp_p
     account = salvage(str(stopped), str(tmp_path / "new"))
     assert not account.is_whole
     assert len(account.partitions) == 4
+
+
+@pytest.mark.parametrize("left", ["superblocks", "journals"])
+def test_a_stray_directory_with_a_number_is_no_shard(stopped, left):
+    (stopped / "cluster.toml").unlink()
+    (stopped / "groups" / "00009").mkdir()
+    (stopped / "groups" / "00009" / "notes.txt").write_text("not of a shard")
+    if left == "journals":
+        for one in stopped.rglob("superblock.*"):
+            one.unlink()
+    found = examine(str(stopped))
+    assert [one.group for one in found.groups] == [0, 1, 2]
+    (stray,) = [one for one in found.findings if one.file == "groups/00009"]
+    assert (stray.kind, stray.severity) == ("stranger", "note")
+    assert "no shard" in stray.what
+    if left == "superblocks":
+        assert found.damage == []
+        with headrace.open(stopped, **SETTINGS) as log:
+            assert len(log.topics()) == 3
+        assert "shards = 2" in (stopped / "cluster.toml").read_text()
+
+
+def test_a_shard_that_lost_its_superblocks_is_still_counted_without_cluster_toml(stopped):
+    (stopped / "cluster.toml").unlink()
+    for one in (stopped / SECOND).glob("superblock.*"):
+        one.unlink()
+    assert [one.group for one in examine(str(stopped)).groups] == [0, 1, 2]
+
+
+def test_a_directory_in_place_of_cluster_toml_is_told_once(stopped):
+    (stopped / "cluster.toml").unlink()
+    (stopped / "cluster.toml").mkdir()
+    found = examine(str(stopped))
+    (one,) = [one for one in found.findings if one.file == "cluster.toml"]
+    assert (one.kind, one.what) == ("identity-file", "a directory, where a file should be")
+    assert one.next.startswith("Move it elsewhere")
 
 
 def test_groups_that_are_all_gone_are_no_new_log(stopped, tmp_path):

@@ -32,14 +32,14 @@ def test_the_doctor_names_the_file_the_place_and_the_rows(log, do):
     if expected.position is not None:
         assert one.position == expected.position
     assert one.first_op == expected.op
-    lost = [(each.topic, each.partition, each.start, each.end) for each in one.rows]
+    lost = [(each.topic, each.partition, each.start, each.end) for each in one.lost_rows]
     assert sorted(lost) == sorted(expected.lost)
     assert one.what
-    assert one.meaning
+    assert one.means
     assert bool(examination.damage) == (expected.severity == "damage")
     if expected.severity == "damage":
         assert one.next
-    text = " ".join((one.what, one.meaning, one.lost, one.next)).lower()
+    text = " ".join((one.what, one.means, one.lost, one.next)).lower()
     assert "delete" not in text
 
 
@@ -79,7 +79,7 @@ def check_kept(one: PartitionAccount, kept: pa.Table, new: pa.Table) -> None:
     mapped = [n for each in one.ranges for n in range(each.old_start, each.old_end)]
     assert mapped == kept["_offset"].to_pylist()
     assert [n for each in one.ranges for n in range(each.new_start, each.new_end)] == offsets
-    assert all(each.is_exact for each in one.ranges)
+    assert all(each.exact for each in one.ranges)
 
 
 def check_unsure(one: PartitionAccount, appended: Appended, new) -> None:
@@ -101,6 +101,6 @@ def test_the_log_itself_is_healthy(healthy, appended):
     path, _ = healthy
     examination = examine(str(path), deep=True)
     assert examination.findings == []
-    assert sum(one.segment_count for one in examination.groups) >= 3
-    assert sum(one.carry_count for one in examination.groups) >= 1
+    assert sum(one.segments for one in examination.groups) >= 3
+    assert sum(one.carry_files for one in examination.groups) >= 1
     assert Path(path, "groups", "00001", "journal").is_dir()

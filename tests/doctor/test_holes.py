@@ -57,7 +57,7 @@ def test_behind_a_lost_publish_old_offsets_are_unsure(stopped, tmp_path, counts,
             before = list(range(end - 16))
             assert found[ROWS, one.partition] == [*before, *range(end - 10, end)]
             assert one.unsure_from == end - 16
-            assert [each.is_exact for each in one.ranges] == [True, False]
+            assert [each.exact for each in one.ranges] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_bad_prefix_costs_no_entry_that_is_whole(stopped, tmp_path, counts, op
     (one,) = examine(str(stopped)).damage
     assert (one.kind, one.first_op) == ("journal-entry", hit.header.op)
     assert one.lost.startswith("nothing: the entry itself is whole")
-    assert one.rows == ()
+    assert one.lost_rows == ()
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole
     assert ids(tmp_path / "new")[NOTES, 0] == list(range(counts[NOTES, 0]))
 

@@ -29,6 +29,7 @@ def grown(stopped):
 def forget_from(log, operation):
     """Zero group 0's journal from the last command of a kind on, as a lost write would."""
     (log / COPY_NAME).unlink()
+    (log / "heads").unlink()  # on a slow machine a running node has written them by then
     hit = two_shards.frame(log / METADATA, operation)
     data = bytearray(hit.file.read_bytes())
     data[hit.position :] = bytes(len(data) - hit.position)
@@ -49,7 +50,7 @@ def test_a_topic_that_metadata_forgot_is_brought_over_without_its_name(
     assert "id: int64" in orphan.what
     account = salvage(str(killed), str(tmp_path / "new"))
     assert not account.is_whole
-    assert not any("deleted" in said for said in account.words)
+    assert not any("deleted" in said for said in account.notes)
     found = ids(tmp_path / "new")
     (late,) = [rows for (topic, _), rows in found.items() if topic.startswith("salvaged/")]
     assert late == list(range(counts[two_shards.LATE, 0]))
@@ -61,7 +62,7 @@ def test_a_schema_that_metadata_forgot_is_taken_from_the_shard(killed, tmp_path,
     assert set(kinds) <= {"metadata-behind", "orphan"}
     assert "metadata-behind" in kinds
     account = salvage(str(killed), str(tmp_path / "new"))
-    assert account.missing_count == 0
+    assert account.missing_rows == 0
     assert not account.is_whole
     assert ids(tmp_path / "new")[NOTES, 0] == list(range(counts[NOTES, 0]))
 
@@ -100,7 +101,7 @@ def test_a_topic_that_was_deleted_is_left_behind_without_a_loss(stopped, tmp_pat
     assert examine(str(stopped)).damage == []
     account = salvage(str(stopped), str(tmp_path / "new"))
     assert account.is_whole
-    assert [said.endswith("its rows are left where they are") for said in account.words] == [
+    assert [said.endswith("its rows are left where they are") for said in account.notes] == [
         True
     ]
 
@@ -141,7 +142,7 @@ def test_a_life_of_a_branch_is_not_taken_for_the_topic_that_has_its_number(
         (data / name).unlink()
     monkeypatch.undo()
     account = salvage(str(data), str(tmp_path / "new"))
-    assert account.missing_count == 0
+    assert account.missing_rows == 0
     found = {topic: rows for (topic, _), rows in ids(tmp_path / "new").items() if rows}
     assert [rows for topic, rows in found.items() if topic.startswith("salvaged/")] == [[5, 6]]
     with headrace.open(tmp_path / "new") as log:

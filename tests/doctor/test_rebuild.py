@@ -84,7 +84,7 @@ def test_every_readable_row_comes_back_once_and_in_order(data, tmp_path, done, h
     harming(data)
     account, found = rebuilt(data, tmp_path)
     assert found == done
-    assert not account.missing_count
+    assert not account.missing_rows
     assert not any("place or schema" in said for said in account.lost)
 
 
@@ -92,14 +92,14 @@ def test_the_account_says_what_was_read_where_and_what_is_in_doubt(lasting, tmp_
     forget(lasting)
     account, _ = rebuilt(lasting, tmp_path)
     first = next(one for one in account.partitions if (one.topic, one.partition) == (ROWS, 0))
-    assert first.is_rebuilt
+    assert first.rebuilt
     assert set(first.homes) == {"segments", "carry", "journal"}
     assert sum(first.homes.values()) == first.rows
     sealed = first.ranges[0]
-    assert (sealed.is_exact, sealed.old_end) == (True, first.homes["segments"])
+    assert (sealed.exact, sealed.old_end) == (True, first.homes["segments"])
     assert first.unsure_from == sealed.old_end
-    assert any("cursors that were stored before op" in said for said in account.words)
-    assert any("trimmed, or purged before op" in said for said in account.words)
+    assert any("cursors that were stored before op" in said for said in account.notes)
+    assert any("trimmed, or purged before op" in said for said in account.notes)
 
 
 def test_a_trim_takes_no_row_whose_offset_is_not_known(lasting, tmp_path, done):
@@ -141,8 +141,8 @@ def test_cursors_are_moved_left_out_or_in_doubt_and_it_is_said(lasting, tmp_path
     account, _ = rebuilt(lasting, tmp_path)
     slow = next(one for one in account.partitions if one.topic == SLOW)
     assert [(each.group, each.new_next) for each in slow.cursors] == [("readers", 3)]
-    assert any("read, where old offsets" in one and "readers" in one for one in account.words)
-    assert any("left out" in one and "groups ends" in one for one in account.words)
+    assert any("read, where old offsets" in one and "readers" in one for one in account.notes)
+    assert any("left out" in one and "groups ends" in one for one in account.notes)
 
 
 def test_staged_rows_of_which_nothing_tells_stay_out_and_are_counted(lasting, tmp_path):
@@ -169,7 +169,7 @@ def test_a_transaction_is_published_where_a_segment_has_rows_of_it(lasting, tmp_
 def test_no_row_of_a_deleted_topic_comes_into_the_one_made_anew(lasting, tmp_path, done):
     forget(lasting)
     account, found = rebuilt(lasting, tmp_path)
-    assert not account.missing_count
+    assert not account.missing_rows
     assert found[AGAIN, 0] == done[AGAIN, 0]
     assert long_log.OLD_LIFE not in found[AGAIN, 0]
 
@@ -204,7 +204,7 @@ def test_segments_are_enough_for_what_they_have(lasting, tmp_path, done):
     account, found = rebuilt(lasting, tmp_path)
     for _, partition, first, end in harm.segments(lasting):
         assert found[ROWS, partition] == done[ROWS, partition][first:end]
-    assert all(each.is_exact for one in account.partitions for each in one.ranges)
+    assert all(each.exact for one in account.partitions for each in one.ranges)
 
 
 def test_a_rotten_segment_costs_its_own_rows_alone(lasting, tmp_path, done):

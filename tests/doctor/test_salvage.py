@@ -30,7 +30,7 @@ def test_topics_settings_cursors_and_times_are_kept(log, tmp_path):
     new = tmp_path / "new"
     account = salvage(str(log), str(new))
     assert account.is_whole
-    assert (account.row_count, account.missing_count) == (460_207, 0)
+    assert (account.rows, account.missing_rows) == (460_207, 0)
     with headrace.open(new, **logs.SETTINGS) as made:
         assert made.topics() == [ITEMS, ORDERS, CLICKS]
         orders, items, clicks = (made.topic(name) for name in (ORDERS, ITEMS, CLICKS))
@@ -63,7 +63,7 @@ def test_the_account_is_left_beside_the_new_log(log, tmp_path):
     ]
     # It had read all 40 rows: it goes on behind the 30 that are left.
     assert one["cursors"] == [{"group": "readers", "old_next": 40, "new_next": 30}]
-    assert said["source_cluster"] != said["cluster"]
+    assert said["cluster"] != said["new_cluster"]
 
 
 def test_a_target_that_holds_anything_is_refused_and_untouched(log, tmp_path):
@@ -158,7 +158,7 @@ def test_lost_metadata_costs_names_and_no_row(log, tmp_path, appended):
     assert not any(one.missing for one in account.partitions)
     found = sorted(len(rows) for rows in logs.read(tmp_path / "new").values())
     assert found == sorted(len(appended.kept(*key)) for key in appended.rows)
-    assert any(f"named {ORDERS}, {ITEMS}, {CLICKS}" in said for said in account.words)
+    assert any(f"named {ORDERS}, {ITEMS}, {CLICKS}" in said for said in account.notes)
 
 
 def small_log(path: Path) -> dict[tuple[str, int], list[int]]:

@@ -12,7 +12,9 @@ counts as damage only if it is found each time.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+import msgspec
 
 from headrace.doctor.findings.copy_findings import judged
 from headrace.doctor.findings.finding import Finding, Severity
@@ -20,6 +22,7 @@ from headrace.doctor.findings.layout import strangers
 from headrace.doctor.findings.log_findings import (
     LogSight,
     doubt_of,
+    is_held,
     is_refused,
     log_findings,
     newest_snapshot,
@@ -39,8 +42,7 @@ from headrace.journal.snapshot import Snapshot
 from headrace.metadata.machine import MetadataMachine
 from headrace.model.ids import GroupId, Op
 from headrace.model.namespace import NamespaceLayout
-from headrace.node.doubt.metadata_start import is_holdable
-from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name
+from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.partition.checkpoint_files import info_of
 from headrace.partition.segments.segment import Digests
 
@@ -54,43 +56,35 @@ def say_nothing(stage: str, done: int, total: int) -> None:
     """Hear of progress, and do nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSummary:
-    """One group, in figures."""
+class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One group. Group 0 is the metadata; the others carry partitions."""
 
-    number: GroupId
-    head: Op
-    snapshot_op: Op
-    journal_count: int
-    partition_count: int
-    row_count: int
-    segment_count: int
-    carry_count: int
+    group: int
+    head: int
+    snapshot_op: int
+    journal_files: int
+    partitions: int = 0
+    rows: int = 0
+    segments: int = 0
+    carry_files: int = 0
     start: str  # what a start would do
 
 
-@dataclass(slots=True)
-class Examination:
-    """What was found. `cluster` is None where no log was ever made."""
+class Examination(msgspec.Struct, frozen=True, kw_only=True):
+    """What the doctor found. Without --deep, rows in `unread_files` were not looked at."""
 
     path: str
-    who: Who
-    is_deep: bool
-    findings: list[Finding] = field(default_factory=list)
-    groups: list[GroupSummary] = field(default_factory=list)
-    checked_size: int = 0  # bytes that a deep look read
-    seconds: float = 0.0
-
-    @property
-    def cluster(self) -> ClusterIdentity | None:
-        return self.who.cluster
-
-    @property
-    def unread_count(self) -> int:
-        """How many segments and carry files were not read: names and headers are known."""
-        if self.is_deep:
-            return 0
-        return sum(one.segment_count + one.carry_count for one in self.groups)
+    cluster: str
+    held: bool
+    holder_pid: int | None
+    deep: bool
+    damage_count: int = msgspec.field(name="damage")
+    note_count: int = msgspec.field(name="notes")
+    findings: list[Finding]
+    groups: list[GroupSummary]
+    checked_bytes: int
+    unread_files: int
+    seconds: float
 
     @property
     def damage(self) -> list[Finding]:
@@ -101,42 +95,66 @@ class Examination:
         return [one for one in self.findings if one.severity is Severity.NOTE]
 
 
-def examine(path: str, *, deep: bool = False, tell: Tell = say_nothing) -> Examination:
-    """Look at the log in `path`. Only a path that is none raises."""
+def examine(path: str, *, deep: bool = False, tell: Tell = say_nothing) -> Examination | None:
+    """Look at the log in `path`, None if no log was ever made there. Only a path raises."""
     started = time.monotonic()
     found = _look(path, deep, tell)
     looks = 1
-    while found.who.holder.is_held and found.damage and looks < LOOK_COUNT_MAX:
+    while found is not None and found.held and found.damage and looks < LOOK_COUNT_MAX:
         time.sleep(_PAUSE_S)
-        again = _look(path, deep, tell)
-        before = {one.key for one in found.damage}
-        again.findings = [
+        found, looks = _again(found, _look(path, deep, tell)), looks + 1
+    if found is None:
+        return None
+    return msgspec.structs.replace(
+        found,
+        damage_count=len(found.damage),
+        note_count=len(found.notes),
+        seconds=round(time.monotonic() - started, 3),
+    )
+
+
+def _again(before: Examination, found: Examination | None) -> Examination | None:
+    """Keep of another look what no movement explains: damage that was there before."""
+    known = {one.key for one in before.damage}
+    return found and msgspec.structs.replace(
+        found,
+        findings=[
             one
-            for one in again.findings
-            if one.severity is not Severity.DAMAGE or one.key in before
-        ]
-        found, looks = again, looks + 1
-    found.seconds = time.monotonic() - started
-    return found
+            for one in found.findings
+            if one.severity is not Severity.DAMAGE or one.key in known
+        ],
+    )
 
 
-def _look(path: str, deep: bool, tell: Tell) -> Examination:
+def _look(path: str, deep: bool, tell: Tell) -> Examination | None:
     root = ReadonlyDirectory.of(path)
     who = who_is(root)
-    found = Examination(path, who, deep, who.findings)
     if who.cluster is None:
-        return found
+        return None
     log = look_at_log(root, who, tell)
     try:
-        found.findings += strangers(root, [METADATA, *who.cluster.shards])
-        states = _deep(log, found, tell) if deep else {}
-        found.findings += log_findings(log, states)
-        found.groups.append(_metadata_summary(log))
-        for number, shard in log.shards.items():
-            found.groups.append(_shard_summary(log, number, shard))
+        findings = [*who.findings, *strangers(root, [METADATA, *who.cluster.shards])]
+        states, checked = _deep(log, tell) if deep else ({}, 0)
+        findings += log_findings(log, states)
+        groups = [_summary(log, log.metadata_group, newest_snapshot(log.metadata_group))]
+        groups += [_shard_summary(log, shard) for shard in log.shards.values()]
     finally:
         log.close()
-    return found
+    unread = 0 if deep else sum(one.segments + one.carry_files for one in groups)
+    return Examination(
+        path=path,
+        cluster=who.cluster.identity.cluster.hex(),
+        held=who.holder.is_held,
+        holder_pid=who.holder.pid if who.holder.is_held else None,
+        deep=deep,
+        damage_count=0,
+        note_count=0,
+        findings=findings,
+        groups=groups,
+        checked_bytes=checked,
+        unread_files=unread,
+        seconds=0.0,
+    )
 
 
 def look_at_log(root: ReadonlyDirectory, who: Who, tell: Tell) -> LogSight:
@@ -207,13 +225,13 @@ def _replayed_metadata(group: GroupSight) -> MetadataReplayed | None:
     return None
 
 
-def _deep(log: LogSight, found: Examination, tell: Tell) -> dict[tuple[GroupId, str], State]:
+def _deep(log: LogSight, tell: Tell) -> tuple[dict[tuple[GroupId, str], State], int]:
     tasks: list[tuple[GroupId, Task]] = []
     for number, shard in log.shards.items():
         tasks += [(number, task) for task in segment_tasks(shard)]
         tasks += [(number, task) for task in carry_tasks(shard)]
     sizes = [size_of(task) for _, task in tasks]
-    total = found.checked_size = sum(sizes)
+    total = sum(sizes)
     done = 0
 
     def count(size: int) -> None:
@@ -222,10 +240,11 @@ def _deep(log: LogSight, found: Examination, tell: Tell) -> dict[tuple[GroupId, 
         tell("checking every byte", done, total)
 
     homes = {(task.directory, task.name): number for number, task in tasks}
-    return {
+    states = {
         (homes[task.directory, task.name], task.name): state
         for task, state in check_all([task for _, task in tasks], count)
     }
+    return states, total
 
 
 def segment_tasks(shard: ShardSight) -> list[SegmentTask]:
@@ -259,48 +278,39 @@ def _start(log: LogSight, group: GroupSight) -> str:
     is_metadata = group.identity.group == METADATA
     if is_metadata and log.judged is not None and log.judged.is_healed:
         return "heals it from the copy of metadata"
-    if group.is_empty and is_refused(log, group):
-        said = "holds it, read-only" if is_metadata else "refuses"
-        return f"{said}: {MissingFile.__name__}"
+    said = "holds it, read-only" if is_metadata and is_held(log) else "refuses"
     if group.is_empty:
-        return "makes a new group"
+        is_gone = is_refused(log, group)
+        return f"{said}: {MissingFile.__name__}" if is_gone else "makes a new group"
     if group.refusal is not None:
-        is_held = is_metadata and is_holdable(group.refusal)
-        said = "holds it, read-only" if is_held else "refuses"
         return f"{said}: {type(group.refusal).__name__}"
-    if is_metadata and log.judged is not None and log.judged.is_held:
-        return "holds it, read-only: it and its copy do not agree"
+    if is_metadata and is_held(log):
+        return f"{said}: it and its copy do not agree"
     assert group.plan is not None
     count = group.plan.replay_to - group.plan.base
     stop = "a clean stop" if group.survey.is_clean else "an unclean stop"
     return f"replays {count:,} ops after {stop}"
 
 
-def _metadata_summary(log: LogSight) -> GroupSummary:
-    group = log.metadata_group
+def _summary(log: LogSight, group: GroupSight, snapshot_op: Op, **figures: int) -> GroupSummary:
     return GroupSummary(
-        METADATA,
-        group.scan.head,
-        newest_snapshot(group),
-        len(group.scan.files),
-        0,
-        0,
-        0,
-        0,
-        _start(log, group),
+        group=group.identity.group,
+        head=group.scan.head,
+        snapshot_op=snapshot_op,
+        journal_files=len(group.scan.files),
+        start=_start(log, group),
+        **figures,
     )
 
 
-def _shard_summary(log: LogSight, number: GroupId, shard: ShardSight) -> GroupSummary:
+def _shard_summary(log: LogSight, shard: ShardSight) -> GroupSummary:
     partitions = shard.partitions
-    return GroupSummary(
-        number,
-        shard.group.scan.head,
+    return _summary(
+        log,
+        shard.group,
         shard.snapshot_op,
-        len(shard.group.scan.files),
-        len(partitions),
-        sum(one.end - one.first for one in partitions),
-        sum(len(one.segments) for one in partitions),
-        len(shard.entries.carries),
-        _start(log, shard.group),
+        partitions=len(partitions),
+        rows=sum(one.end - one.first for one in partitions),
+        segments=sum(len(one.segments) for one in partitions),
+        carry_files=len(shard.entries.carries),
     )

@@ -140,12 +140,12 @@ def look(directory: Directory) -> Seen:
     """Find out which cluster `directory` belongs to, and change nothing."""
     data = _content(directory)
     if data is None:
-        found = _from_groups(directory)
+        found = from_groups(directory)
         return Seen(found, f"{NAME} was gone" if found is not None else "")
     parsed = _parse(data)
     if parsed is not None:
         return _with_all_shards(directory, parsed)
-    rebuilt = _from_groups(directory)
+    rebuilt = from_groups(directory)
     if rebuilt is None:
         raise CorruptFile(
             "it does not say which cluster this is",
@@ -219,7 +219,7 @@ def _write(directory: Directory, found: ClusterIdentity) -> None:
     atomic_replace(directory, NAME, [text.encode()])
 
 
-def _from_groups(directory: Directory) -> ClusterIdentity | None:
+def from_groups(directory: Directory) -> ClusterIdentity | None:
     """Take the identity from any superblock that can be read; None if there is no group."""
     try:
         groups = directory.child(GROUPS)
@@ -230,16 +230,33 @@ def _from_groups(directory: Directory) -> ClusterIdentity | None:
     there = list(_numbered(groups, METADATA))
     if not there:
         return None
-    named = {number: _from_superblocks(group) for number, group in there}
-    identity = next((one for one in named.values() if one is not None), None)
+    named = {number: (_from_superblocks(group), group) for number, group in there}
+    identity = next((one for one, _ in named.values() if one is not None), None)
     if identity is None:
         raise MissingFile(
             f"there is no {NAME} and no superblock that says which cluster this is",
             path=directory.path,
             hint="Put back a copy of one of them",
         )
-    own = [number for number, one in named.items() if one is None or _is_of(one, identity)]
+    own = [
+        number
+        for number, (one, group) in named.items()
+        if (is_group(group) if one is None else _is_of(one, identity))
+    ]
     return ClusterIdentity(replace(identity, group=METADATA), max(1, *own))
+
+
+def is_group(directory: Directory) -> bool:
+    """Say whether a group was ever made in a directory: its own directories are there."""
+    for name in ("journal", "snapshots", "segments", "carry"):
+        try:
+            directory.child(name)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            pass  # it may not be listed, and it is there
+        return True
+    return False
 
 
 def _is_of(one: Identity, identity: Identity) -> bool:

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 import msgspec.inspect as kinds
 
 from headrace.cli.commands.config import ShownConfig, Validated
-from headrace.cli.commands.doctor import DoctorShape, SalvageShape
 from headrace.cli.commands.group import GroupDeleted, GroupList, GroupReset
 from headrace.cli.commands.inspect import FileShape
 from headrace.cli.commands.metadata import AdoptedShape, ForgottenShape
@@ -30,20 +30,21 @@ from headrace.cli.pipelines.pipeline_reset import PipelineReset
 from headrace.cli.pipelines.pipeline_status import PipelineList, PipelineStatus
 from headrace.cli.pipelines.pipeline_stop import PipelineStopped
 from headrace.cli.status.status_figures import Picture
-from headrace.cli.terminal.output import JsonShape
 from headrace.cli.topics.topic_lines import TopicDescribed, TopicList
+from headrace.doctor.examine import Examination
+from headrace.doctor.salvage.salvage_report import Account
 from headrace_lab.commands.chaos import ChaosMutants, ChaosShape
 from headrace_lab.commands.sim import MutantShape, SimShape
 
 # What each command prints. A second shape is that of the option which is named.
-SHAPES: Final[dict[str, type[JsonShape]]] = {
+SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
     "chaos spark": ChaosShape,
     "chaos spark --mutants": ChaosMutants,
     "config show": ShownConfig,
     "config validate": Validated,
     "demo": Demo,
-    "doctor": DoctorShape,
-    "doctor --salvage": SalvageShape,
+    "doctor": Examination,
+    "doctor --salvage": Account,
     "group delete": GroupDeleted,
     "group describe": GroupList,
     "group list": GroupList,
@@ -94,6 +95,7 @@ durations are seconds. A failure is told on standard error and by the exit code,
 
 _WORDS: Final[dict[type[kinds.Type], str]] = {
     kinds.BoolType: "true or false",
+    kinds.EnumType: "text",
     kinds.FloatType: "number",
     kinds.IntType: "integer",
     kinds.NoneType: "null",

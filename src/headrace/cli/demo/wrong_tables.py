@@ -52,7 +52,8 @@ def lie_about_log(data: Path) -> tuple[str, str | None]:
             *copy.glob("groups/00001/journal/*.wal")
         ]
         flipped = _flip(max(files, key=lambda one: one.stat().st_size))
-        for one in examine(str(copy), deep=True).damage:
+        found = examine(str(copy), deep=True)
+        for one in found.damage if found is not None else ():
             if one.file.endswith(flipped.name):
                 return "a bit of the log is flipped", f"doctor: {one.kind} in {flipped.name}"
     return "a bit of the log is flipped", None

@@ -1,6 +1,6 @@
 """What a command prints: data to standard output, words to standard error.
 
-With `--json` a command prints one JSON object, whose shape is a struct beside the command.
+With `--json` a command prints one JSON object: a struct, of the command or of the room below.
 """
 
 import sys
@@ -27,7 +27,7 @@ class JsonShape(msgspec.Struct, frozen=True, kw_only=True):
     """What a command prints with --json. Fields may be added, and keep their meaning."""
 
 
-def print_json(value: JsonShape) -> None:
+def print_json(value: msgspec.Struct) -> None:
     """Print one object and nothing else; a person gets it indented."""
     data = msgspec.json.encode(value, order="deterministic")
     if sys.stdout.isatty():

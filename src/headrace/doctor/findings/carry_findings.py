@@ -7,17 +7,9 @@ of the journal still holds below the previous checkpoint is drained: only a salv
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from headrace.doctor.findings.finding import (
-    PUT_BACK_OR_SALVAGE,
-    Finding,
-    Loss,
-    LostRows,
-    Severity,
-    damage,
-    in_words,
-    joined,
-)
+from headrace.doctor.findings.finding import Finding, Loss, LostRows, in_words, joined
 from headrace.doctor.findings.names import Names
+from headrace.doctor.findings.words import finding, foreign
 from headrace.doctor.look.deep_check import BadEntry, CarryState
 from headrace.doctor.look.group_look import cause_text, flaw_text
 from headrace.doctor.look.shard_look import ShardSight
@@ -28,7 +20,6 @@ from headrace.partition.files.carry_table import CarrySource
 from headrace.partition.machine.state import Partition, Piece
 from headrace.partition.shard_store import CARRY
 
-_UNREADABLE = "a node says so to whoever reads these rows, and serves all others"
 _FOUND = "; --salvage finds them in another copy of the entry"
 
 
@@ -49,17 +40,12 @@ class CarryWords:
     def _misfits(self) -> Iterator[Finding]:
         named = self.shard.named_carries()
         for name, error in self.shard.entries.misfits.items():
-            what = cause_text(error)
+            file, loss = self._file(name), self._loss(self._rows_of(name, named))
             if isinstance(error, ForeignFile):
-                what = f"its {error.field} should be {error.expected}, is {error.found}"
-            yield damage(
-                "foreign-file",
-                self._file(name),
-                what,
-                "it belongs to another log, and a start of this group refuses while it is here",
-                self._loss(self._rows_of(name, named)),
-                "Move it to where it belongs, and put this log's own file back",
-            )
+                yield foreign("foreign-file", file, error, loss)
+            else:
+                what = cause_text(error)
+                yield finding("foreign-file: carry", file, loss=loss, what=what)
 
     def _bad_files(self) -> Iterator[Finding]:
         entries, named = self.shard.entries, self.shard.named_carries()
@@ -75,15 +61,9 @@ class CarryWords:
                 yield self._bad_file(name, "it is another carry file of that op", "carry-bad")
 
     def _bad_file(self, name: str, what: str, kind: str) -> Finding:
-        return damage(
-            kind,
-            self._file(name),
-            what,
-            "entries that are in no segment yet were kept here; " + _UNREADABLE,
-            self._loss(self._rows_of(name, self.shard.named_carries())),
-            PUT_BACK_OR_SALVAGE,
-            position=None if kind == "carry-gone" else 0,
-        )
+        loss = self._loss(self._rows_of(name, self.shard.named_carries()))
+        position = None if kind == "carry-gone" else 0
+        return finding(kind, self._file(name), loss=loss, position=position, what=what)
 
     def _gone(self) -> Iterator[Finding]:
         """Find kept files that named carry files need, and that are not there."""
@@ -96,14 +76,9 @@ class CarryWords:
             for source in carry.sources
             if source.file_id not in entries.kept
         }:
-            yield damage(
-                "kept-gone",
-                self._file(source.name),
-                "the file is gone",
-                "entries that are in no segment yet were kept here; " + _UNREADABLE,
-                self._loss(self._rows_in(source)),
-                PUT_BACK_OR_SALVAGE,
-            )
+            loss = self._loss(self._rows_in(source))
+            what = "the file is gone"
+            yield finding("kept-gone", self._file(source.name), loss=loss, what=what)
 
     def _rows_in(self, source: CarrySource) -> dict[Op, LostRows]:
         """Return the live rows that are nowhere but in a kept file."""
@@ -156,16 +131,13 @@ class CarryWords:
     def _bad_entry(self, state: CarryState, bad: BadEntry) -> Finding:
         replayed = self.shard.replayed
         live = replayed.pieces().get(bad.op) if replayed is not None else None
-        return damage(
-            "carry-entry",
+        return finding(
+            "carry-entry: unneeded" if live is None else "carry-entry",
             self._file(bad.name),
-            bad.flaw,
-            "an entry that is in no segment yet is rotten here; " + _UNREADABLE,
-            self._entry_loss(state.name, bad.op, live),
-            PUT_BACK_OR_SALVAGE if live is not None else "",
-            severity=Severity.NOTE if live is None else Severity.DAMAGE,
+            loss=self._entry_loss(state.name, bad.op, live),
             position=bad.position,
             first_op=bad.op,
+            what=bad.flaw,
         )
 
     def _entry_loss(self, name: str, op: Op, live: tuple[Partition, Piece] | None) -> Loss:

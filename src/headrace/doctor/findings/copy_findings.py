@@ -1,9 +1,13 @@
 """The copy of metadata beside what is left of group 0: judged as a start would, in words."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Final
 
-from headrace.doctor.findings.finding import NOTHING, Finding, Loss, Severity, damage
+import msgspec
+
+from headrace.doctor.findings.finding import NOTHING, Finding, Loss, Severity
+from headrace.doctor.findings.words import HOLDS, OR_ADOPT, REFUSES, finding
 from headrace.doctor.look.group_look import GroupSight
 from headrace.doctor.look.replay import MetadataReplayed
 from headrace.errors import HeadraceError
@@ -16,6 +20,7 @@ from headrace.node.doubt.metadata_start import remains_of, replayed
 from headrace.node.doubt.verdict import CopyState, Healed, Held, Remains, Shards, Verdict, judge
 from headrace.node.identity import GROUPS, METADATA, group_name
 
+METADATA_PATH: Final = f"{GROUPS}/{group_name(METADATA)}"
 IN_COPY = Loss("nothing: the copy of metadata has it")
 
 
@@ -62,32 +67,33 @@ def healed(judged: Judged | None, findings: Iterable[Finding]) -> list[Finding]:
     """Turn damage of a group 0 that the next start heals into notes, and say so."""
     if judged is None or not isinstance(judged.verdict, Healed):
         return list(findings)
-    aside = "the next start sets it aside, and makes it anew from the copy"
+    aside = {
+        "severity": Severity.NOTE,
+        "means": "the next start sets it aside, and makes it anew from the copy",
+        "lost": NOTHING.words,
+        "lost_rows": (),
+        "next": "",
+        "is_counted": True,
+    }
     notes = [
-        replace(
-            one,
-            severity=Severity.NOTE,
-            meaning=aside,
-            lost=NOTHING.words,
-            next="",
-            rows=(),
-            is_counted=True,
-        )
-        if one.severity is Severity.DAMAGE
-        else one
+        msgspec.structs.replace(one, **aside) if one.severity is Severity.DAMAGE else one
         for one in findings
     ]
     verdict = judged.verdict
     left = "nothing is left of it" if verdict.left is None else f"it ends at op {verdict.left}"
-    heal = Finding(
-        Severity.NOTE,
-        "heal",
-        f"{GROUPS}/{group_name(METADATA)}",
-        f"less than its copy: {left}, and {NAME} goes up to op {verdict.to}",
-        "the copy fits the shards and what is left, so nothing is lost",
-        next="The next start makes it anew from the copy, and sets the old files aside",
-    )
-    return [heal, *notes]
+    return [finding("heal", METADATA_PATH, left=left, to=verdict.to), *notes]
+
+
+def held(findings: Iterable[Finding]) -> list[Finding]:
+    """Say of damage for which a start holds group 0 what a start does, and what opens it."""
+    return [
+        msgspec.structs.replace(
+            one, means=one.means.replace(REFUSES, HOLDS), next=one.next + OR_ADOPT
+        )
+        if one.severity is Severity.DAMAGE and "metadata adopt" not in one.next
+        else one
+        for one in findings
+    ]
 
 
 def copy_findings(judged: Judged | None, group: GroupSight) -> Iterator[Finding]:
@@ -96,21 +102,7 @@ def copy_findings(judged: Judged | None, group: GroupSight) -> Iterator[Finding]
         return
     reasons = "; ".join(judged.verdict.reasons)
     if group.plan is None:
-        yield Finding(
-            Severity.NOTE,
-            "copy",
-            NAME,
-            f"group 0 is not healed from it: {reasons}",
-            "nothing shows which state of metadata is right",
-        )
+        yield finding("copy: unused", NAME, reasons=reasons)
         return
-    yield damage(
-        "copy-differs",
-        NAME,
-        reasons,
-        "the copy has more than group 0, or another history: a start holds group 0, and takes "
-        "no change of metadata",
-        Loss("not known: changes of metadata may be in one of the two alone", is_counted=False),
-        "Put group 0 and the copy back as they were at one moment; if group 0 is the one to go "
-        "on with, move the copy away",
-    )
+    lost = "not known: changes of metadata may be in one of the two alone"
+    yield finding("copy-differs", NAME, loss=Loss(lost, is_counted=False), what=reasons)

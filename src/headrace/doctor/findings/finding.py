@@ -1,8 +1,10 @@
-"""What the doctor finds, as values: where it is, what it is, what it means, what helps."""
+"""What the doctor finds, as it is printed with --json: where it is, and what helps."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from headrace.model.ids import OP_MAX
 
@@ -10,13 +12,11 @@ from headrace.model.ids import OP_MAX
 class Severity(StrEnum):
     """How bad it is."""
 
-    OK = "ok"  # as it should be
     NOTE = "note"  # costs nothing; the next start, or nobody, has to do something about it
     DAMAGE = "damage"  # something that was acknowledged, or its last copy, cannot be read
 
 
-@dataclass(frozen=True, slots=True)
-class LostRows:
+class LostRows(msgspec.Struct, frozen=True):
     """Rows of one partition, from `start` to before `end`."""
 
     topic: str
@@ -40,88 +40,27 @@ class Loss:
 NOTHING = Loss("nothing")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was found. `file` is relative to the data directory."""
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One finding. `last_op` is null if nobody knows how far it reached."""
 
     severity: Severity
     kind: str  # a word for scripts, such as torn-tail; it keeps its meaning
-    file: str
+    file: str  # relative to the data directory
+    position: int | None
+    first_op: int | None
+    last_op: int | None
+    where: str
     what: str
-    meaning: str
-    lost: str = "nothing"
-    next: str = ""  # what can be done; empty if nothing has to be
-    position: int | None = None
-    first_op: int | None = None
-    last_op: int | None = None
-    rows: tuple[LostRows, ...] = ()  # that cannot be read, where that is known
-    is_counted: bool = True  # False: more is lost than `rows`, or nobody knows what
-
-    @property
-    def where(self) -> str:
-        """The file, and the place in it."""
-        place = self.file if self.position is None else f"{self.file} at byte {self.position:,}"
-        return (
-            place if self.first_op is None else f"{place}, {ops(self.first_op, self.last_op)}"
-        )
+    means: str
+    lost: str
+    lost_rows: tuple[LostRows, ...]
+    next: str  # what can be done; empty if nothing has to be
+    is_counted: bool  # false: more is lost than `lost_rows`, or nobody knows what
 
     @property
     def key(self) -> tuple[object, ...]:
         """What is equal when the same thing is found again."""
         return self.kind, self.file, self.position, self.first_op
-
-
-def damage(
-    kind: str,
-    file: str,
-    what: str,
-    meaning: str,
-    loss: Loss,
-    helps: str,
-    *,
-    severity: Severity = Severity.DAMAGE,
-    position: int | None = None,
-    first_op: int | None = None,
-    last_op: int | None = None,
-) -> Finding:
-    """Make a finding of something that costs what `loss` says."""
-    return Finding(
-        severity,
-        kind,
-        file,
-        what,
-        meaning,
-        loss.words,
-        helps,
-        position,
-        first_op,
-        last_op,
-        loss.rows,
-        loss.is_counted,
-    )
-
-
-PUT_BACK = "Put the file back from a copy"
-SALVAGE = "bring every readable row into a new log with --salvage NEW_DIR"
-PUT_BACK_OR_SALVAGE = f"{PUT_BACK}, or {SALVAGE}"
-ADOPT_OR_PUT_BACK = (
-    "Run `headrace metadata adopt` to preview the recovery, or restore groups/00000 from a "
-    "backup"
-)
-
-
-def apply_failed(where: str, op: int, what: str, loss: Loss) -> Finding:
-    """Make a finding of a whole entry on which the machine raises."""
-    return damage(
-        "apply-failed",
-        f"{where}/journal",
-        f"op {op:,} is whole, and the machine cannot run it: {what}",
-        "by a defect of this release, and a start of this group refuses",
-        loss,
-        f"Report this, and start a release that runs it, or {SALVAGE}",
-        first_op=op,
-        last_op=op,
-    )
 
 
 def ops(first: int, last: int | None = None) -> str:

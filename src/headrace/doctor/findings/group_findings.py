@@ -4,17 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from headrace.doctor.findings.finding import (
-    NOTHING,
-    PUT_BACK,
-    PUT_BACK_OR_SALVAGE,
-    Finding,
-    Loss,
-    Severity,
-    count,
-    damage,
-)
-from headrace.doctor.findings.journal_findings import REFUSES, JournalWords, LossOf
+from headrace.doctor.findings.finding import NOTHING, Finding, Loss, Severity, count
+from headrace.doctor.findings.journal_findings import JournalWords, LossOf
+from headrace.doctor.findings.words import finding, foreign
 from headrace.doctor.look.group_look import (
     JOURNAL,
     SNAPSHOTS,
@@ -66,19 +58,14 @@ class GroupWords:
 
     def _misfits(self) -> Iterator[Finding]:
         for error in self.sight.misfits:
-            kind, what = "superblock-fork", cause_text(error)
-            meaning = f"{REFUSES}: one of the two was copied from elsewhere"
-            helps = "Put the right copy back"
-            if isinstance(error, ForeignFile):
-                kind = "foreign-file"
-                what = f"its {error.field} should be {error.expected}, is {error.found}"
-                meaning = f"it belongs to another log, and {REFUSES} while it is here"
-                helps = "Move it to where it belongs, and put this log's own file back"
-            elif isinstance(error, UnsupportedFormat):
-                kind, meaning = "newer-format", f"a newer release wrote it, and {REFUSES}"
-                helps = "Start that release"
             path = str(getattr(error, "path", ""))
-            yield damage(kind, self._file(path), what, meaning, self._misfit_loss(path), helps)
+            file, loss = self._file(path), self._misfit_loss(path)
+            if isinstance(error, ForeignFile):
+                yield foreign("foreign-file", file, error, loss)
+            else:
+                is_newer = isinstance(error, UnsupportedFormat)
+                kind = "newer-format" if is_newer else "superblock-fork"
+                yield finding(kind, file, loss=loss, what=cause_text(error))
 
     def _misfit_loss(self, path: str) -> Loss:
         """Say what is lost if the file that should be here is nowhere else."""
@@ -114,58 +101,27 @@ class GroupWords:
         for name, flaw in zip(NAMES, copies.flaws, strict=True):
             path = f"{self.where}/{name}"
             if flaw is not None and best is not None:
-                meaning = f"the other copy, sequence {best.sequence}, is whole and is taken"
-                helps = "The next start writes both again"
-                yield Finding(
-                    Severity.NOTE,
-                    "superblock-copy",
-                    path,
-                    flaw_text(flaw),
-                    meaning,
-                    next=helps,
-                    position=0,
-                )
+                what, number = flaw_text(flaw), best.sequence
+                yield finding("superblock-copy", path, position=0, what=what, sequence=number)
             elif flaw is not None:
-                yield damage(
-                    "superblock-lost",
-                    path,
-                    flaw_text(flaw),
-                    "neither copy can be read: a start makes the record again from snapshots "
-                    "and journal, and cannot tell whether the last stop was clean",
-                    self._superblock_loss(),
-                    f"{PUT_BACK} if there is one, or start: it is made again",
-                    position=0,
-                )
-        yield from self._stale(best)
-        if best is not None and best.cut_from is not None:
-            yield Finding(
-                Severity.NOTE,
-                "cut-begun",
-                f"{self.where}/{NAMES[0]}",
-                f"a cut from op {best.cut_from:,} was begun",
-                "a start was interrupted while it removed a torn tail",
-                next="The next start finishes it",
-            )
+                loss, what = self._superblock_loss(), flaw_text(flaw)
+                yield finding("superblock-lost", path, loss=loss, position=0, what=what)
+        if best is not None:
+            yield from self._stale(best)
+            if best.cut_from is not None:
+                path = f"{self.where}/{NAMES[0]}"
+                yield finding("cut-begun", path, cut_from=best.cut_from)
 
-    def _stale(self, best: Superblock | None) -> Iterator[Finding]:
-        for name in NAMES if best is not None else ():
-            assert best is not None
+    def _stale(self, best: Superblock) -> Iterator[Finding]:
+        for name in NAMES:
             found = _read_superblock(self.sight, name)
             if isinstance(found, Superblock) and found.sequence < best.sequence:
-                yield Finding(
-                    Severity.NOTE,
-                    "superblock-stale",
-                    f"{self.where}/{name}",
-                    f"sequence {found.sequence}, while the other copy has {best.sequence}",
-                    "a crash came between the two writes; the newer one is taken",
-                    next="The next start writes both again",
-                )
+                file, sequence = f"{self.where}/{name}", found.sequence
+                yield finding("superblock-stale", file, sequence=sequence, best=best.sequence)
 
     def _snapshots(self) -> Iterator[Finding]:
-        is_usable = self.sight.plan is not None
-        helps = "The next start moves it to quarantine and writes it again"
         for bad in self.sight.survey.bad_snapshots:
-            yield self._snapshot(bad.op, "snapshot-bad", flaw_text(bad.flaw), is_usable, helps)
+            yield self._snapshot(bad.op, "snapshot-bad", flaw_text(bad.flaw))
         block = self.sight.survey.superblock
         if block is None:
             return
@@ -175,43 +131,26 @@ class GroupWords:
         for op, which in dict(pairs).items():
             if op and op not in known:
                 what = f"the {which} snapshot, which the superblock names, is gone"
-                helps = "The next start or checkpoint writes a new one"
-                yield self._snapshot(op, "snapshot-gone", what, is_usable, helps)
+                yield self._snapshot(op, "snapshot-gone", what)
 
-    def _snapshot(self, op: Op, kind: str, what: str, is_usable: bool, helps: str) -> Finding:
+    def _snapshot(self, op: Op, kind: str, what: str) -> Finding:
         path = f"{self.where}/{SNAPSHOTS}/{snapshot_name(op)}"
-        if is_usable:
-            base = self.sight.plan.base if self.sight.plan else Op(0)
-            begin = f"the snapshot at op {base:,}" if base else "op 1"
-            meaning = f"a start begins at {begin} and replays the journal from there"
-            return Finding(Severity.NOTE, kind, path, what, meaning, next=helps, first_op=op)
-        return damage(
-            kind,
-            path,
-            what,
-            f"{REFUSES}: no other snapshot reaches the journal that is here",
-            Loss(_STATE, is_counted=False),
-            PUT_BACK_OR_SALVAGE,
-            first_op=op,
-        )
+        if self.sight.plan is None:
+            loss = Loss(_STATE, is_counted=False)
+            return finding(kind, path, loss=loss, first_op=op, what=what)
+        base = self.sight.plan.base
+        begin = f"the snapshot at op {base:,}" if base else "op 1"
+        return finding(f"{kind}: spared", path, first_op=op, what=what, begin=begin)
 
     def _refusal(self, error: HeadraceError) -> Finding:
         """Say why a start refuses, where no finding before has said it."""
-        path = str(getattr(error, "path", self.sight.room.path))
-        position = error.position if isinstance(error, Corrupt) else None
         if isinstance(error, TooFewSlots):
-            what = f"{count(error.live, 'op')} must stay reachable; node.toml has {error.slots}"
-            helps = "Start with at least that many in journal.slots"
-            return Finding(Severity.NOTE, "slots", self.where, what, REFUSES, next=helps)
-        return damage(
-            "refused",
-            self._file(path),
-            cause_text(error),
-            REFUSES,
-            Loss("not known", is_counted=False),
-            PUT_BACK_OR_SALVAGE,
-            position=position,
-        )
+            live = count(error.live, "op")
+            return finding("slots", self.where, live=live, slots=error.slots)
+        file = self._file(str(getattr(error, "path", self.sight.room.path)))
+        position = error.position if isinstance(error, Corrupt) else None
+        loss, what = Loss("not known", is_counted=False), cause_text(error)
+        return finding("refused", file, loss=loss, position=position, what=what)
 
 
 def _read_superblock(sight: GroupSight, name: str) -> Superblock | Flaw:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from headrace.doctor.findings.finding import Finding, Severity, count
+from headrace.doctor.findings.finding import Finding, count
+from headrace.doctor.findings.words import finding
 from headrace.doctor.look.group_look import JOURNAL, SNAPSHOTS, SPARE
 from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.errors import UnsupportedFormat
@@ -16,7 +17,7 @@ from headrace.model.ids import GroupId
 from headrace.node.bootstrap import CONFIG_NAME
 from headrace.node.doubt.heal import NEW, is_old
 from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
-from headrace.node.identity import GROUPS, METADATA, group_name
+from headrace.node.identity import GROUPS, METADATA, group_name, is_group
 from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.partition.files.carry import kept_id, op_of
 from headrace.partition.segments.segment import parse_name
@@ -40,7 +41,7 @@ def strangers(
     root: ReadonlyDirectory, groups: list[GroupId], known: Iterable[str] = ()
 ) -> Iterator[Finding]:
     """Find leftovers, files and directories that no part of Headrace made."""
-    rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, HEADS_NAME, COPY_NAME, *known}
+    rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, CLUSTER_NAME, HEADS_NAME, COPY_NAME, *known}
     yield from _names(root, "", _ROOT_NAMES.__contains__, rooms)
     home = root.within(GROUPS)
     aside = {name for name in home.rooms() if is_old(name) or name == NEW}
@@ -48,29 +49,9 @@ def strangers(
         home, GROUPS, lambda _: False, {group_name(one) for one in groups} | aside
     )
     for name in sorted(aside):
-        yield _aside(f"{GROUPS}/{name}", name)
+        yield finding("leftover: group" if name == NEW else "set-aside", f"{GROUPS}/{name}")
     for group in groups:
         yield from _in_group(home.within(group_name(group)), group)
-
-
-def _aside(path: str, name: str) -> Finding:
-    if name == NEW:
-        return Finding(
-            Severity.NOTE,
-            "leftover",
-            path,
-            "a group 0 that is made anew",
-            "a process ended while it was healing group 0, or opening one that was held",
-            next="A start takes it where group 0 is gone, and empties it where that is whole",
-        )
-    return Finding(
-        Severity.NOTE,
-        "set-aside",
-        path,
-        "group 0 as it was before it was healed from its copy, or opened by `metadata adopt`",
-        "no start looks at it",
-        next="Look at the disk; remove it when it is of no use any more",
-    )
 
 
 def _in_group(room: ReadonlyDirectory, group: GroupId) -> Iterator[Finding]:
@@ -98,48 +79,20 @@ def _names(
 ) -> Iterator[Finding]:
     for name in room.names():
         if is_leftover(name):
-            yield _leftover(_joined(where, name), room.size_of(name))
+            yield finding("leftover", _joined(where, name), size=_size(room, name))
         elif not knows(name):
-            yield _stranger(_joined(where, name), "file")
+            yield finding("stranger", _joined(where, name), noun="file")
     for name in room.rooms():
         if name in NAMES and knows(name):
-            yield no_file("not-a-file", _joined(where, name))
+            yield finding("not-a-file", _joined(where, name))
         elif name not in rooms:
-            yield _stranger(_joined(where, name), "directory")
+            is_bare = where == GROUPS and name.isdecimal() and not is_group(room.within(name))
+            case = "stranger: group" if is_bare else "stranger"
+            yield finding(case, _joined(where, name), noun="directory")
 
 
-def no_file(kind: str, path: str) -> Finding:
-    """Tell of a directory where a start writes a file."""
-    return Finding(
-        Severity.DAMAGE,
-        kind,
-        path,
-        "a directory, where a file should be",
-        "a start fails while it is here",
-        next="Move it elsewhere: a start makes the file",
-    )
-
-
-def _leftover(path: str, size: int) -> Finding:
-    return Finding(
-        Severity.NOTE,
-        "leftover",
-        path,
-        f"an unfinished file of {count(size, 'byte')}",
-        "a process ended while it was writing it; nothing relied on it yet",
-        next="The next start, or the next file of that name, takes it away",
-    )
-
-
-def _stranger(path: str, what: str) -> Finding:
-    return Finding(
-        Severity.NOTE,
-        "stranger",
-        path,
-        f"a {what} that Headrace did not make",
-        "no start looks at it or touches it",
-        next="Find out who put it here, and keep it elsewhere",
-    )
+def _size(room: ReadonlyDirectory, name: str) -> str:
+    return count(room.size_of(name), "byte")
 
 
 def _twins(journal: ReadonlyDirectory, where: str) -> Iterator[Finding]:
@@ -149,22 +102,9 @@ def _twins(journal: ReadonlyDirectory, where: str) -> Iterator[Finding]:
     for name in spares.names():
         file_id = _file_id(spares, name)
         if not is_leftover(name) and file_id is not None and file_id in live:
-            yield Finding(
-                Severity.NOTE,
-                "spare-twin",
-                f"{where}/{name}",
-                "a second name of a journal file that is in use",
-                "a crash came between two steps of a roll or a drain",
-                next="The next start drops this name; the file stays",
-            )
+            yield finding("spare-twin", f"{where}/{name}")
         elif not is_leftover(name) and spares.size_of(name) % BLOCK_SIZE:
-            yield Finding(
-                Severity.NOTE,
-                "spare-size",
-                f"{where}/{name}",
-                f"a spare of {count(spares.size_of(name), 'byte')}, which is no whole block",
-                "it is never used; spares hold no rows",
-            )
+            yield finding("spare-size", f"{where}/{name}", size=_size(spares, name))
 
 
 def _file_id(room: ReadonlyDirectory, name: str) -> int | None:
@@ -183,14 +123,7 @@ def _file_id(room: ReadonlyDirectory, name: str) -> int | None:
 
 def _quarantined(room: ReadonlyDirectory, where: str) -> Iterator[Finding]:
     for name in room.names():
-        yield Finding(
-            Severity.NOTE,
-            "quarantined",
-            f"{where}/{name}",
-            f"a file of {count(room.size_of(name), 'byte')} that was set aside",
-            "an earlier start or scrub found it damaged, or of no row that the log knows",
-            next="No start removes it; --salvage looks for rows in it",
-        )
+        yield finding("quarantined", f"{where}/{name}", size=_size(room, name))
 
 
 def _matches(pattern: re.Pattern[str]) -> Knows:

@@ -2,28 +2,31 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from headrace.doctor.anatomy.file_anatomy import time_text
-from headrace.doctor.findings.copy_findings import IN_COPY, Judged, copy_findings, healed
+from headrace.doctor.findings.copy_findings import (
+    IN_COPY,
+    METADATA_PATH,
+    Judged,
+    copy_findings,
+    healed,
+    held,
+)
 from headrace.doctor.findings.finding import (
-    ADOPT_OR_PUT_BACK,
-    PUT_BACK_OR_SALVAGE,
     Finding,
     Loss,
     Severity,
-    apply_failed,
     count,
-    damage,
     in_words,
     joined,
     ops,
 )
 from headrace.doctor.findings.group_findings import GroupWords
-from headrace.doctor.findings.journal_findings import REFUSES
 from headrace.doctor.findings.names import Names
 from headrace.doctor.findings.ownership import Who
 from headrace.doctor.findings.shard_findings import ShardWords
+from headrace.doctor.findings.words import apply_failed, finding
 from headrace.doctor.look.deep_check import CarryState, State
 from headrace.doctor.look.group_look import GroupSight
 from headrace.doctor.look.readonly import ReadonlyDirectory
@@ -34,6 +37,7 @@ from headrace.journal.heads import NAME as HEADS_NAME
 from headrace.model.ids import GroupId, Op
 from headrace.model.revisions import shown
 from headrace.node.doubt.doubt import Doubt, Orphan, judge
+from headrace.node.doubt.metadata_start import is_holdable
 from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.node.node_status import schema_lines
@@ -71,7 +75,11 @@ def log_findings(log: LogSight, states: States) -> list[Finding]:
     found = _group_findings(log, states)
     barred = _barred(log.root)
     told = [one for one in found if not any(_is_in(one.file, path) for path in barred)]
-    return [*(_unlistable(path, why) for path, why in barred.items()), *told]
+    lost = Loss("not known: nothing in it could be looked at", is_counted=False)
+    unlistable = [
+        finding("unlistable", path, loss=lost, what=why) for path, why in barred.items()
+    ]
+    return [*unlistable, *told]
 
 
 def _barred(root: ReadonlyDirectory) -> dict[str, str]:
@@ -79,24 +87,13 @@ def _barred(root: ReadonlyDirectory) -> dict[str, str]:
     found: dict[str, str] = {}
     for path, why in sorted(root.barred.items()):
         name = path.removeprefix(f"{root.path}/")
-        if not any(_is_in(name, above) for above in found):
+        if name != CLUSTER_NAME and not any(_is_in(name, above) for above in found):
             found[name] = why
     return found
 
 
 def _is_in(file: str, path: str) -> bool:
     return file == path or file.startswith(f"{path}/")
-
-
-def _unlistable(path: str, why: str) -> Finding:
-    return damage(
-        "unlistable",
-        path,
-        f"cannot be looked at: {why}",
-        "a start needs to read it, and fails",
-        Loss("not known: nothing in it could be looked at", is_counted=False),
-        "Look with the rights of the user whose log it is, and at the disk",
-    )
 
 
 def _group_findings(log: LogSight, states: States) -> list[Finding]:
@@ -127,18 +124,12 @@ def _together(where: str, findings: list[Finding]) -> Iterator[Finding]:
 
 def _joined(where: str, findings: list[Finding]) -> Finding:
     is_counted = all(one.is_counted for one in findings)
-    rows = joined([rows for one in findings for rows in one.rows])
+    rows = joined([rows for one in findings for rows in one.lost_rows])
     lost = in_words(rows) if rows else "nothing"
-    return replace(
-        findings[0],
-        file=where,
-        what=f"of {len(findings)} files: {findings[0].what}",
-        meaning=f"they belong to another log or group, and {REFUSES} while they are here",
-        lost=lost if is_counted else "not known, unless this group's own files are elsewhere",
-        next="Move them to where they belong, and put this group's own files back",
-        rows=rows,
-        is_counted=is_counted,
-    )
+    if not is_counted:
+        lost = "not known, unless this group's own files are elsewhere"
+    loss, what = Loss(lost, rows, is_counted), findings[0].what
+    return finding("foreign-file: many", where, loss=loss, files=len(findings), what=what)
 
 
 def is_refused(log: LogSight, group: GroupSight) -> bool:
@@ -158,19 +149,22 @@ def _are_all_gone(log: LogSight) -> bool:
     return all(one.is_empty for one in groups)
 
 
+def is_held(log: LogSight) -> bool:
+    """Say whether a start holds group 0: it serves what can be read, and changes no topic."""
+    group, judged = log.metadata_group, log.judged
+    if judged is not None and judged.is_healed:
+        return False
+    if group.refusal is not None:
+        return is_holdable(group.refusal)
+    return is_refused(log, group) if group.is_empty else judged is not None and judged.is_held
+
+
 def _all_gone(log: LogSight) -> Finding:
     if log.who.heads.heads:
         lost = Loss("everything", is_counted=False)
         return _gone(GROUPS, lost, f"no group has any file, and {HEADS_NAME!r} names their ops")
-    return damage(
-        "group-gone",
-        GROUPS,
-        "no group has any file",
-        f"{CLUSTER_NAME} shows that a node began here: the files are gone, or its first start "
-        "was killed before it made any; the next start makes an empty log",
-        Loss("everything, if anything was ever written here: that is not known", (), False),
-        "If rows were here, do not start a node, and put the directory back from a copy",
-    )
+    lost = Loss("everything, if anything was ever written here: that is not known", (), False)
+    return finding("group-gone: all", GROUPS, loss=lost)
 
 
 def uncounted(findings: list[Finding]) -> Iterator[str]:
@@ -182,33 +176,44 @@ def uncounted(findings: list[Finding]) -> Iterator[str]:
 
 def metadata_findings(log: LogSight) -> list[Finding]:
     """Return what is found in group 0."""
-    group, done = log.metadata_group, log.metadata
-    where = f"{GROUPS}/{group_name(METADATA)}"
+    group = log.metadata_group
+    found = [_gone_metadata(log)] if group.is_empty else _metadata_damage(log)
+    found = held(found) if is_held(log) else healed(log.judged, found)
+    found += copy_findings(log.judged, group)
     if group.is_empty:
-        lost = Loss("which topics there are: names, schemas, retention", is_counted=False)
-        found = [_gone(where, IN_COPY if log.is_in_copy else lost)]
-        return [*healed(log.judged, found), *copy_findings(log.judged, group)]
+        return found
+    is_told = any(uncounted(found))
+    return [*found, *_doubts(log, METADATA_PATH, is_told=is_told)]
+
+
+def _gone_metadata(log: LogSight) -> Finding:
+    lost = Loss("which topics there are: names, schemas, retention", is_counted=False)
+    case = "group-gone: metadata" if is_held(log) else "group-gone"
+    return _gone(METADATA_PATH, IN_COPY if log.is_in_copy else lost, case=case)
+
+
+def _metadata_damage(log: LogSight) -> list[Finding]:
+    group, done = log.metadata_group, log.metadata
 
     def loss_of(first: Op, last: Op) -> Loss:
         if log.is_in_copy:
             return IN_COPY
         if done is not None and last < done.expected:
             return Loss("nothing: the entry itself is whole, and --salvage reads it")
-        behind = (
-            ""
-            if done is None or not done.names_behind
-            else (f"; topics made behind it: {', '.join(done.names_behind)}")
-        )
-        words = f"changes of topics: what {ops(first, last)} did is not known{behind}"
-        return Loss(words, is_counted=False)
+        behind = ", ".join(done.names_behind) if done is not None else ""
+        words = f"changes of topics: what {ops(first, last)} did is not known"
+        more = f"; topics made behind it: {behind}" if behind else ""
+        return Loss(words + more, is_counted=False)
 
     covered = group.plan.base if group.plan else newest_snapshot(group)
-    found = GroupWords(group, where, covered, loss_of).findings()
     raising = done.raising if done is not None else {}
-    found += [apply_failed(where, op, what, loss_of(op, op)) for op, what in raising.items()]
-    found = [*healed(log.judged, found), *copy_findings(log.judged, group)]
-    is_told = any(uncounted(found))
-    return [*found, *_doubts(log, where, is_told=is_told)]
+    return [
+        *GroupWords(group, METADATA_PATH, covered, loss_of).findings(),
+        *(
+            apply_failed(METADATA_PATH, op, what, loss_of(op, op))
+            for op, what in raising.items()
+        ),
+    ]
 
 
 def _doubts(log: LogSight, where: str, *, is_told: bool) -> Iterator[Finding]:
@@ -218,15 +223,8 @@ def _doubts(log: LogSight, where: str, *, is_told: bool) -> Iterator[Finding]:
         return
     named = set(map(str, doubt.orphans))
     for what in () if is_told else [each for each in doubt.reasons if each not in named]:
-        yield damage(
-            "metadata-behind",
-            where,
-            what,
-            "a shard follows a change only once the metadata has it: changes are gone from "
-            "here. A node serves what both agree on, and changes no topic",
-            Loss("changes of topics: names, schemas, retention", is_counted=False),
-            ADOPT_OR_PUT_BACK,
-        )
+        lost = Loss("changes of topics: names, schemas, retention", is_counted=False)
+        yield finding("metadata-behind", where, loss=lost, what=what)
     for own in _of_one_topic(log, doubt.orphans):
         yield _orphan(log, own)
 
@@ -244,18 +242,14 @@ def _orphan(log: LogSight, own: list[Orphan]) -> Finding:
     """Tell of the partitions of one topic that metadata has lost."""
     one = own[0]
     names = [f"{each.key.namespace:x} of revision {shown(each.key.created)}" for each in own]
-    rows = [_rows_of(log, each) for each in own]
-    word = "partition" if len(own) == 1 else "partitions"
-    belong = "belongs" if len(own) == 1 else "belong"
-    return damage(
+    phrase = "partition {} belongs" if len(own) == 1 else "partitions {} belong"
+    return finding(
         "orphan",
         f"{GROUPS}/{group_name(one.shard)}",
-        f"{word} {', '.join(names)} {belong} to no topic: {'; '.join(rows)}; "
-        f"{', '.join(schema_lines(one.schema))}",
-        "the metadata neither has it nor has deleted it: no row of it is lost, and none can be "
-        "reached. A node removes nothing of it, and gives its place to no other topic",
-        Loss("the name, the retention and the key of a topic", is_counted=False),
-        ADOPT_OR_PUT_BACK,
+        loss=Loss("the name, the retention and the key of a topic", is_counted=False),
+        names=phrase.format(", ".join(names)),
+        rows="; ".join(_rows_of(log, each) for each in own),
+        schema=", ".join(schema_lines(one.schema)),
     )
 
 
@@ -288,15 +282,10 @@ def newest_snapshot(group: GroupSight) -> Op:
     return group.snapshots[0].op if group.snapshots else Op(0)
 
 
-def _gone(where: str, loss: Loss, what: str = "the group's files are gone") -> Finding:
-    return damage(
-        "group-gone",
-        where,
-        what,
-        "a start refuses this group, and makes no empty one in its place",
-        loss,
-        f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
-    )
+def _gone(
+    where: str, loss: Loss, what: str = "the group's files are gone", case: str = "group-gone"
+) -> Finding:
+    return finding(case, where, loss=loss, what=what)
 
 
 def _shard_findings(

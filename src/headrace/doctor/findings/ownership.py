@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
-from headrace.doctor.findings.finding import PUT_BACK, Finding, Severity, count
-from headrace.doctor.findings.layout import no_file
+from headrace.doctor.findings.finding import Finding, count
+from headrace.doctor.findings.words import finding, foreign
 from headrace.doctor.look.group_look import JOURNAL, cause_text
 from headrace.doctor.look.readonly import Holder, ReadonlyDirectory, holder
-from headrace.errors import BadConfig, ForeignFile, HeadraceError
+from headrace.errors import BadConfig, ForeignFile, HeadraceError, MissingFile, StorageFailed
 from headrace.journal.heads import NAME as HEADS_NAME
 from headrace.journal.heads import FoundHeads, read_heads
 from headrace.journal.journal_file import BLOCK_SIZE, FileHeader, decode_block, first_op_of
@@ -20,9 +22,20 @@ from headrace.node.config.config import load
 from headrace.node.config.settings import Config
 from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
 from headrace.node.doubt.metadata_copy import FoundCopy, read_copy
-from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name, look
+from headrace.node.identity import (
+    GROUPS,
+    METADATA,
+    ClusterIdentity,
+    Seen,
+    from_groups,
+    group_name,
+    is_group,
+    look,
+)
 from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.storage.lock import LOCK_NAME
+
+_NO_SUCH_FILE: Final = "there is no such file"
 
 
 @dataclass(slots=True)
@@ -40,21 +53,11 @@ class Who:
         """Count at least `number` shards: `why` says that there are so many."""
         if self.cluster is None or number <= self.cluster.shard_count:
             return
-        said = f"it counts {count(self.cluster.shard_count, 'shard')}, and {why}"
+        counted = count(self.cluster.shard_count, "shard")
         self.cluster = replace(self.cluster, shard_count=number)
         self.findings.append(
-            Finding(
-                Severity.DAMAGE,
-                "identity-file",
-                CLUSTER_NAME,
-                said,
-                "a node serves no topic of a shard that it does not count",
-                next=_OWN_FILE,
-            )
+            finding("identity-file: too few", CLUSTER_NAME, counted=counted, why=why)
         )
-
-
-_OWN_FILE = "Put this log's own file back: a start makes it again if there is none"
 
 
 def who_is(root: ReadonlyDirectory) -> Who:
@@ -63,20 +66,37 @@ def who_is(root: ReadonlyDirectory) -> Who:
     found.findings += _no_files(root)
     found.config = _config(root, found.findings)
     try:
-        seen = look(root)
+        seen = _seen(root, found.findings)
         found.cluster = seen.cluster
         if seen.flaw:
-            found.findings.append(_identity(Severity.NOTE, seen.flaw))
+            found.findings.append(finding("identity-file", CLUSTER_NAME, what=seen.flaw))
     except HeadraceError as error:
         found.cluster = _from_journals(root, found.config)
         if found.cluster is None:
             raise
-        found.findings.append(_identity(Severity.DAMAGE, cause_text(error)))
+        what = cause_text(error)
+        found.findings.append(finding("identity-file: lost", CLUSTER_NAME, what=what))
     _outvote(root, found)
     _count_groups(root, found)
     _heads(root, found)
     _copy(root, found)
     return found
+
+
+def _seen(root: ReadonlyDirectory, findings: list[Finding]) -> Seen:
+    """Look for the cluster, in the superblocks alone where the file may not be read."""
+    try:
+        return look(root)
+    except StorageFailed as error:
+        seen = None
+        with suppress(MissingFile):
+            seen = from_groups(root)
+        if seen is None:
+            raise
+        if CLUSTER_NAME not in root.rooms():
+            what = cause_text(error)
+            findings.append(finding("identity-file: unreadable", CLUSTER_NAME, what=what))
+        return Seen(seen)
 
 
 def _heads(root: ReadonlyDirectory, found: Who) -> None:
@@ -89,10 +109,10 @@ def _heads(root: ReadonlyDirectory, found: Who) -> None:
         found.findings.append(_misplaced(HEADS_NAME, error))
     if found.holder.is_held:
         return  # it may be in the middle of a write
-    for flaw in found.heads.flaws:
-        found.findings.append(heads_note(flaw))
+    flaws = list(found.heads.flaws)
     if found.heads.is_missing and CONFIG_NAME in root.names():
-        found.findings.append(heads_note("there is no such file"))
+        flaws.append(_NO_SUCH_FILE)
+    found.findings += [finding("heads", HEADS_NAME, what=flaw) for flaw in flaws]
 
 
 def _copy(root: ReadonlyDirectory, found: Who) -> None:
@@ -100,72 +120,23 @@ def _copy(root: ReadonlyDirectory, found: Who) -> None:
     if found.cluster is None or found.holder.is_held:
         return
     if COPY_NAME in root.rooms():
-        found.findings.append(
-            Finding(
-                Severity.DAMAGE,
-                "copy",
-                COPY_NAME,
-                "a directory, where a file should be",
-                "no change of topics is taken while it is here",
-                next="Move it elsewhere: the next start makes the file",
-            )
-        )
+        found.findings.append(finding("copy: directory", COPY_NAME))
         return
     try:
         found.copy = read_copy(root, found.cluster.identity)
     except HeadraceError as error:
         found.findings.append(_misplaced(COPY_NAME, error))
-    if found.copy.flaw:
-        found.findings.append(copy_note(found.copy.flaw))
-    if found.copy.is_missing and CONFIG_NAME in root.names():
-        found.findings.append(copy_note("there is no such file"))
+    is_missing = found.copy.is_missing and CONFIG_NAME in root.names()
+    flaw = _NO_SUCH_FILE if is_missing else found.copy.flaw
+    if flaw:
+        found.findings.append(finding("copy", COPY_NAME, what=flaw))
 
 
 def _misplaced(name: str, error: HeadraceError) -> Finding:
     """Tell of a file beside the groups that is of another log, or of a newer release."""
     if isinstance(error, ForeignFile):
-        return Finding(
-            Severity.DAMAGE,
-            "foreign-file",
-            name,
-            f"its {error.field} should be {error.expected}, is {error.found}",
-            "it belongs to another log, and a start refuses while it is here",
-            next="Move it to where it belongs, and put this log's own file back: without "
-            "one a start goes on, with weaker evidence",
-        )
-    return Finding(
-        Severity.DAMAGE,
-        "newer-format",
-        name,
-        cause_text(error),
-        "a newer release wrote it, and a start refuses",
-        next="Start that release",
-    )
-
-
-def copy_note(what: str) -> Finding:
-    """Say that group 0 is kept in one place only, or in less than two."""
-    return Finding(
-        Severity.NOTE,
-        "copy",
-        COPY_NAME,
-        what,
-        "some of metadata, or all of it, is in the log of group 0 alone",
-        next="The next start begins it anew",
-    )
-
-
-def heads_note(what: str) -> Finding:
-    """Say that less than should be vouches for the ends of the journals."""
-    return Finding(
-        Severity.NOTE,
-        "heads",
-        HEADS_NAME,
-        what,
-        "only the marks in the journals themselves tell damage at their ends from an "
-        "unfinished append",
-        next="A running node writes it again",
-    )
+        return foreign("foreign-file: root", name, error)
+    return finding("newer-format: root", name, what=cause_text(error))
 
 
 def _count_groups(root: ReadonlyDirectory, found: Who) -> None:
@@ -181,26 +152,15 @@ def _count_groups(root: ReadonlyDirectory, found: Who) -> None:
             found.require_shards(number, f"{GROUPS}/{name} is one of this log")
 
 
-def _identity(severity: Severity, flaw: str) -> Finding:
-    is_note = severity is Severity.NOTE
-    return Finding(
-        severity,
-        "identity-file",
-        CLUSTER_NAME,
-        flaw,
-        "the superblocks say which cluster this is"
-        if is_note
-        else "no superblock says which cluster this is either: the journal's headers do, and "
-        "the widths of ids are taken from node.toml; a start refuses",
-        next="The next start writes it again" if is_note else PUT_BACK,
-    )
-
-
 def _no_files(root: ReadonlyDirectory) -> Iterator[Finding]:
     """Find directories where a start opens a file."""
-    kinds = {LOCK_NAME: "lock", CONFIG_NAME: "config"}
+    kinds = {
+        LOCK_NAME: "lock",
+        CONFIG_NAME: "config: directory",
+        CLUSTER_NAME: "identity-file: directory",
+    }
     for name in filter(kinds.__contains__, root.rooms()):
-        yield no_file(kinds[name], name)
+        yield finding(kinds[name], name)
 
 
 def _config(root: ReadonlyDirectory, findings: list[Finding]) -> Config:
@@ -210,16 +170,7 @@ def _config(root: ReadonlyDirectory, findings: list[Finding]) -> Config:
     try:
         return load(Path(root.path) / CONFIG_NAME, {}, {})
     except BadConfig as error:
-        findings.append(
-            Finding(
-                Severity.NOTE,
-                "config",
-                CONFIG_NAME,
-                f"cannot be read: {cause_text(error)}",
-                "it only tells people with which settings the last start ran",
-                next="The next start writes it again",
-            )
-        )
+        findings.append(finding("config", CONFIG_NAME, what=cause_text(error)))
         return Config()
 
 
@@ -255,16 +206,8 @@ def _outvote(root: ReadonlyDirectory, found: Who) -> None:
         return
     (best, _), *_ = votes.most_common(1)
     found.cluster = replace(found.cluster, identity=best)
-    found.findings.append(
-        Finding(
-            Severity.DAMAGE,
-            "foreign-file",
-            CLUSTER_NAME,
-            _difference(said, best),
-            "it belongs to another log, and a start refuses every group while it is here",
-            next=_OWN_FILE,
-        )
-    )
+    what = _difference(said, best)
+    found.findings.append(finding("foreign-file: cluster", CLUSTER_NAME, what=what))
 
 
 def _difference(said: Identity, best: Identity) -> str:
@@ -300,8 +243,12 @@ def _from_journals(root: ReadonlyDirectory, config: Config) -> ClusterIdentity |
         (wanted.stream_bits, wanted.topic_bits, wanted.partition_bits),
     )
     # One that was set aside is not a group, whatever its journal says.
-    numbers = [int(name) for name in groups.rooms() if name.isdecimal()]
-    return ClusterIdentity(identity, max(1, len(numbers) - 1))
+    numbers = [
+        int(name)
+        for name in groups.rooms()
+        if name.isdecimal() and is_group(groups.within(name))
+    ]
+    return ClusterIdentity(identity, max(1, *numbers))
 
 
 def _cluster_of(journal: ReadonlyDirectory, name: str) -> list[bytes]:

@@ -5,12 +5,9 @@ from dataclasses import dataclass, field
 
 from headrace.doctor.findings.carry_findings import CarryWords
 from headrace.doctor.findings.finding import (
-    PUT_BACK_OR_SALVAGE,
     Finding,
     Loss,
     LostRows,
-    Severity,
-    apply_failed,
     count,
     in_words,
     joined,
@@ -18,6 +15,7 @@ from headrace.doctor.findings.finding import (
     ops,
 )
 from headrace.doctor.findings.names import Names
+from headrace.doctor.findings.words import apply_failed, finding
 from headrace.doctor.look.deep_check import CarryState
 from headrace.doctor.look.segments import SegmentState, footer_bytes
 from headrace.doctor.look.shard_look import ShardSight, hidden, placed
@@ -196,17 +194,8 @@ class ShardWords:
         lost = in_words(rows) if rows else "nothing: --salvage can prove every row"
         if rows and self._is_in_entries(segment, rows[0]):
             lost += "; --salvage finds entries that had them in the journal or a carry file"
-        return Finding(
-            Severity.DAMAGE,
-            kind,
-            f"{self.where}/{SEGMENTS}/{name}",
-            what,
-            "it is not what was sealed; a node gives no row of it, and serves all others",
-            lost,
-            PUT_BACK_OR_SALVAGE,
-            position,
-            rows=rows,
-        )
+        path = f"{self.where}/{SEGMENTS}/{name}"
+        return finding(kind, path, loss=Loss(lost, rows), position=position, what=what)
 
     def _is_in_entries(self, segment: Segment, rows: LostRows) -> bool:
         """Say whether entries that are still here have all of these rows."""
@@ -227,14 +216,8 @@ class ShardWords:
             what = segment.place.flaw or "no snapshot says where it is"
             yield self._segment(name, "segment-unknown", what, rows, segment)
         elif segment.place.flaw:
-            yield Finding(
-                Severity.NOTE,
-                "segment-unsealed",
-                f"{self.where}/{SEGMENTS}/{name}",
-                f"could not be written: {segment.place.flaw}",
-                "its rows are still in carry files, and are served from there",
-                next="Each checkpoint tries again",
-            )
+            path = f"{self.where}/{SEGMENTS}/{name}"
+            yield finding("segment-unsealed", path, flaw=segment.place.flaw)
 
     def _unnamed(self) -> Iterator[Finding]:
         """Find segments and carry files that no snapshot names, if there is one to name any."""
@@ -257,15 +240,8 @@ class ShardWords:
             for name in filter(kept_id, self.shard.entries.ruins):
                 yield self._leftover(f"{CARRY}/{name}", "kept journal file")
 
-    def _leftover(self, path: str, what: str) -> Finding:
-        return Finding(
-            Severity.NOTE,
-            "unnamed",
-            f"{self.where}/{path}",
-            f"a {what} that no snapshot names",
-            "a checkpoint was interrupted, or its rows were trimmed; no row is read from it",
-            next="A later checkpoint takes it away, or sets it aside if it is of another log",
-        )
+    def _leftover(self, path: str, noun: str) -> Finding:
+        return finding("unnamed", f"{self.where}/{path}", noun=noun)
 
     def _nowhere(self) -> Iterator[Finding]:
         """Find rows whose entries are in no file, where nothing above has said so."""
@@ -276,17 +252,13 @@ class ShardWords:
         ]
         if gone:
             rows = joined([self.names.piece(*live[op]) for op in gone])
-            yield Finding(
-                Severity.DAMAGE,
+            yield finding(
                 "rows-nowhere",
                 f"{self.where}/{CARRY}",
-                f"{count(len(gone), 'entry', 'entries')} in no journal file and no carry file",
-                "rows that were acknowledged and sealed into no segment yet cannot be found",
-                in_words(rows),
-                PUT_BACK_OR_SALVAGE,
+                loss=Loss(in_words(rows), rows),
                 first_op=gone[0],
                 last_op=gone[-1],
-                rows=rows,
+                entries=count(len(gone), "entry", "entries"),
             )
 
     def _cursors(self) -> Iterator[Finding]:
@@ -294,16 +266,13 @@ class ShardWords:
             for group, cursor in sorted(partition.cursors.items()):
                 if cursor.next > partition.end:
                     rows = self.names.rows(partition, partition.end, cursor.next)
-                    yield Finding(
-                        Severity.DAMAGE,
+                    yield finding(
                         "cursor-beyond",
                         self.where,
-                        f"consumer group {group!r} reads {cursor.next:,} next",
-                        f"its partition ends at {partition.end:,}: rows that it read are gone",
-                        str(rows),
-                        PUT_BACK_OR_SALVAGE,
-                        rows=(rows,),
-                        is_counted=False,
+                        loss=Loss(str(rows), (rows,), is_counted=False),
+                        group=group,
+                        following=cursor.next,
+                        end=partition.end,
                     )
 
     def _raising(self) -> Iterator[Finding]:
@@ -312,18 +281,10 @@ class ShardWords:
             yield apply_failed(self.where, op, what, self.loss_of(op, op))
 
     def _states(self) -> Iterator[Finding]:
+        unknown = Loss("not known", is_counted=False)
         for op, flaw in self.shard.bad_states.items():
-            yield Finding(
-                Severity.DAMAGE,
-                "snapshot-state",
-                f"{self.where}/snapshots/{op:020}.snap",
-                f"whole, but no state of a shard: {flaw}",
-                "the machine cannot restore it, and a start of this group refuses",
-                "not known",
-                PUT_BACK_OR_SALVAGE,
-                first_op=op,
-                is_counted=False,
-            )
+            path = f"{self.where}/snapshots/{op:020}.snap"
+            yield finding("snapshot-state", path, loss=unknown, first_op=op, flaw=flaw)
 
 
 def _bare(flaw: str) -> str:

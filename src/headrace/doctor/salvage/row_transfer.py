@@ -68,6 +68,8 @@ class RowTransfer:
     states: States
     plans: Plans
     new: NewLog
+    source: str  # the directories, as they were named
+    target: str
     tell: Tell
     done_count: int = 0
     total_count: int = 0
@@ -83,12 +85,17 @@ class RowTransfer:
         for plan in self.plans.topics:
             accounts += self._topic(plan)
         assert self.log.who.cluster is not None
+        gone = [one for each in accounts for one in each.missing]
         return Account(
-            self.log.who.cluster.identity.cluster.hex(),
-            self.new.cluster.identity.cluster.hex(),
-            accounts,
-            [*self.plans.lost, *_lost(self.log)],
-            [*self.plans.words, *_words(self.log)],
+            path=self.source,
+            new_path=self.target,
+            cluster=self.log.who.cluster.identity.cluster.hex(),
+            new_cluster=self.new.cluster.identity.cluster.hex(),
+            rows=sum(one.rows for one in accounts),
+            missing_rows=sum(one.end - one.start for one in gone),
+            partitions=accounts,
+            lost=[*self.plans.lost, *_lost(self.log)],
+            notes=[*self.plans.words, *_words(self.log)],
         )
 
     def _make_streams(self) -> None:
@@ -229,17 +236,17 @@ class RowTransfer:
             self.new.shard_command(plan.shard, command, target.namespace, target.created)
             moved.append(CursorMoved(group, cursor.next, following))
         return PartitionAccount(
-            plan.full_name,
-            target.number,
-            tally.next,
-            partition.first if partition else 0,
-            partition.end if partition else 0,
-            tally.ranges,
-            tally.missing,
-            moved,
-            tally.unsure_from,
-            dict(tally.homes),
-            target.source is not None and target.source.shard.rebuilt is not None,
+            topic=plan.full_name,
+            partition=target.number,
+            rows=tally.next,
+            old_first=partition.first if partition else 0,
+            old_end=partition.end if partition else 0,
+            ranges=tally.ranges,
+            missing=tally.missing,
+            cursors=moved,
+            unsure_from=tally.unsure_from,
+            homes=dict(tally.homes),
+            rebuilt=target.source is not None and target.source.shard.rebuilt is not None,
         )
 
     def _read_back(self, plan: TopicPlan, targets: list[_Target]) -> None:
@@ -314,5 +321,5 @@ def _is_told(hole: Hole, one: Finding) -> bool:
         return True
     if one.first_op is None:
         return False
-    last = one.first_op if one.last_op is None else one.last_op
-    return one.first_op <= hole.first and hole.last <= last
+    is_within = one.last_op is None or hole.last <= one.last_op
+    return one.first_op <= hole.first and is_within

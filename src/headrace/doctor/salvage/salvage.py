@@ -64,7 +64,7 @@ def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
         try:
             _rebuild(log, tell)
             states = _checked(log, tell)
-            account = _written(log, states, place / UNFINISHED, tell)
+            account = _written(log, states, (source, target), tell)
         except DiskFull as error:
             raise _full(target) from error
         except OSError as error:
@@ -207,12 +207,12 @@ def _checked(log: LogSight, tell: Tell) -> States:
     return {number: located(shard, found[number]) for number, shard in log.shards.items()}
 
 
-def _written(log: LogSight, states: States, made: Path, tell: Tell) -> Account:
-    plans = plan_topics(log)
+def _written(log: LogSight, states: States, places: tuple[str, str], tell: Tell) -> Account:
+    plans, made = plan_topics(log), Path(places[1]) / UNFINISHED
     assert log.who.cluster is not None
     new = make(str(made), log.who.cluster, log.who.config.journal.file_size)
     try:
-        account = RowTransfer(log, states, plans, new, tell).run()
+        account = RowTransfer(log, states, plans, new, *places, tell).run()
     except BaseException:
         new.abandon()
         raise

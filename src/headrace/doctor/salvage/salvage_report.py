@@ -10,13 +10,13 @@ from headrace.doctor.rebuild.timeline import OffsetDoubt
 
 
 class MovedRange(msgspec.Struct, frozen=True):
-    """Old rows and the new ones that they became, each from `start` to before `end`."""
+    """Old rows and what they became. Not exact: the old offsets are the least they can be."""
 
     old_start: int
     old_end: int
     new_start: int
     new_end: int
-    is_exact: bool  # False: a lost entry before them hides how many rows it had
+    exact: bool  # false: a lost entry before them hides how many rows it had
 
 
 class Gone(msgspec.Struct, frozen=True):
@@ -35,43 +35,39 @@ class CursorMoved(msgspec.Struct, frozen=True):
     new_next: int
 
 
-class PartitionAccount(msgspec.Struct, frozen=True):
-    """One partition."""
+class PartitionAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of the new log."""
 
     topic: str
     partition: int
     rows: int
-    first: int  # the first old offset that was still retained
-    end: int  # the end in the old log, as far as it is known
+    old_first: int  # the first offset that was still retained
+    old_end: int  # as far as it is known
     ranges: list[MovedRange]
     missing: list[Gone]
     cursors: list[CursorMoved]
     unsure_from: int | None  # from this old offset on, offsets are the least they can be
     homes: dict[str, int]  # rows by where they were read: segments, carry, journal
-    is_rebuilt: bool  # without a snapshot
+    rebuilt: bool  # without a snapshot
 
 
-class Account(msgspec.Struct, frozen=True):
-    """A whole salvage, as it is written to salvage.json in the new log."""
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """What a salvage brought over. `salvage.json` in the new log is the same."""
 
-    source_cluster: str
+    path: str
+    new_path: str
     cluster: str
+    new_cluster: str
+    rows: int
+    missing_rows: int
     partitions: list[PartitionAccount]
     lost: list[str]  # what was lost and cannot be named as rows
-    words: list[str]  # what a person should know
-
-    @property
-    def row_count(self) -> int:
-        return sum(one.rows for one in self.partitions)
-
-    @property
-    def missing_count(self) -> int:
-        return sum(gone.end - gone.start for one in self.partitions for gone in one.missing)
+    notes: list[str]  # what a person should know
 
     @property
     def is_whole(self) -> bool:
         """Everything was brought over, under the names that it had."""
-        return not self.missing_count and not self.lost
+        return not self.missing_rows and not self.lost
 
 
 @dataclass(slots=True)
@@ -87,7 +83,7 @@ class Tally:
     @property
     def unsure_from(self) -> int | None:
         """The first old offset that may have been a higher one."""
-        unsure = [one.old_start for one in self.ranges if not one.is_exact]
+        unsure = [one.old_start for one in self.ranges if not one.exact]
         return min(unsure, default=None)
 
     def add(self, start: int, end: int, home: str) -> None:
@@ -99,7 +95,7 @@ class Tally:
         self.homes[home] += end - start
         first, self.next = self.next, self.next + end - start
         last = self.ranges[-1] if self.ranges else None
-        if last is not None and (last.old_end, last.is_exact) == (start, is_exact):
+        if last is not None and (last.old_end, last.exact) == (start, is_exact):
             self.ranges[-1] = MovedRange(
                 last.old_start, end, last.new_start, self.next, is_exact
             )
