@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat
+from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat, first_line
 from headrace.model.ids import Offset
 from headrace.model.row_digest import RowDigest
 from headrace.model.schema import SYSTEM_FIELDS
@@ -267,5 +267,6 @@ def _shown(value: object) -> object:
 
 
 def _unreadable(path: str, error: Exception, row_group: int | None = None) -> CorruptSegment:
-    first_line = (str(error) or type(error).__name__).splitlines()[0]
-    return CorruptSegment(f"cannot be read: {first_line}", path=path, row_group=row_group)
+    return CorruptSegment(
+        f"cannot be read: {first_line(error)}", path=path, row_group=row_group
+    )
