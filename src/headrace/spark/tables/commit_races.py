@@ -40,9 +40,8 @@ def committed(
     for number in range(1, TRIES_MAX + 1):
         if commit(record):
             return True
-        time.sleep(
-            _PAUSES.after(number)
-        )  # before the look: behind it each moment costs the race
+        # Before the look: behind it each moment costs the race.
+        time.sleep(_PAUSES.after(number))
         if not _is_unmoved(record) or not check(record):
             return False
     return False
