@@ -527,7 +527,7 @@ def test_a_folder_may_have_16_modules_and_no_more(tmp_path):
         _plant(tmp_path, f"headrace/model/ids{number}.py", DOC)
     _plant(tmp_path, "headrace/model/__init__.py", DOC)
     assert folder_faults(tmp_path) == []
-    _plant(tmp_path, "headrace/model/names.py", DOC)
+    _plant(tmp_path, "headrace/model/namespace.py", DOC)
     assert folder_faults(tmp_path) == ["headrace/model: 17 modules in one folder"]
 
 

@@ -522,3 +522,8 @@ class MetadataInDoubt(Corrupt):
 
 class ApplyFailed(Corrupt):
     """A machine raised on a committed entry: this group halts, the others go on."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error of a library says, without the trace that it may add."""
+    return (str(error) or type(error).__name__).splitlines()[0]

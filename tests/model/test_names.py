@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadName, Rejected
-from headrace.model.names import TopicName, is_name, parse_topic
+from headrace.model.namespace import TopicName, is_name, parse_topic
 
 LETTERS = string.ascii_letters + string.digits
 names = st.builds(

@@ -3,17 +3,19 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import count
 from typing import Final
 
 from headrace.client.connect.retry import Caller, now
 from headrace.client.values.answers import Unerased
 from headrace.client.values.parse import duration
 from headrace.errors import BadRequest, NotErased
+from headrace.model.backoff import ExponentialBackoff
 from headrace.wire.erase_messages import EraseDeleted, Erasing
 
 ERASE_TIMEOUT: Final = "10m"  # the longest that a lease lasts if nobody renews it
-_DELAY_MIN: Final = 0.05  # two checkpoints of a log that is small or idle take about this
-_DELAY_MAX: Final = 2.0
+# Two checkpoints of a log that is small or idle take about the first.
+_DELAYS: Final = ExponentialBackoff(0.05, 2.0)
 _SHOWN_MAX: Final = 10  # files that an error names
 
 Told = Callable[[Sequence[Unerased]], None]
@@ -35,8 +37,9 @@ async def wait_for_erasure(caller: Caller, seconds: float, told: Told | None = N
     """Have the rows of topics that are deleted by now erased; tell what is left meanwhile."""
     end = now() + seconds
     tell = told or _nobody
-    revision, delay = 0, _DELAY_MIN
-    while True:
+    revision = 0
+    for number in count(1):
+        delay = _DELAYS.after(number)
         request = EraseDeleted(revision)
         answer = await caller.get(request, Erasing)
         left = tuple(Unerased(one.path, one.why) for one in answer.left)
@@ -51,7 +54,6 @@ async def wait_for_erasure(caller: Caller, seconds: float, told: Told | None = N
                 hint="Do what that says, and wait again",
             )
         await asyncio.sleep(delay)
-        delay = min(2 * delay, _DELAY_MAX)
 
 
 def _shown(left: Sequence[Unerased], count: int) -> str:

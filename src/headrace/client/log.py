@@ -30,7 +30,7 @@ from headrace.client.write.producer import BATCH_ROWS, AsyncProducer
 from headrace.client.write.schemas import SchemaLike, schema_of
 from headrace.client.write.transaction import AsyncTransaction
 from headrace.errors import BadFrame, BadRequest, TopicExists, TopicUnknown
-from headrace.model.names import check_name, parse_topic
+from headrace.model.namespace import check_name, parse_topic
 from headrace.model.partition_keys import check_key
 from headrace.model.schema import encode_schema
 from headrace.wire.greeting import GetStatus, StatusReply

@@ -25,7 +25,7 @@ from headrace.client.write.convert import Converter, Data
 from headrace.client.write.schemas import SchemaLike, schema_of
 from headrace.client.write.sender import Sender
 from headrace.errors import BadRequest, HeadraceError, Recreated, Rejected
-from headrace.model.names import check_name
+from headrace.model.namespace import check_name
 from headrace.model.projection import Projection
 from headrace.model.results import CursorDeleted, CursorStored, TrimResult
 from headrace.model.revisions import is_past

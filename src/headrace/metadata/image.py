@@ -26,8 +26,7 @@ from headrace.metadata.state import (
     record_deletion,
 )
 from headrace.model.ids import Revision
-from headrace.model.names import DEFAULT_STREAM
-from headrace.model.namespace import Namespace, NamespaceLayout
+from headrace.model.namespace import DEFAULT_STREAM, Namespace, NamespaceLayout
 
 FORMAT: Final = 2  # equal to the level of the rules by which the state was made
 FORMAT_FIRST: Final = 1  # of level 1, without deleted lives

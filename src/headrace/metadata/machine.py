@@ -58,8 +58,7 @@ from headrace.metadata.state import (
     record_deletion,
 )
 from headrace.model.ids import Op, Revision
-from headrace.model.names import DEFAULT_STREAM
-from headrace.model.namespace import NamespaceLayout, PartitionId
+from headrace.model.namespace import DEFAULT_STREAM, NamespaceLayout, PartitionId
 from headrace.model.revisions import is_stamped, is_within
 
 

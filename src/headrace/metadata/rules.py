@@ -10,8 +10,7 @@ from typing import Final
 
 from headrace.metadata.results import MetadataCode, MetadataRefusal, refuse
 from headrace.metadata.state import RetentionLimits
-from headrace.model.names import NAME_SIZE_MAX, is_name
-from headrace.model.namespace import NamespaceLayout
+from headrace.model.namespace import NAME_SIZE_MAX, NamespaceLayout, is_name
 
 # Each node keeps a row for every stream, topic and partition in memory and in each image. These
 # are far above what was measured, and low enough that a runaway loop fills no memory.

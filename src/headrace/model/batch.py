@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from pyarrow import types
 
-from headrace.errors import BadBatch
+from headrace.errors import BadBatch, first_line
 from headrace.model.arrow_message import HINT, INFLATED_SIZE_MAX, parse
 from headrace.model.column_values import Required, check_required, required_of
 
@@ -59,7 +59,7 @@ def encode(
     try:
         return (compacted(batch) if is_slice else batch).serialize()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise BadBatch(f"the batch cannot be encoded: {_first_line(error)}") from error
+        raise BadBatch(f"the batch cannot be encoded: {first_line(error)}") from error
 
 
 def encode_for_reader(batch: pa.RecordBatch) -> pa.Buffer:
@@ -96,7 +96,7 @@ def decode(
     except pa.ArrowMemoryError:
         raise  # the sizes were checked: this node is out of memory, the batch is not at fault
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise BadBatch(f"Arrow cannot read it: {_first_line(error)}", hint=HINT) from error
+        raise BadBatch(f"Arrow cannot read it: {first_line(error)}", hint=HINT) from error
 
 
 def admit(
@@ -174,15 +174,11 @@ def _validate(batch: pa.RecordBatch) -> None:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             _validate_column(name, column)
-        raise BadBatch(_first_line(error), hint=HINT) from error
+        raise BadBatch(first_line(error), hint=HINT) from error
 
 
 def _validate_column(name: str, column: pa.Array) -> None:
     try:
         column.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BadBatch(_first_line(error), column=name, hint=HINT) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+        raise BadBatch(first_line(error), column=name, hint=HINT) from error

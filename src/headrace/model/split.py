@@ -52,15 +52,15 @@ def gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Record
     for batch in batches:
         batch_size = about_size(batch)
         if held and batch_size >= size:
-            yield _joined(held)
+            yield joined(held)
             held, held_size = [], 0
         held.append(batch)
         held_size += batch_size
         if held_size >= size:
-            yield _joined(held)
+            yield joined(held)
             held, held_size = [], 0
     if held:
-        yield _joined(held)
+        yield joined(held)
 
 
 def about_size(batch: pa.RecordBatch) -> int:
@@ -107,5 +107,6 @@ def _cut(
     yield from _cut(batch.slice(half), limit, known)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return batches of one schema as one."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

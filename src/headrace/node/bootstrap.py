@@ -28,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from typing import Final, TypeVar
 
 from headrace.errors import DiskFull, HeadraceError, StorageFailed
@@ -60,6 +61,8 @@ from headrace.node.node import Node
 from headrace.node.node_status import diverged
 from headrace.node.ready_state import GroupState, ready_state
 from headrace.node.shard.router import Router
+from headrace.node.shard.scrub_schedule import ScrubSchedule
+from headrace.node.shard.scrubber import Scrubber
 from headrace.partition.segments.sealer import Children
 from headrace.partition.shard_store import Store, StoreOptions, open_store
 from headrace.storage.atomic import atomic_replace
@@ -92,6 +95,7 @@ class Boot:
     was_made: bool = False  # an earlier start has made all groups
     lock: DirectoryLock | None = None
     heads: HeadsWriter | None = None
+    scrubber: Scrubber | None = None
     metadata_group: Group | None = None
     metadata: MetadataStart | None = None  # what was found of group 0 and its copy
     may_level: bool = False  # no older release goes on in this log
@@ -429,6 +433,9 @@ class Boot:
         for number, store in self.stores.items():
             node.shards[number] = a_running_shard(number, store, node, self.judges)
         node.heads_writer = self.heads
+        settings = self.config.scrub
+        schedule = ScrubSchedule(settings.every.seconds, settings.rate, self.loop.time())
+        node.scrubber = self.scrubber = Scrubber(self.stores, schedule, Random())
         if node.catalog is not None:
             target = node.target()
             for running in node.shards.values():
@@ -469,6 +476,8 @@ class Boot:
 
     def _stop_groups(self) -> None:
         """Mark the heads and let go of everything."""
+        if self.scrubber is not None:
+            self.scrubber.stop()
         stops: list[Callable[[], None]] = [store.stop for store in self.stores.values()]
         if self.metadata_group is not None:
             stops.append(self.metadata_group.stop)
@@ -490,6 +499,8 @@ class Boot:
         if self.node is not None:
             for driver in self.node.drivers:
                 await self.loop.run_in_executor(None, driver.abandon)
+        if self.scrubber is not None:
+            await self.loop.run_in_executor(None, self.scrubber.stop)
         if self.heads is not None:
             await self.loop.run_in_executor(None, self.heads.abandon)
         for store in self.stores.values():

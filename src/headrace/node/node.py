@@ -40,6 +40,7 @@ from headrace.node.requests.proposals import to_log, to_reply
 from headrace.node.requests.reads import bounds_of, cursors_of, end_for, fetched
 from headrace.node.shard.erasure import Erasure
 from headrace.node.shard.router import Awaited, Router
+from headrace.node.shard.scrubber import Scrubber
 from headrace.node.shard.shard import Here, Parked, Shard
 from headrace.node.shard.views import TargetView
 from headrace.partition.fetch import Wanted, fetch
@@ -81,6 +82,7 @@ class Node:
     doubt: Doubt | None = None  # of metadata, since the start; it never begins later
     held: HeldMetadata | None = None  # group 0, until an operator's decision opens it
     heads_writer: HeadsWriter | None = None
+    scrubber: Scrubber | None = None
     shards: dict[GroupId, Running] = field(default_factory=dict)
     is_stopping: bool = False
     open_count: int = 0  # requests that are not answered yet
@@ -574,3 +576,5 @@ class Node:
             running.driver.perform(effects)
         if self.heads_writer is not None:
             self.heads_writer.tick(self.heads, clock)
+        if self.scrubber is not None and self.doubt is None:
+            self.scrubber.tick(clock)  # in doubt nothing is set aside

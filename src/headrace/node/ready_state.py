@@ -67,6 +67,7 @@ def ready_state(boot: "Boot") -> dict[str, object]:
         "cluster": boot.node.cluster.hex() if boot.node else "",
         "disk": disk_figures(boot.path),
         "work": boot.node.work.figures() if boot.node else {},
+        "scrub": boot.scrubber.figures() if boot.scrubber else None,
         "leases": boot.node.lessor.figures() if boot.node else {},
         "steps": dict(boot.steps),
         "groups": {str(number): _group_state(boot, number) for number in sorted(boot.groups)},

@@ -9,21 +9,28 @@ from headrace.partition.files.carry import CarryFile
 from headrace.partition.files.file_set import FileFinding
 from headrace.partition.machine.state import Placed, Segment
 from headrace.storage.seam import joined
+from headrace.storage.stream import Pace, unpaced
 
 
-def scrub(keeper: CheckpointFiles) -> Iterator[FileFinding | None]:
+def scrub(
+    keeper: CheckpointFiles, pace: Pace = unpaced, begin: float = 0.0
+) -> Iterator[FileFinding | None]:
     """Check one file at each step: every byte against its digest, every row against its own.
+
+    Segments come first, from the one at the fraction `begin` on. Any one thread may run it
+    beside readers and checkpoints; what `pace` raises ends it and leaves nothing behind.
 
     A bad segment goes to quarantine, so that no reader trusts what is still in a cache. Its
     place stays known: a whole copy that is put back is served again. Entries of a bad carry
     file that the journal still holds are carried again by the next checkpoint.
     """
-    for segment in _placed(keeper):
-        # A scrub takes days: what was trimmed since it began may be gone, and is no loss.
-        yield _check_segment(keeper, segment) if _is_live(keeper, segment) else None
+    segments = _placed(keeper)
+    first = int(len(segments) * begin)
+    for segment in segments[first:] + segments[:first]:
+        yield _check_segment(keeper, segment, pace)
     for op in list(keeper.files.carry_ops):
         file = keeper.files.carry.get(op)
-        found = [] if file is None else list(_carry_findings(file))
+        found = [] if file is None else list(_carry_findings(file, pace))
         if not found or keeper.files.carry.get(op) is not file:  # collected meanwhile
             yield None
             continue
@@ -33,11 +40,11 @@ def scrub(keeper: CheckpointFiles) -> Iterator[FileFinding | None]:
             yield finding
 
 
-def _carry_findings(file: CarryFile) -> Iterator[FileFinding]:
-    flaw = file.check()
+def _carry_findings(file: CarryFile, pace: Pace) -> Iterator[FileFinding]:
+    flaw = file.check(pace)
     if flaw is not None:
         yield FileFinding(file.path, f"carry file: {flaw.what}")
-    for path, bad in file.check_kept():
+    for path, bad in file.check_kept(pace):
         yield FileFinding(path, f"kept file of {file.name}: {bad.what}")
 
 
@@ -55,14 +62,22 @@ def _is_live(keeper: CheckpointFiles, segment: Segment) -> bool:
     return partition is not None and any(one is segment for one in partition.segments)
 
 
-def _check_segment(keeper: CheckpointFiles, segment: Segment) -> FileFinding | None:
+def _check_segment(keeper: CheckpointFiles, segment: Segment, pace: Pace) -> FileFinding | None:
     assert isinstance(segment.place, Placed)
     files, info = keeper.files, keeper.info(segment)
     with files.hold(info.name):
+        # A scrub takes days: what was trimmed since it began may be gone, and is no loss. What
+        # is live once it is held stays.
+        if not _is_live(keeper, segment):
+            return None
         try:
-            files.open.pop(info.name, None)  # it was checked when it was opened; check again
             _drop_cache(keeper, info.name)
-            files.segment(info, segment.place).check()
+            file = files.opened(info, segment.place, pace)
+            try:
+                file.check_rows(pace)
+            finally:
+                file.close()
+                _drop_cache(keeper, info.name)  # readers get the memory back
         except Corrupt as error:
             path = joined(files.segments.path, info.name)
             if info.name in files.there:

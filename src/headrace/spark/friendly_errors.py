@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from headrace.errors import BadConfig, HeadraceError, Unavailable
+from headrace.errors import BadConfig, HeadraceError, Unavailable, first_line
 from headrace.spark.pipeline.definition import Definition
 
 # Our own error in what a worker said: its module, its name, its sentence.
@@ -56,7 +56,7 @@ def told_in_words(
         if not _is_of_spark(error):
             raise
         hint = f"Look why its process ended. {next_step}"
-        raise SparkGone(f"Spark's JVM is gone: {_first_line(error)}", hint=hint) from error
+        raise SparkGone(f"Spark's JVM is gone: {first_line(error)}", hint=hint) from error
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def transform_told(definition: Definition, what: str = "transform(df)") -> Itera
             raise
         raise BadConfig(
             definition.transform_key,
-            f"{what} raised {type(error).__name__}: {_first_line(error)}",
+            f"{what} raised {type(error).__name__}: {first_line(error)}",
             hint=f"Mend {definition.transform or definition.transform_key}",
         ) from error
 
@@ -99,10 +99,6 @@ def checked_frame(definition: Definition, found: DataFrame) -> DataFrame:
             hint=f"Have transform(df) of {definition.transform} return its rows",
         )
     return found
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [repr(error)])[0]
 
 
 def sentence_of(text: str) -> str:

@@ -7,7 +7,7 @@ closing the stream, or dropping it, leaves the storage open and writes nothing.
 import errno
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from xxhash import xxh3_64_intdigest, xxh3_128
@@ -20,6 +20,14 @@ READ_SIZE = 4 * 1024 * 1024
 # 8 bytes in memory: an eighth of a thousandth of the file.
 BLOCK_SIZE = 64 * 1024
 assert READ_SIZE % BLOCK_SIZE == 0
+
+Pace = Callable[[int], None]  # told how many bytes were just read; it waits as it likes
+
+
+def unpaced(_size: int) -> None:
+    """Read on at once."""
+
+
 # Arrow writes a page and its header apart: gathered, a file is a few writes per row group.
 GATHER_SIZE = 1024 * 1024
 
@@ -187,10 +195,10 @@ class WriteStream:
             raise self.failure
 
 
-def sums_of(storage: Storage) -> Sums:
+def sums_of(storage: Storage, pace: Pace = unpaced) -> Sums:
     """Return the sums of the whole file as it reads now."""
     digest, size, blocks = xxh3_128(), 0, array("Q")
-    for data in _pieces(storage):
+    for data in _pieces(storage, pace):
         digest.update(data)
         size += len(data)
         blocks.extend(_block_sums(data, BLOCK_SIZE))
@@ -205,11 +213,12 @@ def whole_digest(storage: Storage) -> bytes:
     return digest.digest()
 
 
-def _pieces(storage: Storage) -> Iterator[bytes]:
+def _pieces(storage: Storage, pace: Pace = unpaced) -> Iterator[bytes]:
     position = 0
     while data := storage.read(position, READ_SIZE):
         yield data
         position += len(data)
+        pace(len(data))
 
 
 def _block_sums(data: bytes, block_size: int) -> "array[int]":

@@ -24,8 +24,7 @@ from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.results import MetadataRefusal, Result
 from headrace.metadata.state import FOREVER, LEVEL, MetadataState, TopicMetadata
 from headrace.model.ids import GroupId, Op
-from headrace.model.names import DEFAULT_STREAM
-from headrace.model.namespace import NamespaceLayout
+from headrace.model.namespace import DEFAULT_STREAM, NamespaceLayout
 from headrace.model.revisions import Order, compare, counter_of, is_past, is_within
 from headrace.node.doubt.adopt import plan
 from headrace.node.doubt.doubt import Doubt, judge

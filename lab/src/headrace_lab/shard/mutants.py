@@ -261,7 +261,7 @@ def _publisher(*, early: bool, sync: bool) -> Callable[..., None]:
     return publish
 
 
-def _bytes_unchecked(storage: Storage, _: Any) -> Any:
+def _bytes_unchecked(storage: Storage, *_: Any) -> Any:
     return sums_of(storage)
 
 

@@ -26,7 +26,7 @@ from headrace.cli.topics.consumer_lag import (
 )
 from headrace.cli.topics.cursor_moves import Move, moves_of
 from headrace.cli.topics.topic_lines import print_groups
-from headrace.model.names import check_name
+from headrace.model.namespace import check_name
 
 groups = typer.Typer(
     no_args_is_help=True, help="List, describe, reset and delete consumer groups."

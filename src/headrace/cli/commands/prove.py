@@ -11,7 +11,7 @@ from headrace.cli.terminal.exits import Exit, NotFound
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.terminal.output import Json, JsonShape, print_json, say, words
 from headrace.errors import BadRequest
-from headrace.model.names import parse_topic
+from headrace.model.namespace import parse_topic
 
 if TYPE_CHECKING:
     from headrace.spark.prove.prove import Proof

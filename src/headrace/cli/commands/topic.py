@@ -31,7 +31,7 @@ from headrace.client.erasing import ERASE_TIMEOUT, erase_seconds
 from headrace.client.values.answers import Unerased
 from headrace.errors import BadConfig, BadRequest, NotErased, TopicExists, TopicUnknown
 from headrace.model.column_types import said
-from headrace.model.names import parse_topic
+from headrace.model.namespace import parse_topic
 from headrace.model.schema import canonical, check_evolution
 from headrace.model.units import parse_duration, parse_size
 

@@ -20,11 +20,12 @@ from headrace.errors import (
     Unknown,
     WriterUnknown,
 )
+from headrace.model.backoff import ExponentialBackoff
 from headrace.wire.messages import Reply, Request, word_of
 from headrace.wire.msgpack import Buffer
 
 DELAY_MIN: Final = 0.01
-DELAY_MAX: Final = 1.0
+_DELAYS: Final = ExponentialBackoff(DELAY_MIN, 1.0)
 
 Answer = TypeVar("Answer", bound=Reply)
 
@@ -33,14 +34,14 @@ Answer = TypeVar("Answer", bound=Reply)
 class Backoff:
     """Waits that double. Some chance is in each, so that many clients do not come as one."""
 
-    delay: float = DELAY_MIN
+    failure_count: int = 0
 
     def next(self, error: HeadraceError | None = None) -> float:
         """Return how long to wait; a node that is busy has said it itself."""
         if isinstance(error, Busy):
             return max(error.retry_after_ms / 1_000, DELAY_MIN)
-        delay, self.delay = self.delay, min(self.delay * 2, DELAY_MAX)
-        return delay * random.uniform(0.5, 1.0)
+        self.failure_count += 1
+        return _DELAYS.after(self.failure_count) * random.uniform(0.5, 1.0)
 
 
 def now() -> float:

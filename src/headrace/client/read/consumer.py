@@ -34,7 +34,7 @@ from headrace.client.values.parse import duration, word
 from headrace.client.values.topic_view import View
 from headrace.errors import Diverged, Refused
 from headrace.model.ids import KEEP_NEXT
-from headrace.model.names import check_name
+from headrace.model.namespace import check_name
 from headrace.model.results import CursorStored
 from headrace.wire.read_messages import StoreCursorRequest
 

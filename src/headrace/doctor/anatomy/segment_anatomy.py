@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from headrace.doctor.anatomy.file_anatomy import Anatomy, Table, opened
 from headrace.doctor.look.segments import MAGIC, extent
-from headrace.errors import BadBatch, BadRequest, BadSchema
+from headrace.errors import BadBatch, BadRequest, BadSchema, first_line
 from headrace.model.row_digest import RowDigest
 from headrace.partition.segments.segment import OFFSET, ROW_DIGEST_KEY, is_dense, retyped
 from headrace.storage.seam import Storage
@@ -64,7 +64,7 @@ def _parquet(file: Storage, found: Anatomy, limit: int) -> None:
         _require_segment(file, said)
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        why = (str(error) or type(error).__name__).splitlines()[0]
+        why = first_line(error)
         found.flaw(None, f"its footer cannot be read: {why}")
         return
     found.fields |= {
@@ -112,7 +112,7 @@ def _groups(parquet: pq.ParquetFile, schema: pa.Schema, found: Anatomy, limit: i
             if not is_dense(rows.column(OFFSET).combine_chunks(), first):
                 state = f"its offsets do not count up from {first:,}"
         except (pa.ArrowException, OSError, KeyError, BadBatch) as error:
-            state = (str(error) or type(error).__name__).splitlines()[0]
+            state = first_line(error)
         if state != "ok":
             found.flaw(position, f"row group {number}: {state}")
             digest = None

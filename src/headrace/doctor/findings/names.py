@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from headrace.doctor.findings.finding import LostRows
 from headrace.metadata.state import MetadataState, TopicMetadata
-from headrace.model.names import TopicName
-from headrace.model.namespace import Namespace, NamespaceLayout
+from headrace.model.namespace import Namespace, NamespaceLayout, TopicName
 from headrace.partition.machine.state import Partition, Piece
 
 LOST_STREAM = "salvaged"  # where topics go whose names are lost

@@ -21,7 +21,7 @@ from headrace.doctor.look.segments import (
     footer_bytes,
     rows_in,
 )
-from headrace.errors import BadSchema, Corrupt
+from headrace.errors import BadSchema, Corrupt, first_line
 from headrace.model.ids import Identity, Offset, Op
 from headrace.model.namespace import NamespaceLayout
 from headrace.model.schema import SYSTEM_FIELDS, encode_schema
@@ -121,7 +121,7 @@ def _described(task: LoneTask, storage: Storage) -> SegmentTask | str:
         user = encode_schema(pa.schema(list(schema)[len(SYSTEM_FIELDS) :]))
         rows = bytes.fromhex(texts[ROW_DIGEST_KEY])
     except (pa.ArrowException, OSError, ValueError, KeyError, AssertionError) as error:
-        why = (str(error) or type(error).__name__).splitlines()[0]
+        why = first_line(error)
         return f"its footer cannot be read ({why})"
     except BadSchema as error:
         return f"its footer has no schema of a topic ({error})"

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.doctor.look.readonly import ReadonlyDirectory
-from headrace.errors import Corrupt, CorruptSegment
+from headrace.errors import Corrupt, CorruptSegment, first_line
 from headrace.model.schema import decode_schema
 from headrace.partition.segments.segment import (
     OFFSET,
@@ -148,7 +148,7 @@ class DamagedSegment:
             batches = [retyped(one, self.schema) for one in table.to_batches()]
             return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         except (pa.ArrowException, OSError, IndexError, KeyError) as error:
-            why = (str(error) or type(error).__name__).splitlines()[0]
+            why = first_line(error)
             name, position = self._first_bad(number)
             raise self._flaw(number, f"column {name!r}: {why}", position) from error
 
@@ -188,7 +188,7 @@ def open_ruin(
         found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
         counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        why = (str(error) or type(error).__name__).splitlines()[0]
+        why = first_line(error)
         raise CorruptSegment(f"its footer cannot be read ({why})", path=path) from error
     for key, value in {**identity(info), ROW_DIGEST_KEY: rows.hex()}.items():
         if said.get(key.encode(), b"").decode("utf-8", "replace") != value:

@@ -24,8 +24,7 @@ from headrace.errors import (
 from headrace.metadata.commands import AddSchema, CreateStream, CreateTopic
 from headrace.metadata.state import TopicMetadata
 from headrace.model.ids import GroupId, Offset, Revision
-from headrace.model.names import DEFAULT_STREAM
-from headrace.model.namespace import Namespace
+from headrace.model.namespace import DEFAULT_STREAM, Namespace
 from headrace.model.proposal import EntryProposal
 from headrace.model.row_digest import RowDigest
 from headrace.model.schema import upgrade

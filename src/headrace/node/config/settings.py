@@ -172,6 +172,18 @@ class RetentionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ScrubSettings:
+    """How files are read again, to find rot while there are copies."""
+
+    every: Annotated[
+        Duration, SpanKind(SECOND, 3650 * DAY), "time from one pass over all files to the next"
+    ] = 7 * DAY
+    rate: Annotated[
+        int, Size(64 * KIB, 64 * GIB), "bytes that a pass reads in a second, at most"
+    ] = 16 * MIB
+
+
+@dataclass(frozen=True, slots=True)
 class LimitSettings:
     """What peers may ask of the node."""
 
@@ -255,6 +267,7 @@ class Config:
     seal: SealSettings = field(default_factory=SealSettings)
     reconcile: Reconcile = field(default_factory=Reconcile)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
+    scrub: ScrubSettings = field(default_factory=ScrubSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     request: RequestSettings = field(default_factory=RequestSettings)
     stop: Stop = field(default_factory=Stop)

@@ -29,8 +29,7 @@ from headrace.metadata.state import (
     TopicMetadata,
 )
 from headrace.model.ids import GroupId, Revision
-from headrace.model.names import TopicName, check_name
-from headrace.model.namespace import Namespace, StreamId
+from headrace.model.namespace import Namespace, StreamId, TopicName, check_name
 from headrace.model.revisions import is_within, shown
 from headrace.model.units import MILLISECOND, format_duration, format_size
 from headrace.node.doubt.doubt import Doubt, Orphan

@@ -20,7 +20,7 @@ from headrace.metadata import commands, results
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import LEVEL, MetadataState, RetentionLimits, TopicMetadata
 from headrace.model.ids import GroupId, Revision
-from headrace.model.names import TopicName, check_name, parse_topic
+from headrace.model.namespace import TopicName, check_name, parse_topic
 from headrace.model.proposal import EntryProposal
 from headrace.model.schema import check_evolution, check_sealable, decode_schema
 from headrace.node.group.driver import Driver

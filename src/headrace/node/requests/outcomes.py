@@ -18,7 +18,7 @@ from headrace.errors import (
     WriterUnknown,
 )
 from headrace.metadata import results as metadata
-from headrace.model.names import TopicName
+from headrace.model.namespace import TopicName
 from headrace.node.events import event
 from headrace.partition.machine import results as partition
 

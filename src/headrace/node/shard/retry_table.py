@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from headrace.model.backoff import ExponentialBackoff
 from headrace.partition.reader import Key
 
-DELAY_MS: Final = 1_000  # after the first failure; doubled by each that follows
+DELAY_MS: Final = 1_000  # after the first failure
 DELAY_MAX_MS: Final = 60_000  # what was repaired is found within a minute
+_BACKOFF: Final = ExponentialBackoff(DELAY_MS, DELAY_MAX_MS)
 
 
 class ReconcileWork(StrEnum):
@@ -69,6 +71,4 @@ class RetryTable:
 
 def delay_ms(attempt_count: int) -> int:
     """Return how long to wait after so many failures."""
-    assert attempt_count >= 1
-    doublings = min(attempt_count - 1, DELAY_MAX_MS.bit_length())  # no giant number for long
-    return min(DELAY_MS << doublings, DELAY_MAX_MS)
+    return int(_BACKOFF.after(attempt_count))

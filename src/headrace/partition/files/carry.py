@@ -41,6 +41,7 @@ from headrace.partition.files import carry_table
 from headrace.partition.files.carry_table import CarrySource, Item, LinkedJournal, Row
 from headrace.storage.atomic import atomic_write, is_barred
 from headrace.storage.seam import Buffer, Directory, Storage, is_full, joined
+from headrace.storage.stream import Pace, unpaced
 
 # Large enough that a disk streams, small enough that what was read is still in the processor's
 # cache when it is hashed and written: 8 MiB cost three times as much.
@@ -136,7 +137,7 @@ class CarryFile:
         except OSError as error:
             return _unreadable(error, source)
 
-    def check(self) -> Flaw | None:
+    def check(self, pace: Pace = unpaced) -> Flaw | None:
         """Check every byte on disk, a part at a time; None if all is well. The scrub calls it.
 
         It looks at the open file, whatever its name leads to now, and empties its page cache.
@@ -146,11 +147,11 @@ class CarryFile:
             self._file.drop_cache()
             if self._file.size() != self.size:
                 return Flaw("size of the carry file", self.size, self._file.size())
-            return self._check_table() or self._check_entries()
+            return self._check_table(pace) or self._check_entries(pace)
         except OSError as error:
             return _unreadable(error)
 
-    def check_kept(self) -> Iterator[tuple[str, Flaw]]:
+    def check_kept(self, pace: Pace = unpaced) -> Iterator[tuple[str, Flaw]]:
         """Check the entries in each kept file, and give the path of each with a flaw."""
         rows: dict[CarrySource, list[Row]] = {}
         for row in carry_table.rows(self._table, len(self.ops)):
@@ -158,7 +159,7 @@ class CarryFile:
             if source is not None:
                 rows.setdefault(source, []).append(row)
         for source, some in rows.items():
-            flaw = self._check_source(source, some)
+            flaw = self._check_source(source, some, pace)
             if flaw is not None:
                 yield self.path_of(some[0]), flaw
 
@@ -182,7 +183,7 @@ class CarryFile:
         finally:
             file.close()
 
-    def _check_source(self, source: CarrySource, rows: list[Row]) -> Flaw | None:
+    def _check_source(self, source: CarrySource, rows: list[Row], pace: Pace) -> Flaw | None:
         try:
             with self._kept(source) as file:
                 file.drop_cache()
@@ -190,19 +191,21 @@ class CarryFile:
                     found = _judged(file.read(row.position, row.size), row)
                     if isinstance(found, Flaw):
                         return Flaw(f"op {row.op}: {found.what}", found.expected, found.found)
+                    pace(row.size)
         except OSError as error:
             return _unreadable(error, source)
         return None
 
-    def _check_table(self) -> Flaw | None:
+    def _check_table(self, pace: Pace) -> Flaw | None:
         table = memoryview(self._table)
         for start in range(0, len(table), STREAM_SIZE):
             expected = table[start : start + STREAM_SIZE]
             if self._file.read(start, len(expected)) != expected:
                 return Flaw("header or index of the carry file", "as when opened", "others")
+            pace(len(expected))
         return None
 
-    def _check_entries(self) -> Flaw | None:
+    def _check_entries(self, pace: Pace) -> Flaw | None:
         for row in carry_table.rows(self._table, len(self.ops)):
             if row.source:
                 continue
@@ -212,6 +215,7 @@ class CarryFile:
                 return Flaw(f"op {row.op}: {found.what}", found.expected, found.found)
             if data[row.size :] != padding(row.size):
                 return Flaw(f"op {row.op}: padding of the entry", "zeros", "other bytes")
+            pace(len(data))
         return None
 
 

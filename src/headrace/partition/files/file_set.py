@@ -25,6 +25,7 @@ from headrace.partition.segments.segment import Digests, SegmentInfo, parse_name
 from headrace.partition.segments.segment_reader import SegmentFile, open_segment
 from headrace.storage.atomic import is_leftover
 from headrace.storage.seam import Directory, joined
+from headrace.storage.stream import Pace, unpaced
 from headrace.storage.stuck import StuckFiles
 
 OPEN_COUNT_MAX: Final = 128  # verified segments that stay open: a descriptor and a footer each
@@ -424,9 +425,18 @@ class ShardFiles:
             with suppress(KeyError):  # another thread may have let it go just now
                 self.open.move_to_end(name)
             return known
-        path = joined(self.segments.path, name)
+        file = self.opened(info, place)
+        file.groups = self.groups
+        self.open[name] = file
+        while len(self.open) > OPEN_COUNT_MAX:
+            self.open.popitem(last=False)  # a reader in the middle of it still holds it open
+        return file
+
+    def opened(self, info: SegmentInfo, place: Placed, pace: Pace = unpaced) -> SegmentFile:
+        """Open a segment beside those that readers have, and check it whole."""
+        path = joined(self.segments.path, info.name)
         try:
-            storage = self.segments.open(name)
+            storage = self.segments.open(info.name)
         except OSError as error:
             if not is_damage(error):
                 raise ReadFailed(path, error) from error
@@ -434,16 +444,12 @@ class ShardFiles:
             raise CorruptSegment(
                 "segment cannot be opened", path=path, expected="a file", found=found
             ) from error
+        digests = Digests(place.rows, place.file, place.size)
         try:
-            file = open_segment(storage, info, Digests(place.rows, place.file, place.size))
-        except HeadraceError:
+            return open_segment(storage, info, digests, pace)
+        except BaseException:
             storage.close()
             raise
-        file.groups = self.groups
-        self.open[name] = file
-        while len(self.open) > OPEN_COUNT_MAX:
-            self.open.popitem(last=False)  # a reader in the middle of it still holds it open
-        return file
 
     def _forget_open(self, name: str) -> None:
         known = self.open.pop(name, None)

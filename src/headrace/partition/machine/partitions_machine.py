@@ -15,8 +15,7 @@ from xxhash import xxh3_128_digest
 from headrace.journal.entry import SEAL, Entry, Header
 from headrace.journal.machine_seam import MachineState
 from headrace.model.ids import KEEP_NEXT, Offset, Op, Revision
-from headrace.model.names import is_name
-from headrace.model.namespace import Namespace
+from headrace.model.namespace import Namespace, is_name
 from headrace.model.results import (
     AppendResult,
     CursorDeleted,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat
+from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat, first_line
 from headrace.model.ids import Offset
 from headrace.model.row_digest import RowDigest
 from headrace.model.schema import SYSTEM_FIELDS
@@ -35,7 +35,7 @@ from headrace.partition.segments.segment import (
     segment_schema,
 )
 from headrace.storage.seam import Storage
-from headrace.storage.stream import ReadStream, Sums, sums_of
+from headrace.storage.stream import Pace, ReadStream, Sums, sums_of, unpaced
 
 _TIMESTAMP_TYPE = SYSTEM_FIELDS[2].type
 _TIMESTAMP_LEAF = 2  # the system's columns have no children: leaf and column are the same
@@ -90,18 +90,14 @@ class SegmentFile:
                     return Offset(batch.column(OFFSET)[index].as_py())
         return self.info.end
 
-    def check(self) -> None:
-        """Check every byte and every row against the digests, as it reads now."""
-        _check_bytes(self._storage, self.digests)
-        self.check_rows()
-
-    def check_rows(self) -> None:
+    def check_rows(self, pace: Pace = unpaced) -> None:
         """Check every row against the row digest."""
         digest = RowDigest(self.schema)
         reader = self._reader()
         for group in range(len(self._bounds) - 1):
             for batch in self._decode(reader, group, self.schema.names):
                 digest.update(batch)
+            pace(self.digests.size // (len(self._bounds) - 1))
         _expect(self._storage.path, "row digest", self.digests.rows, digest.digest())
 
     def close(self) -> None:
@@ -178,13 +174,15 @@ def _between(rows: list[pa.RecordBatch], start: int, end: int) -> Iterator[pa.Re
         before += batch.num_rows
 
 
-def open_segment(storage: Storage, info: SegmentInfo, digests: Digests) -> SegmentFile:
+def open_segment(
+    storage: Storage, info: SegmentInfo, digests: Digests, pace: Pace = unpaced
+) -> SegmentFile:
     """Return the segment in `storage`, every byte of it checked, once it is that of `info`.
 
     The segment closes the storage; after an error it is still the caller's.
     """
     path = storage.path
-    sums = _check_bytes(storage, digests)
+    sums = _check_bytes(storage, digests, pace)
     try:
         metadata = _parquet(storage, sums, None).metadata
         found = metadata.metadata or {}
@@ -227,11 +225,11 @@ def _parquet(storage: Storage, sums: Sums, metadata: pq.FileMetaData | None) -> 
     )
 
 
-def _check_bytes(storage: Storage, digests: Digests) -> Sums:
+def _check_bytes(storage: Storage, digests: Digests, pace: Pace) -> Sums:
     try:
         size = storage.size()
         _expect(storage.path, "size", digests.size, size)
-        sums = sums_of(storage)
+        sums = sums_of(storage, pace)
     except OSError as error:
         raise _unreadable(storage.path, error) from error
     _expect(storage.path, "file digest", digests.file, sums.digest)
@@ -267,5 +265,6 @@ def _shown(value: object) -> object:
 
 
 def _unreadable(path: str, error: Exception, row_group: int | None = None) -> CorruptSegment:
-    first_line = (str(error) or type(error).__name__).splitlines()[0]
-    return CorruptSegment(f"cannot be read: {first_line}", path=path, row_group=row_group)
+    return CorruptSegment(
+        f"cannot be read: {first_line(error)}", path=path, row_group=row_group
+    )

@@ -11,7 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.errors import BadSchema, DiskFull, HeadraceError, SealFailed, StorageFailed
+from headrace.errors import (
+    BadSchema,
+    DiskFull,
+    HeadraceError,
+    SealFailed,
+    StorageFailed,
+    first_line,
+)
 from headrace.model.row_digest import RowDigest
 from headrace.model.schema import SYSTEM_FIELDS
 from headrace.partition.segments.segment import (
@@ -220,5 +227,4 @@ def _named(path: str, sink: WriteStream, error: Exception) -> HeadraceError:
         return (
             DiskFull(path, "write") if is_full(error) else StorageFailed(path, "write", error)
         )
-    first_line = (str(error) or type(error).__name__).splitlines()[0]
-    return SealFailed(path, first_line)
+    return SealFailed(path, first_line(error))

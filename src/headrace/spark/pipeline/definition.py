@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.errors import BadConfig
-from headrace.model.names import NAME_SIZE_MAX, is_name
+from headrace.model.namespace import NAME_SIZE_MAX, is_name
 from headrace.model.units import parse_duration, parse_size
 from headrace.spark.pipeline.driver_reports import group_of
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headrace.errors import BadConfig, BadRequest, HeadraceError
+from headrace.model.backoff import ExponentialBackoff
 from headrace.spark.batch_ranges import next_ends
 from headrace.spark.friendly_errors import (
     RoundFailed,
@@ -65,8 +66,9 @@ if TYPE_CHECKING:
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
 TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
-LOSSES_MAX: Final = 3  # in a row, without a wait: one is no sign that others go on being faster
-PAUSE_SECONDS: Final = (0.1, 30.0)  # after as many: the first, and the longest
+# After rounds for nothing, each of which leaves files behind. Two in a row without a wait: they
+# are no sign that others go on being faster.
+PAUSES: Final = ExponentialBackoff(0.1, 30.0, free=2)
 REPORT_TIMEOUT: Final = "5s"  # of one report: who presses Ctrl-C does not wait for a node
 
 Transform = Callable[["DataFrame"], "DataFrame"]
@@ -171,7 +173,7 @@ class Pipeline:
                     if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
                         return
                 elif losses:
-                    reporter.asked.wait(_pause(losses))
+                    reporter.asked.wait(PAUSES.after(losses))
                 elif once:
                     return
                 else:
@@ -378,15 +380,6 @@ def _transform(definition: Definition) -> Transform:
         return frame.sparkSession.sql(definition.sql)
 
     return by_sql
-
-
-def _pause(losses: int) -> float:
-    """Return how long to wait after so many rounds for nothing: each leaves files behind."""
-    if losses < LOSSES_MAX:
-        return 0.0
-    first, longest = PAUSE_SECONDS
-    doublings = min(losses - LOSSES_MAX, 10)  # more than it takes to the longest
-    return float(min(first * 2**doublings, longest))
 
 
 def _is_range(starts: Mapping[int, int], ends: Mapping[int, int]) -> Callable[[Any], bool]:

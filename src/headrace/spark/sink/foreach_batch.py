@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.errors import BadRequest
-from headrace.model.names import parse_topic
+from headrace.model.namespace import parse_topic
 from headrace.spark.source_options import Use, parse
 
 if TYPE_CHECKING:

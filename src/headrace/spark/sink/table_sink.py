@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import BadRequest, Unavailable
-from headrace.model.names import check_name
+from headrace.model.namespace import check_name
 from headrace.model.units import parse_size
 from headrace.spark.sink.foreach_batch import Moment, entry_of, moment_of, only_frame
 from headrace.spark.source.delta_scan import deltalake_needed

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import BadRequest, CorruptFile, Unavailable
+from headrace.errors import BadRequest, CorruptFile, Unavailable, first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
             raise flawed from error
         what = "" if version is None else f" with a version {version}"
         text = f"there is no Delta table{what} at {path}"
-        raise BadRequest(f"{text}: {_first_line(error)}") from error
+        raise BadRequest(f"{text}: {first_line(error)}") from error
     _refuse_strange(table, path)
     schema = columns_of(table)
     files = data_paths(table)
@@ -51,7 +51,7 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
 
 def log_damage(path: str, error: Exception) -> CorruptFile:
     """Say which entry of a table's log cannot be read, as deltalake does not."""
-    text = f"the table's log cannot be read: {_first_line(error)}"
+    text = f"the table's log cannot be read: {first_line(error)}"
     whole = CorruptFile(text, path=str(Path(path, _LOG)), hint="Put it back from a copy")
     return _flawed_entry(Path(path)) or whole
 
@@ -79,11 +79,6 @@ def _flawed_entry(table: Path) -> CorruptFile | None:
                 hint=f"Put it back from a copy{newest if entry == entries[-1] else ''}",
             )
     return None
-
-
-def _first_line(error: Exception) -> str:
-    """Return what deltalake says without the trace that it adds."""
-    return (str(error).splitlines() or [repr(error)])[0]
 
 
 @contextmanager

@@ -22,11 +22,11 @@ from typing import Final
 
 from deltalake.exceptions import DeltaError
 
+from headrace.model.backoff import ExponentialBackoff
 from headrace.spark.tables.table_record import Record
 
 TRIES_MAX: Final = 40
-_QUICK: Final = 5  # tries without a pause
-_PAUSE_SECONDS: Final = (0.01, 0.05)  # after these: the first, and the longest
+_PAUSES: Final = ExponentialBackoff(0.01, 0.05, free=5)
 
 
 def committed(
@@ -37,10 +37,11 @@ def committed(
     `check` looks at the table as it is after a lost race. It may raise what stops a pipeline;
     False: the files may not be committed any more.
     """
-    for number in range(TRIES_MAX):
+    for number in range(1, TRIES_MAX + 1):
         if commit(record):
             return True
-        time.sleep(_pause(number))  # before the look: behind it each moment costs the race
+        # Before the look: behind it each moment costs the race.
+        time.sleep(_PAUSES.after(number))
         if not _is_unmoved(record) or not check(record):
             return False
     return False
@@ -66,10 +67,3 @@ def _shape(record: Record) -> tuple[object, ...]:
         table.schema().to_json(),
         table.protocol(),
     )
-
-
-def _pause(number: int) -> float:
-    if number < _QUICK:
-        return 0.0
-    first, longest = _PAUSE_SECONDS
-    return float(min(first * 2 ** (number - _QUICK), longest))

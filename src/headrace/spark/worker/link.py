@@ -26,6 +26,7 @@ from headrace.errors import (
     Unavailable,
     Unknown,
 )
+from headrace.model.backoff import ExponentialBackoff
 from headrace.spark.worker.sums import NEEDS_CRC, check
 from headrace.wire.address import SOCKET_PATH_SIZE_MAX, Address, parse_addresses
 from headrace.wire.error_codes import to_error
@@ -52,7 +53,7 @@ from headrace.wire.write_messages import StageRequest
 
 CONNECT_SECONDS: Final = 5.0  # of one try; another address may be better
 ASK_SECONDS: Final = 120.0  # of one question, tries and waits included: a node may restart
-WAIT_SECONDS: Final = (0.05, 2.0)  # between tries: the first, and the longest
+WAITS: Final = ExponentialBackoff(0.05, 2.0)  # seconds between tries
 
 _UNHEARD: Final = "See whether the node runs. Its address must be one that executors reach, too"
 
@@ -123,16 +124,16 @@ class Link:
     ) -> tuple[Answer, Buffer]:
         """Ask until there is an answer. Raise what the node says no with, or Unavailable."""
         deadline = time.monotonic() + seconds
-        wait, longest = WAIT_SECONDS
+        failures = 0
         while True:
             try:
                 reply, rows = self._ask(request, body, deadline)
             except (Unavailable, Unknown) as error:
-                pause = _pause(error, wait)
+                failures += 1
+                pause = _pause(error, WAITS.after(failures))
                 if time.monotonic() + pause >= deadline:
                     raise
                 time.sleep(pause)
-                wait = min(2 * wait, longest)
                 continue
             if not isinstance(reply, expected):
                 raise BadFrame(

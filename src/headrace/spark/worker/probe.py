@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.errors import first_line
 from headrace.model.schema import SYSTEM_FIELDS
 
 _ROW_DIGEST: Final = b"headrace.row_digest"
@@ -84,8 +85,7 @@ def _checked_footer(file: Expected, columns: dict[int, pq.ParquetSchema]) -> str
     try:
         return _footer_flaw(pq.read_metadata(file.path), file, columns[file.version])
     except (pa.ArrowException, OSError, ValueError) as error:  # names that are no text, too
-        first_line = (str(error) or type(error).__name__).splitlines()[0]
-        return f"its footer cannot be read: {first_line}"
+        return f"its footer cannot be read: {first_line(error)}"
 
 
 def _footer_flaw(

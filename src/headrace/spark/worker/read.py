@@ -13,6 +13,7 @@ import pyarrow as pa
 from headrace.errors import BadFrame, BadRequest, HeadraceError
 from headrace.model.projection import Projection, RowPlace, cut, read_entry
 from headrace.model.results import CursorStored, FetchedPiece
+from headrace.model.split import joined
 from headrace.spark.worker.link import Link
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import pieces_of
@@ -170,13 +171,13 @@ def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             # One that is large enough goes alone: to join it would copy all of it.
             more = SIZE if part.nbytes >= ALONE_SIZE else part.nbytes
             if held and (row_count + part.num_rows > ROWS or size + more > SIZE):
-                yield _joined(held)
+                yield joined(held)
                 held, row_count, size = [], 0, 0
             held.append(part)
             row_count += part.num_rows
             size += more
     if held:
-        yield _joined(held)
+        yield joined(held)
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -184,7 +185,3 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     step = min(ROWS, -(-batch.num_rows // wide))
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
