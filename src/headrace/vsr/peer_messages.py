@@ -56,9 +56,6 @@ class SoloReply:
     result: object | HeadraceError
 
 
-Effect = SoloAppend[P] | SoloApply[P] | SoloReply
-
-
 # What replicas with peers say. All of it is values: bytes are made in `codec.py`.
 
 RANGE_MAX: Final = 64  # entries in one answer: bounds memory, and the time one answer takes

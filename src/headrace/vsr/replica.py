@@ -18,7 +18,7 @@ from typing import Generic
 from headrace.errors import HeadraceError, Unknown
 from headrace.model.ids import Op, View
 from headrace.model.proposal import EntryProposal
-from headrace.vsr.peer_messages import Effect, P, SealProposal, SoloAppend, SoloApply, SoloReply
+from headrace.vsr.peer_messages import P, SealProposal, SoloAppend, SoloApply, SoloReply
 
 
 @dataclass(slots=True)
@@ -69,14 +69,14 @@ class Replica(Generic[P]):
         self.in_flight_size += size
         return SoloAppend([prepare])
 
-    def on_durable(self, op: Op) -> list[Effect[P]]:
+    def on_durable(self, op: Op) -> list[SoloApply[P]]:
         """All up to `op` is on our disk, synced."""
         assert self.durable <= op <= self.op
         start, end = self.durable - self.applied, op - self.applied
         self.durable = op
         return [SoloApply(one.prepare) for one in islice(self.in_flight, start, end)]
 
-    def on_applied(self, op: Op, result: object) -> list[Effect[P]]:
+    def on_applied(self, op: Op, result: object) -> list[SoloReply]:
         """The machine has run `op`: whoever asked for it may know."""
         assert op == self.applied + 1
         assert op <= self.committed
@@ -85,7 +85,7 @@ class Replica(Generic[P]):
         self.in_flight_size -= one.size
         return [] if one.ticket is None else [SoloReply(one.ticket, result)]
 
-    def on_failed(self, error: HeadraceError) -> list[Effect[P]]:
+    def on_failed(self, error: HeadraceError) -> list[SoloReply]:
         """What is above `durable` is surely not in the journal: go back to there.
 
         All that was durable must have been applied before.
@@ -97,16 +97,16 @@ class Replica(Generic[P]):
         self.op, self.tip = self.applied, self.applied_tip
         return [SoloReply(ticket, error) for ticket in refused]
 
-    def on_tick(self, now: float) -> list[Effect[P]]:
+    def on_tick(self, now: float) -> list[SoloReply]:
         """Tell those whose deadline is over that nobody knows yet what becomes of theirs."""
-        late: list[Effect[P]] = []
+        late: list[SoloReply] = []
         for one in self.in_flight:
             if one.ticket is not None and now >= one.deadline:
                 late.append(SoloReply(one.ticket, _late(one.prepare.op)))
                 one.ticket = None
         return late
 
-    def on_halted(self, error: HeadraceError) -> list[Effect[P]]:
+    def on_halted(self, error: HeadraceError) -> list[SoloReply]:
         """The disk or the machine is not trusted any more: nobody knows what is in flight."""
         unknown = Unknown(
             f"the group stopped before this was known to be written: {error}",
