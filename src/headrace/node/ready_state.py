@@ -66,7 +66,7 @@ def ready_state(boot: "Boot") -> dict[str, object]:
         "uptime_seconds": round(max(0.0, time.time() - boot.began), 3),
         "cluster": boot.node.cluster.hex() if boot.node else "",
         "disk": disk_figures(boot.path),
-        "work": boot.node.work.figures() if boot.node else {},
+        "work": boot.node.calls.counters.figures() if boot.node else {},
         "leases": boot.node.lessor.figures() if boot.node else {},
         "steps": dict(boot.steps),
         "groups": {str(number): _group_state(boot, number) for number in sorted(boot.groups)},
