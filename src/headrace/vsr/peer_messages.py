@@ -41,16 +41,11 @@ class SoloAppend(Generic[P]):
     prepares: list[P]
 
 
-@dataclass(frozen=True, slots=True)
-class SoloApply(Generic[P]):
-    """Run the machine on the next committed op, and say so with `on_applied`."""
+class SoloReply(NamedTuple):
+    """Answer the one who asked: with the machine's result, or with why it did not happen.
 
-    prepare: P
-
-
-@dataclass(frozen=True, slots=True)
-class SoloReply:
-    """Answer the one who asked: with the machine's result, or with why it did not happen."""
+    A tuple: one is made for each op.
+    """
 
     ticket: object
     result: object | HeadraceError

@@ -1,13 +1,13 @@
 """One replica of a group as a machine: events in, effects out. It touches nothing else.
 
     on_request   somebody wants an op                  → Append
-    on_durable   the journal has it, synced            → Apply
+    on_durable   the journal has it, synced            → what the machine runs next
     on_applied   the machine has run it                → Reply
     on_failed    the journal surely has it not         → Reply, with the error
 
 This one is alone (n = 1): it is always the primary of view 0, and what is on its disk is
 committed. An acknowledgement cannot be early: a Reply leaves only after `on_applied`, that only
-after Apply, and Apply only for ops at or below `durable`.
+once the machine has run it, and the machine runs only ops at or below `durable`.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from typing import Generic
 from headrace.errors import HeadraceError, Unknown
 from headrace.model.ids import Op, View
 from headrace.model.proposal import EntryProposal
-from headrace.vsr.peer_messages import P, SealProposal, SoloAppend, SoloApply, SoloReply
+from headrace.vsr.peer_messages import P, SealProposal, SoloAppend, SoloReply
 
 
 @dataclass(slots=True)
@@ -69,12 +69,12 @@ class Replica(Generic[P]):
         self.in_flight_size += size
         return SoloAppend([prepare])
 
-    def on_durable(self, op: Op) -> list[SoloApply[P]]:
-        """All up to `op` is on our disk, synced."""
+    def on_durable(self, op: Op) -> list[P]:
+        """All up to `op` is on our disk, synced: return what is to run, in order."""
         assert self.durable <= op <= self.op
         start, end = self.durable - self.applied, op - self.applied
         self.durable = op
-        return [SoloApply(one.prepare) for one in islice(self.in_flight, start, end)]
+        return [one.prepare for one in islice(self.in_flight, start, end)]
 
     def on_applied(self, op: Op, result: object) -> list[SoloReply]:
         """The machine has run `op`: whoever asked for it may know."""

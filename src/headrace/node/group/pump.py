@@ -129,8 +129,7 @@ class Pump:
         if self.halted is not None:
             return []
         effects: list[Effect] = []
-        for committed in self.replica.on_durable(op):
-            entry = committed.prepare
+        for entry in self.replica.on_durable(op):
             try:
                 result = self.group.apply(entry)
             except HeadraceError as error:
