@@ -13,8 +13,8 @@ from headrace.model.schema import canonical
 from headrace.node.requests.admission import (
     INLINE_SIZE_MAX,
     Admission,
+    Batch,
     BatchSchema,
-    judge_append,
 )
 from headrace.wire.write_messages import AppendRequest
 
@@ -49,14 +49,13 @@ class Desk:
     def admit(self, name, body, writer=ONE):
         request = AppendRequest(1, 1, writer, 1, 1, 1, b"")
 
-        def judge(inflated_max):
-            return judge_append(request, body, KIND, inflated_max)
-
         def then(outcome):
             assert isinstance(outcome, EntryProposal | HeadraceError)
             self.through.append((name, type(outcome)))
 
-        self.admission.admit(writer, judge, len(body), then)
+        now = self.admission.admit(Batch(request, body, KIND), then)
+        if now is not None:
+            then(now)
 
     async def judge_one(self, place=0):
         self.threads.run(place)

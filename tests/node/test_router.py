@@ -50,6 +50,24 @@ def test_t11_an_unknown_routing_key_fails_loudly_and_goes_to_no_default_shard():
         Router().route(0, 1, NOWHERE)
 
 
+def test_what_was_found_once_is_found_anew_when_metadata_or_the_rows_change():
+    machine = a_machine()
+    topic = a_topic(machine, shard=1)
+    router = a_router((FIRST, ONE))
+    for _ in range(2):
+        assert router.route(P0, FIRST.created, machine.state) == Route(ONE, FIRST.created)
+    router.remove(FIRST)
+    assert isinstance(router.route(P0, FIRST.created, machine.state), Awaited)
+    router.insert(FIRST, ONE)
+    assert router.route(P0, FIRST.created, machine.state) == Route(ONE, FIRST.created)
+    with pytest.raises(Recreated):
+        router.route(P0, FIRST.created, metadata(lives=2))
+    assert router.route(P0, FIRST.created, machine.state) == Route(ONE, FIRST.created)
+    done(machine, delete_topic(topic))
+    with pytest.raises(PartitionUnknown):
+        router.route(P0, FIRST.created, machine.state)
+
+
 @given(
     namespace=st.integers(-(2**70), 2**70),
     created=st.integers(-(2**70), 2**70),

@@ -5,15 +5,17 @@ import contextlib
 import json
 import logging
 import socket
-import threading
 
 import pytest
 import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import Histogram as PrometheusHistogram
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.errors import BadConfig
+from headrace.node.counters import Distribution, NodeCounters
 from headrace.server.http import (
     CONNECTIONS_MAX,
     HEADER_SIZE_MAX,
@@ -44,7 +46,7 @@ def broken() -> Page:
 
 def pages(health=None, metrics=None):
     health = health or Health(True, {"shards": 2})
-    metrics = metrics or Metrics()
+    metrics = metrics or Metrics(dict)
     large = {"/large": lambda: Page(b"x" * 5_000_000), "/broken": broken}
     return {**node_pages(lambda: health, metrics.render), **large}
 
@@ -118,8 +120,7 @@ def test_readiness_is_a_status_and_json():
 
 
 def test_metrics_are_served_as_prometheus_reads_them():
-    metrics = Metrics()
-    metrics.count(Counter.APPENDS, 3)
+    metrics = Metrics(lambda: {Counter.APPENDS: 3})
     status, headers, body = get("/metrics", metrics=metrics)
     assert (status, headers["Content-Type"]) == (200, CONTENT_TYPE)
     assert b"headrace_appends_total 3.0\n" in body
@@ -376,49 +377,58 @@ def test_every_metric_has_a_conventional_name_and_a_meaning():
 
 
 def test_counters_begin_at_zero_so_that_the_first_failure_is_a_rise():
-    found = samples(Metrics())
+    found = samples(Metrics(dict))
     assert found[(Counter.APPENDS, ())] == 0
     assert not [name for name, _ in found if name.endswith("_created")]
     assert not [name for name, _ in found if name in list(Gauge)]
 
 
-def test_what_is_counted_and_what_is_read_add_up():
+def test_what_is_read_is_shown_as_it_is_at_each_scrape():
+    ops = Distribution((1.0, 2.0, 4.0))
     readings = {
         Gauge.READY: 1,
         "headrace_partitions": 12.0,
         Counter.CONNECTIONS: 5,
         Counter.CUT_OFFS: {"idle": 2, "stalled": 1},
+        Histogram.COMMIT_GROUP_OPS: ops,
     }
     metrics = Metrics(lambda: readings)
-    metrics.count(Counter.CONNECTIONS, 2)
-    metrics.count(Counter.CUT_OFFS, label="idle")
-    metrics.observe(Histogram.COMMIT_GROUP_OPS, 3)
+    for number in (2, 3, 100):
+        ops.add(number)
     found = samples(metrics)
     assert found[("headrace_ready", ())] == 1
     assert found[("headrace_partitions", ())] == 12
-    assert found[("headrace_connections_total", ())] == 7
-    assert found[("headrace_cut_off_connections_total", ("idle",))] == 3
+    assert found[("headrace_connections_total", ())] == 5
+    assert found[("headrace_cut_off_connections_total", ("idle",))] == 2
     assert found[("headrace_cut_off_connections_total", ("stalled",))] == 1
-    assert found[("headrace_commit_group_ops_bucket", ("2.0",))] == 0
-    assert found[("headrace_commit_group_ops_bucket", ("4.0",))] == 1
-    assert found[("headrace_commit_group_ops_sum", ())] == 3
+    buckets = {"1.0": 0, "2.0": 1, "4.0": 2, "+Inf": 3}
+    for bound, count in buckets.items():
+        assert found[("headrace_commit_group_ops_bucket", (bound,))] == count
+    assert found[("headrace_commit_group_ops_count", ())] == 3
+    assert found[("headrace_commit_group_ops_sum", ())] == 105
     readings[Gauge.READY] = 0
     assert samples(metrics)[("headrace_ready", ())] == 0
-    assert samples(metrics)[("headrace_connections_total", ())] == 7
+    assert samples(metrics)[("headrace_connections_total", ())] == 5
 
 
-def test_two_nodes_in_one_process_share_nothing():
-    one, other = Metrics(), Metrics()
-    one.count(Counter.APPENDS)
-    one.observe(Histogram.FETCH_SECONDS, 1.0)
-    assert samples(other)[(Counter.APPENDS, ())] == 0
-    assert samples(other)[("headrace_fetch_seconds_count", ())] == 0
+def test_a_distribution_is_shown_as_prometheus_own_client_shows_it():
+    numbers = (0.0, 0.0004, 0.0005, 0.3, 10.0, 31.0)
+    ours, registry = NodeCounters().append_seconds, CollectorRegistry()
+    name, meaning = Histogram.APPEND_SECONDS.value, Histogram.APPEND_SECONDS.meaning
+    theirs = PrometheusHistogram(name, meaning, buckets=ours.bounds, registry=registry)
+    for number in numbers:
+        ours.add(number)
+        theirs.observe(number)
+    wanted = [
+        line for line in generate_latest(registry).splitlines() if b"_created" not in line
+    ]
+    shown = Metrics(lambda: {Histogram.APPEND_SECONDS: ours}).render().splitlines()
+    assert [line for line in shown if name.encode() in line] == wanted
 
 
 def test_label_values_are_bounded_in_number_and_size():
-    metrics = Metrics()
-    for number in range(10 * LABEL_VALUES_MAX):
-        metrics.count(Counter.FAILURES, label=f"{number}" + "x" * 10_000)
+    many = {f"{number}" + "x" * 10_000: 1 for number in range(10 * LABEL_VALUES_MAX)}
+    metrics = Metrics(lambda: {Counter.FAILURES: many})
     found = {
         labels[0]: n
         for (name, labels), n in samples(metrics).items()
@@ -432,25 +442,9 @@ def test_label_values_are_bounded_in_number_and_size():
 
 @pytest.mark.parametrize("label", ['a"b', "a\nheadrace_appends_total 99", "a\\", "\udcff", "é"])
 def test_a_hostile_label_cannot_forge_a_sample(label):
-    metrics = Metrics()
-    metrics.count(Counter.FAILURES, label=label)
+    metrics = Metrics(lambda: {Counter.FAILURES: {label: 1}})
     found = samples(metrics)
     assert found[(Counter.APPENDS, ())] == 0
     assert [labels for name, labels in found if name == Counter.FAILURES] == [
         (label.encode(errors="replace").decode(),)
     ]
-
-
-def test_counts_from_several_threads_are_all_kept():
-    metrics = Metrics()
-
-    def work():
-        for _ in range(5_000):
-            metrics.count(Counter.APPENDS)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert samples(metrics)[(Counter.APPENDS, ())] == 20_000

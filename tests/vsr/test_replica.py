@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import DiskFull, StorageFailed, Unknown
 from headrace.model.ids import Op, View
 from headrace.model.proposal import EntryProposal
-from headrace.vsr.peer_messages import SoloAppend, SoloApply, SoloReply
+from headrace.vsr.peer_messages import SoloAppend, SoloReply
 from headrace.vsr.replica import Replica
 
 ROOT = b"root"
@@ -45,11 +45,10 @@ def prepared(replica: Replica[Sealed], *bodies: bytes, now: int = 100) -> list[S
     return found
 
 
-def applied(replica: Replica[Sealed], effects) -> list[object]:
+def applied(replica: Replica[Sealed], prepares) -> list[object]:
     replies = []
-    for effect in effects:
-        assert isinstance(effect, SoloApply)
-        replies += replica.on_applied(effect.prepare.op, f"did {effect.prepare.op}")
+    for prepare in prepares:
+        replies += replica.on_applied(prepare.op, f"did {prepare.op}")
     return replies
 
 
@@ -63,9 +62,9 @@ def test_ops_follow_the_head_and_chain_to_it():
 def test_nobody_is_answered_before_the_disk_and_the_machine():
     replica = a_replica()
     prepared(replica, b"a", b"b", b"c")
-    effects = replica.on_durable(Op(2))
-    assert [effect.prepare.op for effect in effects] == [1, 2]
-    assert applied(replica, effects) == [SoloReply("a", "did 1"), SoloReply("b", "did 2")]
+    durable = replica.on_durable(Op(2))
+    assert [one.op for one in durable] == [1, 2]
+    assert applied(replica, durable) == [SoloReply("a", "did 1"), SoloReply("b", "did 2")]
     assert replica.on_durable(Op(2)) == []
     assert applied(replica, replica.on_durable(Op(3))) == [SoloReply("c", "did 3")]
     assert (replica.applied, replica.in_flight_size) == (3, 0)

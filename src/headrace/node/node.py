@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, cast, get_args
 
 from headrace.errors import (
     CorruptEntry,
@@ -23,6 +25,7 @@ from headrace.metadata.state import MetadataState
 from headrace.model.ids import GroupId, Offset, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.proposal import EntryProposal
+from headrace.node.call import Answer, Call, Calls
 from headrace.node.config.settings import Config
 from headrace.node.doubt.adopt import WayOut
 from headrace.node.doubt.doubt import Doubt, judge
@@ -32,11 +35,10 @@ from headrace.node.events import event
 from headrace.node.group.driver import Driver, now_us
 from headrace.node.identity import METADATA
 from headrace.node.leases import Lessor
-from headrace.node.node_status import WorkCounters
-from headrace.node.requests.admission import Admission, BatchSchema, judge_append, judge_stage
+from headrace.node.requests.admission import Admission, Batch, BatchSchema
 from headrace.node.requests.catalog import Catalog
 from headrace.node.requests.outcomes import defect, late, schema_unknown
-from headrace.node.requests.proposals import to_log, to_reply
+from headrace.node.requests.proposals import to_log
 from headrace.node.requests.reads import bounds_of, cursors_of, end_for, fetched
 from headrace.node.shard.erasure import Erasure
 from headrace.node.shard.router import Awaited, Router
@@ -46,6 +48,7 @@ from headrace.node.shard.views import TargetView
 from headrace.partition.fetch import Wanted, fetch
 from headrace.partition.machine.state import Partition
 from headrace.partition.reader import Key, Reader
+from headrace.partition.segments.entry_rows import Schemas
 from headrace.storage.seam import Buffer
 from headrace.wire import read_messages, write_messages
 from headrace.wire.erase_messages import EraseDeleted
@@ -54,8 +57,8 @@ from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request, word_of
 from headrace.wire.topic_messages import AdoptOrphans, DescribeOrphans, ForgetOrphan
 
-Answer = Callable[[Reply | HeadraceError, Sequence[Buffer]], None]
 TICK_S = 0.1  # how late a deadline may be noticed
+_OF_PARTITIONS: Final = frozenset(get_args(PartitionRequest))
 
 
 @dataclass(slots=True)
@@ -85,42 +88,31 @@ class Node:
     scrubber: Scrubber | None = None
     shards: dict[GroupId, Running] = field(default_factory=dict)
     is_stopping: bool = False
-    open_count: int = 0  # requests that are not answered yet
-    work: WorkCounters = field(default_factory=WorkCounters)
+    calls: Calls = field(init=False)
     lessor: Lessor = field(init=False)
     erasure: Erasure = field(init=False)
-    _drained: asyncio.Event | None = None  # set when a stop has none of them to wait for
     _target: TargetView | None = None  # of the revision in it
     _is_woken: bool = False
     _timer: asyncio.TimerHandle | None = None
     _retain_at: float = 0.0
 
     def __post_init__(self) -> None:
+        self.calls = Calls(self.loop.time)
         self.lessor = Lessor(self.shards)
         self.erasure = Erasure(self.shards, self.lessor.leases)
 
     def submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
         """Begin a request. `answer` is called once, on the loop's thread."""
-        self.open_count += 1
+        self._begin(self.calls.begin(request, body, deadline, answer))
 
-        def answered(reply: Reply | HeadraceError, rows: Sequence[Buffer]) -> None:
-            self.open_count -= 1
-            if self._drained is not None and self.open_count == 0:
-                self._drained.set()
-            if not isinstance(reply, HeadraceError):
-                self.work.count(reply, body, rows)
-            answer(reply, rows)
-
-        self._try(request, body, deadline, answered)
-
-    def _try(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
+    def _begin(self, call: Call) -> None:
         """Begin a request, or begin it again after it had to wait."""
         try:
-            self._submit(request, body, deadline, answer)
+            self._submit(call)
         except HeadraceError as error:
-            answer(error, ())
+            call.finish(error)
         except Exception as error:  # noqa: BLE001 - the root of every request
-            answer(defect(word_of(request), error), ())
+            call.finish(defect(word_of(call.request), error))
 
     def status(self) -> dict[str, object]:
         """Say how the node is: what `/health/ready` shows."""
@@ -249,63 +241,62 @@ class Node:
     async def stop(self) -> None:
         """Answer what is under way, and end the threads. The caller sets the limit."""
         self.begin_stop()
-        if self.open_count:
-            self._drained = asyncio.Event()
-            await self._drained.wait()
+        await self.calls.drained()
         if self._timer is not None:
             self._timer.cancel()
         await asyncio.gather(*(driver.stop() for driver in self.drivers))
 
-    def _submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
-        if isinstance(request, Ping):
-            answer(Pong(), ())
+    def _submit(self, call: Call) -> None:
+        request = call.request
+        if type(request) in _OF_PARTITIONS and not self.is_stopping:
+            self._on_partition(cast(PartitionRequest, request), call)
+        elif isinstance(request, Ping):
+            call.finish(Pong())
         elif isinstance(request, GetStatus):
-            answer(StatusReply(json.dumps(self.status())), ())
+            call.finish(StatusReply(json.dumps(self.status())))
         elif self.is_stopping:
             raise NotReady("the node is stopping", hint="Connect again in a moment")
         elif isinstance(request, MetadataRequest):
-            self.require_catalog().handle(request, deadline, answer)
+            self.require_catalog().handle(request, call.deadline, call.finish)
         elif isinstance(request, AdoptOrphans | ForgetOrphan | DescribeOrphans):
             self._require_all_shards(request)
             states = {number: one.shard.state for number, one in self.shards.items()}
             catalog = self.require_catalog()
             way_out = WayOut(self.path, catalog, self.doubt, states, self.held)
-            way_out.handle(request, deadline, answer)
+            way_out.handle(request, call.deadline, call.finish)
         elif isinstance(request, read_messages.GetBounds | LeaseFiles):
-            self._on_partitions(request, deadline, answer)
+            self._on_partitions(request, call)
         elif isinstance(request, RenewLease | ReleaseLease):
-            self._on_lease(request, answer)
+            self._on_lease(request, call)
         elif isinstance(request, EraseDeleted):
-            self._on_erase(request, deadline, answer)
+            self._on_erase(request, call)
         else:
-            self._on_partition(request, body, deadline, answer)
+            self._on_partition(request, call)
 
-    def _on_partitions(
-        self, request: read_messages.GetBounds | LeaseFiles, deadline: float, answer: Answer
-    ) -> None:
+    def _on_partitions(self, request: read_messages.GetBounds | LeaseFiles, call: Call) -> None:
         """Answer about several partitions, as they are in one moment."""
         found = [self._find(one.namespace, one.created) for one in request.partitions]
         shards: list[tuple[Shard, Key]] = []
         for one, running in zip(request.partitions, found, strict=True):
             if isinstance(running, Awaited):
-                self._park(running, request, b"", deadline, answer, one.namespace)
+                self._park(running, call, one.namespace)
                 return
             shards.append((running.shard, Key(Namespace(one.namespace), Revision(one.created))))
         if isinstance(request, LeaseFiles):
             leased, due = self.lessor.lease(request, shards, self.loop.time())
             self._collect(due)
-            answer(leased, ())
+            call.finish(leased)
             return
         bounds = [bounds_of(shard.store.reader.partition(key)) for shard, key in shards]
-        answer(read_messages.BoundsReply(tuple(bounds)), ())
+        call.finish(read_messages.BoundsReply(tuple(bounds)))
 
-    def _on_lease(self, request: RenewLease | ReleaseLease, answer: Answer) -> None:
+    def _on_lease(self, request: RenewLease | ReleaseLease, call: Call) -> None:
         if isinstance(request, RenewLease):
-            answer(self.lessor.renew(request, self.loop.time()), ())
+            call.finish(self.lessor.renew(request, self.loop.time()))
         else:
             reply, due = self.lessor.release(request)
             self._collect(due)
-            answer(reply, ())
+            call.finish(reply)
 
     def _collect(self, shards: Sequence[Shard]) -> None:
         """Have a checkpoint soon: files that leases have kept are collected by it."""
@@ -313,7 +304,7 @@ class Node:
             running = self.shards[shard.number]
             running.driver.perform(shard.pump.request_seal(now_us()))
 
-    def _on_erase(self, request: EraseDeleted, deadline: float, answer: Answer) -> None:
+    def _on_erase(self, request: EraseDeleted, call: Call) -> None:
         """Take the next step, and look beside the loop at what is left."""
         if self.doubt is not None:
             raise self.doubt.error(self.path, "cannot erase deleted rows while")
@@ -325,7 +316,7 @@ class Node:
             self.loop.call_soon_threadsafe(self._collect, due)
             return reply, ()
 
-        self._read(work, deadline, answer)
+        self._read(work, call)
 
     def _find(self, namespace: int, created: int) -> Running | Awaited:
         """Find who serves a partition, or who will. Never a default."""
@@ -350,36 +341,27 @@ class Node:
         if is_astray or doubt.hides(namespace, self.metadata.revision):
             raise doubt.error(self.path, f"partition {namespace:x} is not served while")
 
-    def _park(
-        self,
-        awaited: Awaited,
-        request: Request,
-        body: Buffer,
-        deadline: float,
-        answer: Answer,
-        namespace: int,
-    ) -> None:
+    def _park(self, awaited: Awaited, call: Call, namespace: int) -> None:
         """Keep a request until its partition is here, and then begin it again."""
-
-        def ended(outcome: object) -> None:
-            if isinstance(outcome, Here):
-                self._try(request, body, deadline, answer)
-            else:
-                assert isinstance(outcome, HeadraceError)
-                answer(outcome, ())
-
         running = self.shards[awaited.shard]
         limit = self.loop.time() + self.config.reconcile.park_deadline.seconds
+        ended = partial(self._unparked, call)
         parked = Parked(Key(Namespace(namespace), awaited.created), ended)
-        running.driver.perform(running.shard.park(parked, len(body), min(deadline, limit)))
+        deadline = min(call.deadline, limit)
+        running.driver.perform(running.shard.park(parked, len(call.body), deadline))
         self.wake()
 
-    def _on_partition(
-        self, request: PartitionRequest, body: Buffer, deadline: float, answer: Answer
-    ) -> None:
+    def _unparked(self, call: Call, outcome: object) -> None:
+        if isinstance(outcome, Here):
+            self._begin(call)
+        else:
+            assert isinstance(outcome, HeadraceError)
+            call.finish(outcome)
+
+    def _on_partition(self, request: PartitionRequest, call: Call) -> None:
         running = self._find(request.namespace, request.created)
         if isinstance(running, Awaited):
-            self._park(running, request, body, deadline, answer, request.namespace)
+            self._park(running, call, request.namespace)
             return
         if self.doubt is not None and self.doubt.refuses(request):
             raise self.doubt.refusal(self.path, request)
@@ -387,86 +369,76 @@ class Node:
         reader = running.shard.store.reader
         match request:
             case write_messages.AppendRequest() | write_messages.StageRequest():
-                self._admit(running, key, request, body, deadline, answer)
+                self._admit(running, reader.schemas(key), request, call)
             case read_messages.Fetch():
-                self._fetch(running, key, request, deadline, answer)
+                self._fetch(running, key, request, call)
             case read_messages.GetOffset():
                 timestamp = request.timestamp
                 self._read_rows(
                     reader,
                     lambda: (read_messages.FoundOffset(reader.offset_at(key, timestamp)), ()),
-                    deadline,
-                    answer,
+                    call,
                 )
             case read_messages.GetCursors():
-                answer(cursors_of(reader.partition(key)), ())
+                call.finish(cursors_of(reader.partition(key)))
             case _:
-                self._propose(running, to_log(request), deadline, answer)
+                self._propose(running, to_log(request), call)
 
     def _admit(
         self,
         running: Running,
-        key: Key,
+        known: Schemas,
         request: write_messages.AppendRequest | write_messages.StageRequest,
-        body: Buffer,
-        deadline: float,
-        answer: Answer,
+        call: Call,
     ) -> None:
-        found = running.shard.store.reader.schemas(key)
-        schemas = found.versions
-        schema = schemas.get(request.schema_id)
+        """Judge a batch; one that takes long is judged beside the loop."""
+        schema = known.versions.get(request.schema_id)
         if schema is None:
-            raise schema_unknown(request.schema_id, len(schemas))
+            raise schema_unknown(request.schema_id, len(known.versions))
+        kind = BatchSchema(schema, known.layouts[request.schema_id])
+        batch = Batch(request, call.body, kind)
+        outcome = running.admission.admit(batch, partial(self._admitted, running, batch, call))
+        if isinstance(outcome, EntryProposal):
+            self._propose(running, outcome, call)
+        elif outcome is not None:
+            raise outcome
 
-        kind = BatchSchema(schema, found.layouts[request.schema_id])
-
-        def then(outcome: EntryProposal | HeadraceError) -> None:
-            try:
-                if isinstance(outcome, HeadraceError):
-                    raise outcome
-                # It may have been closed meanwhile, and its erasing may count on that.
-                self._find(key.namespace, key.created)
-                self._propose(running, outcome, deadline, answer)
-            except HeadraceError as error:
-                answer(error, ())
-
-        def judge(inflated_max: int) -> EntryProposal:
-            if isinstance(request, write_messages.AppendRequest):
-                return judge_append(request, body, kind, inflated_max)
-            return judge_stage(request, body, kind, inflated_max)
-
-        running.admission.admit(request.writer, judge, len(body), then)
-
-    def _propose(
-        self, running: Running, request: EntryProposal, deadline: float, answer: Answer
-    ) -> None:
-        if self.loop.time() >= deadline:
-            answer(late(), ())
-            return
-        running.driver.submit(
-            request,
-            lambda result: answer(to_reply(result), ()),
-            deadline,
-        )
-
-    def _fetch(
+    def _admitted(
         self,
         running: Running,
-        key: Key,
-        request: read_messages.Fetch,
-        deadline: float,
-        answer: Answer,
+        batch: Batch,
+        call: Call,
+        outcome: EntryProposal | HeadraceError,
+    ) -> None:
+        """Propose what was judged in its turn."""
+        try:
+            if isinstance(outcome, HeadraceError):
+                raise outcome
+            # It may have been closed meanwhile, and its erasing may count on that.
+            self._find(batch.request.namespace, batch.request.created)
+            self._propose(running, outcome, call)
+        except HeadraceError as error:
+            call.finish(error)
+
+    def _propose(self, running: Running, proposal: EntryProposal, call: Call) -> None:
+        if self.loop.time() >= call.deadline:
+            call.finish(late())
+        else:
+            running.driver.submit(proposal, call.settle, call.deadline)
+
+    def _fetch(
+        self, running: Running, key: Key, request: read_messages.Fetch, call: Call
     ) -> None:
         """Read now, or when there is something to read."""
         reader = running.shard.store.reader
         known = reader.schemas(key).versions
         if request.version > max(known):
             raise schema_unknown(request.version, len(known))
-        wait = min(deadline, self.loop.time() + max(0, request.wait_ms) / 1_000)
+        wait = min(call.deadline, self.loop.time() + max(0, request.wait_ms) / 1_000)
         end = reader.partition(key).end
         request = self._with_known_schema(reader.partition(key), request)
         if request.start >= end and request.end is None and self.loop.time() < wait:
-            running.shard.wait(key, lambda: self._fetch_again(request, deadline, answer), wait)
+            running.shard.wait(key, partial(self._fetch_again, request, call), wait)
             return
         size_max = max(1, min(request.size_max, self.config.limits.fetch_size))
         wanted = Wanted(
@@ -478,7 +450,7 @@ class Node:
             request.version,
         )
 
-        self._read_rows(reader, lambda: fetched(fetch(reader, wanted)), deadline, answer)
+        self._read_rows(reader, lambda: fetched(fetch(reader, wanted)), call)
 
     def _with_known_schema(
         self, partition: Partition, request: read_messages.Fetch
@@ -496,18 +468,13 @@ class Node:
             )
         return replace(request, end=end)
 
-    def _fetch_again(
-        self, request: read_messages.Fetch, deadline: float, answer: Answer
-    ) -> None:
+    def _fetch_again(self, request: read_messages.Fetch, call: Call) -> None:
         """Read what has come, or nothing if the wait was in vain."""
-        self._try(replace(request, wait_ms=0), b"", deadline, answer)
+        call.request = replace(request, wait_ms=0)
+        self._begin(call)
 
     def _read_rows(
-        self,
-        reader: Reader,
-        work: Callable[[], tuple[Reply, Sequence[Buffer]]],
-        deadline: float,
-        answer: Answer,
+        self, reader: Reader, work: Callable[[], tuple[Reply, Sequence[Buffer]]], call: Call
     ) -> None:
         """Read from the files of a shard; the status names what is rotten until a restart."""
 
@@ -518,21 +485,16 @@ class Node:
                 reader.keeper.files.report_rot(error.path, str(error))
                 raise
 
-        self._read(read, deadline, answer)
+        self._read(read, call)
 
-    def _read(
-        self,
-        work: Callable[[], tuple[Reply, Sequence[Buffer]]],
-        deadline: float,
-        answer: Answer,
-    ) -> None:
+    def _read(self, work: Callable[[], tuple[Reply, Sequence[Buffer]]], call: Call) -> None:
         """Read beside the loop, and answer on it. What waited too long is not begun."""
 
         def run() -> None:
             reply: Reply | HeadraceError
             body: Sequence[Buffer] = ()
             try:
-                if self.loop.time() >= deadline:
+                if self.loop.time() >= call.deadline:
                     reply = late()
                 else:
                     reply, body = work()
@@ -540,7 +502,7 @@ class Node:
                 reply = error
             except Exception as error:  # noqa: BLE001 - the root of a thread's work
                 reply = defect("a read", error)
-            self.loop.call_soon_threadsafe(answer, reply, body)
+            self.loop.call_soon_threadsafe(call.finish, reply, body)
 
         self.threads.submit(run)
 

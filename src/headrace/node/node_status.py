@@ -5,7 +5,7 @@ times are ISO 8601, in UTC.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -13,49 +13,13 @@ from itertools import accumulate
 
 from headrace.errors import HeadraceError
 from headrace.journal.group import Group
-from headrace.model.results import AppendResult, PublishResult, StageResult
 from headrace.model.schema import decode_schema
 from headrace.node.group.pump import Pump
 from headrace.node.shard.shard import Shard
 from headrace.partition.machine.state import Placed
 from headrace.partition.shard_store import Store
-from headrace.storage.seam import Buffer
-from headrace.wire.messages import Reply
-from headrace.wire.read_messages import FetchReply
 
 _US_PER_S = 1_000_000
-
-
-@dataclass(slots=True)
-class WorkCounters:
-    """What was done since the start. Its one writer is the loop."""
-
-    appends: int = 0
-    appended_rows: int = 0
-    appended_bytes: int = 0
-    fetches: int = 0
-    fetched_bytes: int = 0
-
-    def count(self, reply: Reply, body: Buffer, rows: Sequence[Buffer]) -> None:
-        """Count what was done. Rows of a transaction count when it is published."""
-        match reply:
-            case AppendResult(repeated=False):
-                self.appends += 1
-                self.appended_rows += reply.end - reply.start
-                self.appended_bytes += len(body)
-            case StageResult(repeated=False):
-                self.appended_bytes += len(body)
-            case PublishResult(repeated=False):
-                self.appends += 1
-                self.appended_rows += sum(each.end - each.start for each in reply.ranges)
-            case FetchReply():
-                self.fetches += 1
-                self.fetched_bytes += sum(map(len, rows))
-            case _:
-                return
-
-    def figures(self) -> dict[str, object]:
-        return dict(asdict(self))
 
 
 def iso(seconds: float) -> str:

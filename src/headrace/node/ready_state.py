@@ -66,7 +66,7 @@ def ready_state(boot: "Boot") -> dict[str, object]:
         "uptime_seconds": round(max(0.0, time.time() - boot.began), 3),
         "cluster": boot.node.cluster.hex() if boot.node else "",
         "disk": disk_figures(boot.path),
-        "work": boot.node.work.figures() if boot.node else {},
+        "work": boot.node.calls.counters.figures() if boot.node else {},
         "scrub": boot.scrubber.figures() if boot.scrubber else None,
         "leases": boot.node.lessor.figures() if boot.node else {},
         "steps": dict(boot.steps),

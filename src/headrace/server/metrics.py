@@ -1,34 +1,35 @@
 """A node's metrics: every name and meaning in one table, and what becomes of it in a scrape.
 
-What happens here is counted as it happens. What others keep anyway, as fields of a machine or
-of a listener, is not counted twice: a callback reads it when somebody asks.
+Nothing is counted here: what a node, its machines and its listeners keep is read when somebody
+asks.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client import Histogram as Distribution
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from headrace.node.counters import Distribution
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 LABEL_VALUES_MAX: Final = 64  # of one counter; what comes after these is counted as OTHER
 LABEL_SIZE_MAX: Final = 100  # characters
 OTHER: Final = "other"
 
-_SECONDS: Final = (
-    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
-)
-_OPS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
-
 # By name: a number; for a counter with a label, a number for each of the label's values.
-Readings = Mapping[str, float | Mapping[str, float]]
+Reading = float | Mapping[str, float] | Distribution
+Readings = Mapping[str, Reading]
 
 
 class Counter(StrEnum):
@@ -109,104 +110,71 @@ class Histogram(StrEnum):
     """Numbers of which the distribution matters."""
 
     meaning: str
-    buckets: tuple[float, ...]
 
-    def __new__(cls, name: str, meaning: str, buckets: tuple[float, ...]) -> "Histogram":
+    def __new__(cls, name: str, meaning: str) -> "Histogram":
         member = str.__new__(cls, name)
         member._value_ = name
         member.meaning = meaning
-        member.buckets = buckets
         return member
 
-    APPEND_SECONDS = (
-        "headrace_append_seconds",
-        "From an append to its acknowledgement.",
-        _SECONDS,
-    )
-    FETCH_SECONDS = "headrace_fetch_seconds", "From a fetch to its answer.", _SECONDS
-    COMMIT_GROUP_OPS = "headrace_commit_group_ops", "Ops that one sync made durable.", _OPS
-
-
-def _nothing() -> Readings:
-    return {}
+    APPEND_SECONDS = "headrace_append_seconds", "From an append to its acknowledgement."
+    FETCH_SECONDS = "headrace_fetch_seconds", "From a fetch to its answer."
+    COMMIT_GROUP_OPS = "headrace_commit_group_ops", "Ops that one sync made durable."
 
 
 class Metrics(Collector):
-    """The metrics of one node. Any thread may count; nothing is shared with another node."""
+    """The metrics of one node."""
 
-    def __init__(self, collect: Callable[[], Readings] = _nothing) -> None:
-        """`collect` is called once for each scrape, and names only what is in the table."""
-        self._read = collect
-        self._lock = threading.Lock()
-        self._counts: dict[Counter, dict[str, float]] = {
-            counter: {} if counter.label else {"": 0} for counter in Counter
-        }
-        self._registry = CollectorRegistry()
-        self._histograms = {
-            each: Distribution(
-                each.value, each.meaning, buckets=each.buckets, registry=self._registry
-            )
-            for each in Histogram
-        }
-        self._registry.register(self)
-
-    def count(self, counter: Counter, amount: float = 1, *, label: str = "") -> None:
-        """Add to a counter; `label` is the value of its label, where it has one."""
-        assert amount >= 0
-        assert bool(counter.label) == bool(label)
-        with self._lock:
-            _add(self._counts[counter], label, amount)
-
-    def observe(self, histogram: Histogram, value: float) -> None:
-        """Add one number to a distribution."""
-        self._histograms[histogram].observe(value)
+    def __init__(self, read: Callable[[], Readings]) -> None:
+        """`read` is called once for each scrape, and names only what is in the table."""
+        self._read = read
 
     def render(self) -> bytes:
         """Return everything as Prometheus reads it; see CONTENT_TYPE."""
-        return generate_latest(_Uncreated(self._registry))
+        return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Give counters and gauges. Prometheus' registry calls this."""
+        """Give all that is read; a counter that is not, as 0."""
         readings = dict(self._read())
         for counter in Counter:
-            yield self._counter_family(counter, readings.pop(counter, 0))
+            yield _counter_family(counter, readings.pop(counter, 0))
         for gauge in Gauge:
             if gauge in readings:
                 value = readings.pop(gauge)
-                assert not isinstance(value, Mapping)
+                assert isinstance(value, int | float)
                 yield GaugeMetricFamily(gauge.value, gauge.meaning, value=value)
+        for histogram in Histogram:
+            if histogram in readings:
+                found = readings.pop(histogram)
+                assert isinstance(found, Distribution)
+                yield _histogram_family(histogram, found)
         assert not readings  # what is read is in the table
 
-    def _counter_family(
-        self, counter: Counter, reading: float | Mapping[str, float]
-    ) -> CounterMetricFamily:
-        with self._lock:
-            total = dict(self._counts[counter])
-        if isinstance(reading, Mapping):
-            assert counter.label
-            for value, number in reading.items():
-                _add(total, value, number)
-        elif counter.label:
-            assert reading == 0  # a labelled counter is read by label
-        else:
-            total[""] += reading
-        labels = [counter.label] if counter.label else []
-        family = CounterMetricFamily(counter.value, counter.meaning, labels=labels)
-        for value, number in sorted(total.items()):
-            family.add_metric([value] if labels else [], number)
-        return family
+
+def _counter_family(counter: Counter, reading: Reading) -> CounterMetricFamily:
+    total: dict[str, float] = {}
+    if isinstance(reading, Mapping):
+        assert counter.label
+        for value, number in reading.items():
+            _add(total, value, number)
+    else:
+        assert isinstance(reading, int | float)
+        assert reading == 0 or not counter.label  # a labelled counter is read by label
+        if not counter.label:
+            total[""] = reading
+    labels = [counter.label] if counter.label else []
+    family = CounterMetricFamily(counter.value, counter.meaning, labels=labels)
+    for value, number in sorted(total.items()):
+        family.add_metric([value] if labels else [], number)
+    return family
 
 
-class _Uncreated(Collector):
-    """A registry without the moments at which its metrics were made: nobody asks for them."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def collect(self) -> Iterator[Metric]:
-        for family in self._registry.collect():
-            family.samples = [s for s in family.samples if not s.name.endswith("_created")]
-            yield family
+def _histogram_family(histogram: Histogram, found: Distribution) -> HistogramMetricFamily:
+    bounds = [*map(floatToGoString, found.bounds), "+Inf"]
+    buckets = list(zip(bounds, accumulate(found.counts), strict=True))
+    return HistogramMetricFamily(
+        histogram.value, histogram.meaning, buckets=buckets, sum_value=found.total
+    )
 
 
 def _add(counts: dict[str, float], label: str, amount: float) -> None:

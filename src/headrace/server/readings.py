@@ -1,49 +1,11 @@
-"""A node whose requests are timed and failures counted, and what a scrape reads of it."""
+"""What a scrape reads of a node."""
 
-import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from headrace.errors import HeadraceError
 from headrace.node.bootstrap import Boot
-from headrace.node.node import Node
-from headrace.node.node_status import WorkCounters, disk_space, journal_size, segments_size
+from headrace.node.counters import NodeCounters
+from headrace.node.node_status import disk_space, journal_size, segments_size
 from headrace.node.ready_state import degraded, doubt_of
-from headrace.server.connections.service import Answer
 from headrace.server.connections.traffic import Traffic
-from headrace.server.metrics import Counter, Gauge, Histogram, Metrics, Readings
-from headrace.wire.messages import Reply, Request
-from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import Fetch
-from headrace.wire.write_messages import AppendRequest
-
-
-@dataclass(slots=True)
-class Metered:
-    """See `server.service.Service`."""
-
-    node: Node
-    metrics: Metrics
-    loop: asyncio.AbstractEventLoop
-
-    @property
-    def cluster(self) -> bytes:
-        return self.node.cluster
-
-    def submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
-        """Pass a request on, and count how it ends."""
-        began = self.loop.time()
-
-        def counted(reply: Reply | HeadraceError, rows: Sequence[Buffer]) -> None:
-            if isinstance(reply, HeadraceError):
-                self.metrics.count(Counter.FAILURES, label=type(reply).__name__)
-            elif isinstance(request, AppendRequest):
-                self.metrics.observe(Histogram.APPEND_SECONDS, self.loop.time() - began)
-            elif isinstance(request, Fetch):
-                self.metrics.observe(Histogram.FETCH_SECONDS, self.loop.time() - began)
-            answer(reply, rows)
-
-        self.node.submit(request, body, deadline, counted)
+from headrace.server.metrics import Counter, Gauge, Histogram, Readings
 
 
 def readings(boot: Boot, traffic: Traffic) -> Readings:
@@ -60,13 +22,14 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         for cause, count in each.failures.items():
             causes[cause] = causes.get(cause, 0) + count
     journals = [group.journal for group in groups]
-    work = WorkCounters() if node is None else node.work
+    work = NodeCounters() if node is None else node.calls.counters
     return {
         Counter.APPENDS: work.appends,
         Counter.APPEND_ROWS: work.appended_rows,
         Counter.APPEND_BYTES: work.appended_bytes,
         Counter.FETCHES: work.fetches,
         Counter.FETCH_BYTES: work.fetched_bytes,
+        Counter.FAILURES: dict(work.failures),
         Counter.PASSES: sum(each.pass_count for each in counters),
         Counter.SKIPS: sum(each.skip_count for each in counters),
         Counter.BUILDS: sum(each.build_count for each in counters),
@@ -89,6 +52,9 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
         Gauge.IN_FLIGHT: traffic.in_flight,
         Gauge.IN_FLIGHT_BYTES: traffic.in_flight_size,
         Gauge.OPEN_CONNECTIONS: traffic.connections_open,
+        Histogram.APPEND_SECONDS: work.append_seconds,
+        Histogram.FETCH_SECONDS: work.fetch_seconds,
+        Histogram.COMMIT_GROUP_OPS: work.group_ops,
     }
 
 

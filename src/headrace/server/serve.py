@@ -2,20 +2,20 @@
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from headrace.node.bootstrap import Boot, begin
 from headrace.node.config.settings import Config
 from headrace.node.events import event
+from headrace.node.node import Node
 from headrace.server.connections.limits import PeerLimits
 from headrace.server.connections.listener import Listener
 from headrace.server.connections.tcp import TcpPort, bind_tcp, listen_tcp
 from headrace.server.connections.traffic import Traffic
 from headrace.server.connections.unix import listen_unix, refuse_if_blocked
 from headrace.server.http import Health, HttpServer, node_pages, serve_http
-from headrace.server.metrics import Histogram, Metrics
-from headrace.server.readings import Metered, readings
+from headrace.server.metrics import Metrics
+from headrace.server.readings import readings
 from headrace.wire.address import SOCKET_NAME
 
 
@@ -24,7 +24,7 @@ class Serving:
     """A node that listens. `stop` ends it cleanly."""
 
     boot: Boot
-    service: Metered
+    service: Node
     traffic: Traffic
     listeners: list[Listener] = field(default_factory=list)
     http: HttpServer | None = None
@@ -84,10 +84,9 @@ async def serve(
         if http is not None:
             await http.stop()
         raise
-    service = Metered(started.node, metrics, boot.loop)
     for driver in started.node.drivers:
-        driver.on_group = partial(metrics.observe, Histogram.COMMIT_GROUP_OPS)
-    serving = Serving(boot, service, traffic, http=http)
+        driver.on_group = started.node.calls.counters.group_ops.add
+    serving = Serving(boot, started.node, traffic, http=http)
     try:
         await _listen(serving, config, release, port)
     except BaseException:

@@ -41,22 +41,14 @@ class SoloAppend(Generic[P]):
     prepares: list[P]
 
 
-@dataclass(frozen=True, slots=True)
-class SoloApply(Generic[P]):
-    """Run the machine on the next committed op, and say so with `on_applied`."""
+class SoloReply(NamedTuple):
+    """Answer the one who asked: with the machine's result, or with why it did not happen.
 
-    prepare: P
-
-
-@dataclass(frozen=True, slots=True)
-class SoloReply:
-    """Answer the one who asked: with the machine's result, or with why it did not happen."""
+    A tuple: one is made for each op.
+    """
 
     ticket: object
     result: object | HeadraceError
-
-
-Effect = SoloAppend[P] | SoloApply[P] | SoloReply
 
 
 # What replicas with peers say. All of it is values: bytes are made in `codec.py`.

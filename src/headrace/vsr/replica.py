@@ -1,13 +1,13 @@
 """One replica of a group as a machine: events in, effects out. It touches nothing else.
 
     on_request   somebody wants an op                  → Append
-    on_durable   the journal has it, synced            → Apply
+    on_durable   the journal has it, synced            → what the machine runs next
     on_applied   the machine has run it                → Reply
     on_failed    the journal surely has it not         → Reply, with the error
 
 This one is alone (n = 1): it is always the primary of view 0, and what is on its disk is
 committed. An acknowledgement cannot be early: a Reply leaves only after `on_applied`, that only
-after Apply, and Apply only for ops at or below `durable`.
+once the machine has run it, and the machine runs only ops at or below `durable`.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ from typing import Generic
 from headrace.errors import HeadraceError, Unknown
 from headrace.model.ids import Op, View
 from headrace.model.proposal import EntryProposal
-from headrace.vsr.peer_messages import Effect, P, SealProposal, SoloAppend, SoloApply, SoloReply
+from headrace.vsr.peer_messages import P, SealProposal, SoloAppend, SoloReply
 
 
 @dataclass(slots=True)
@@ -69,14 +69,14 @@ class Replica(Generic[P]):
         self.in_flight_size += size
         return SoloAppend([prepare])
 
-    def on_durable(self, op: Op) -> list[Effect[P]]:
-        """All up to `op` is on our disk, synced."""
+    def on_durable(self, op: Op) -> list[P]:
+        """All up to `op` is on our disk, synced: return what is to run, in order."""
         assert self.durable <= op <= self.op
         start, end = self.durable - self.applied, op - self.applied
         self.durable = op
-        return [SoloApply(one.prepare) for one in islice(self.in_flight, start, end)]
+        return [one.prepare for one in islice(self.in_flight, start, end)]
 
-    def on_applied(self, op: Op, result: object) -> list[Effect[P]]:
+    def on_applied(self, op: Op, result: object) -> list[SoloReply]:
         """The machine has run `op`: whoever asked for it may know."""
         assert op == self.applied + 1
         assert op <= self.committed
@@ -85,7 +85,7 @@ class Replica(Generic[P]):
         self.in_flight_size -= one.size
         return [] if one.ticket is None else [SoloReply(one.ticket, result)]
 
-    def on_failed(self, error: HeadraceError) -> list[Effect[P]]:
+    def on_failed(self, error: HeadraceError) -> list[SoloReply]:
         """What is above `durable` is surely not in the journal: go back to there.
 
         All that was durable must have been applied before.
@@ -97,16 +97,16 @@ class Replica(Generic[P]):
         self.op, self.tip = self.applied, self.applied_tip
         return [SoloReply(ticket, error) for ticket in refused]
 
-    def on_tick(self, now: float) -> list[Effect[P]]:
+    def on_tick(self, now: float) -> list[SoloReply]:
         """Tell those whose deadline is over that nobody knows yet what becomes of theirs."""
-        late: list[Effect[P]] = []
+        late: list[SoloReply] = []
         for one in self.in_flight:
             if one.ticket is not None and now >= one.deadline:
                 late.append(SoloReply(one.ticket, _late(one.prepare.op)))
                 one.ticket = None
         return late
 
-    def on_halted(self, error: HeadraceError) -> list[Effect[P]]:
+    def on_halted(self, error: HeadraceError) -> list[SoloReply]:
         """The disk or the machine is not trusted any more: nobody knows what is in flight."""
         unknown = Unknown(
             f"the group stopped before this was known to be written: {error}",

@@ -77,7 +77,9 @@ class Driver:
 
         Whoever is answered may ask for the next op at once, and its entry goes behind these.
         """
-        self._hand_over([one for effect in effects for one in _entries_of(effect)])
+        for effect in effects:
+            if isinstance(effect, SoloAppend):
+                self._hand_over(effect.prepares)
         for effect in effects:
             match effect:
                 case SoloAppend():
@@ -176,7 +178,3 @@ class Driver:
         event("node.checkpoint.failed", group=self.name, error=str(error))
         self.on_failed_checkpoint(error)
         self.perform(self.pump.on_unpersisted(error, self.loop.time()))
-
-
-def _entries_of(effect: Effect) -> list[Entry]:
-    return effect.prepares if isinstance(effect, SoloAppend) else []

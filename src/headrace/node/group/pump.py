@@ -29,7 +29,7 @@ from headrace.model.ids import Op
 from headrace.model.proposal import EntryProposal
 from headrace.node.group.seal_pace import SealPace
 from headrace.partition.machine import operations
-from headrace.vsr.peer_messages import SoloAppend, SoloApply, SoloReply
+from headrace.vsr.peer_messages import SoloAppend, SoloReply
 from headrace.vsr.replica import Replica
 
 _SEAL_REQUESTS = {
@@ -129,9 +129,7 @@ class Pump:
         if self.halted is not None:
             return []
         effects: list[Effect] = []
-        for effect in self.replica.on_durable(op):
-            assert isinstance(effect, SoloApply)
-            entry = effect.prepare
+        for entry in self.replica.on_durable(op):
             try:
                 result = self.group.apply(entry)
             except HeadraceError as error:
@@ -139,7 +137,7 @@ class Pump:
             if entry.header.operation == SEAL:
                 self.seals_in_flight -= 1
             self.observe(entry, result)
-            effects += _replies(self.replica.on_applied(entry.op, result))
+            effects += self.replica.on_applied(entry.header.op, result)
         return [*effects, *self._persist(), *self._fill(now)]
 
     def on_failed(self, durable: Op, error: HeadraceError, now: int) -> list[Effect]:
@@ -151,7 +149,7 @@ class Pump:
             return effects
         # What was prepared meanwhile goes back, too: it chains to what is not there.
         effects = [one for one in effects if not isinstance(one, SoloAppend)]
-        effects += _replies(self.replica.on_failed(error))
+        effects += self.replica.on_failed(error)
         if self.seals_in_flight:
             self.owes_seal = self.seal_failed = True
         self.seals_in_flight = 0
@@ -161,7 +159,7 @@ class Pump:
         """Nothing goes on in this group: say so to everybody, now and from now on."""
         self.halted = error
         return [
-            *_replies(self.replica.on_halted(error)),
+            *self.replica.on_halted(error),
             *self._refuse_inbox(not_ready(error)),
         ]
 
@@ -184,7 +182,7 @@ class Pump:
 
     def on_tick(self, now: int, clock: float) -> list[Effect]:
         """Let deadlines pass, Seals come due, and failed checkpoints have another try."""
-        effects = _replies(self.replica.on_tick(clock))
+        effects: list[Effect] = [*self.replica.on_tick(clock)]
         if any(clock >= one.deadline for one in self.inbox):
             late = [one for one in self.inbox if clock >= one.deadline]
             self.inbox = deque(one for one in self.inbox if clock < one.deadline)
@@ -281,10 +279,6 @@ class Pump:
         self.inbox.clear()
         self.inbox_size = 0
         return [SoloReply(ticket, error) for ticket in refused]
-
-
-def _replies(effects: list[SoloAppend[Entry] | SoloApply[Entry] | SoloReply]) -> list[Effect]:
-    return [effect for effect in effects if isinstance(effect, SoloReply)]
 
 
 def not_ready(error: HeadraceError) -> NotReady:

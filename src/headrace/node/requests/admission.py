@@ -17,8 +17,8 @@ from xxhash import xxh3_128_digest
 
 from headrace.errors import BadBatch, BodyTooLarge, HeadraceError
 from headrace.journal.entry import BODY_SIZE_MAX, CHECKSUM_SIZE
-from headrace.model import batch
 from headrace.model.arrow_message import INFLATED_SIZE_MAX
+from headrace.model.batch import Inflates, Layout, admit
 from headrace.model.proposal import NO_WRITER, EntryProposal
 from headrace.node.requests.outcomes import defect
 from headrace.partition.machine.operations import (
@@ -41,13 +41,18 @@ class BatchSchema(NamedTuple):
     """What a batch must be."""
 
     schema: pa.Schema
-    layout: batch.Layout
+    layout: Layout
 
 
-Judge = Callable[
-    [int], EntryProposal
-]  # given what the batch may inflate to; `batch.Inflates` else
 Then = Callable[[EntryProposal | HeadraceError], None]
+
+
+class Batch(NamedTuple):
+    """A batch as it came, and what it must be."""
+
+    request: AppendRequest | StageRequest
+    body: Buffer
+    kind: BatchSchema
 
 
 @dataclass(slots=True)
@@ -64,21 +69,25 @@ class Admission:
     threads: Executor
     _lines: dict[bytes, deque[_InLine]] = field(default_factory=dict)  # none of them is empty
 
-    def admit(self, writer: bytes, judge: Judge, size: int, then: Then) -> None:
-        """Call `then` with what `judge` returns or raises, after all before it of `writer`."""
-        outcome = _outcome_now(judge) if size <= INLINE_SIZE_MAX else None
+    def admit(self, batch: Batch, then: Then) -> EntryProposal | HeadraceError | None:
+        """Judge a batch, and return what to propose, or why not.
+
+        None: `then` will be called with that, after all before it of its writer.
+        """
+        outcome = _outcome_now(batch) if len(batch.body) <= INLINE_SIZE_MAX else None
+        writer = batch.request.writer
         if outcome is not None and writer not in self._lines:
-            then(outcome)
-            return
+            return outcome
         place = _InLine(then, outcome)
         self._lines.setdefault(writer, deque()).append(place)
         if outcome is None:
-            self.threads.submit(self._judge, writer, judge, place)
+            self.threads.submit(self._judge, batch, place)
+        return None
 
-    def _judge(self, writer: bytes, judge: Judge, place: _InLine) -> None:
+    def _judge(self, batch: Batch, place: _InLine) -> None:
         """In a thread."""
-        outcome = _outcome(judge, INFLATED_SIZE_MAX)
-        self.loop.call_soon_threadsafe(self._judged, writer, place, outcome)
+        outcome = _outcome(batch, INFLATED_SIZE_MAX)
+        self.loop.call_soon_threadsafe(self._judged, batch.request.writer, place, outcome)
 
     def _judged(
         self, writer: bytes, place: _InLine, outcome: EntryProposal | HeadraceError
@@ -93,56 +102,43 @@ class Admission:
             del self._lines[writer]
 
 
-def _outcome_now(judge: Judge) -> EntryProposal | HeadraceError | None:
+def _outcome_now(batch: Batch) -> EntryProposal | HeadraceError | None:
     """Judge within a loop's turn; None if that would take too long."""
     try:
-        return _outcome(judge, INLINE_SIZE_MAX)
-    except batch.Inflates:
+        return _outcome(batch, INLINE_SIZE_MAX)
+    except Inflates:
         return None
 
 
-def _outcome(judge: Judge, inflated_max: int) -> EntryProposal | HeadraceError:
+def _outcome(batch: Batch, inflated_max: int) -> EntryProposal | HeadraceError:
+    """Judge; Inflates if the batch takes more than `inflated_max`."""
     try:
-        return judge(inflated_max)
+        return judged(batch, inflated_max)
     except HeadraceError as error:
         return error
     except (MemoryError, pa.ArrowMemoryError):
         return BadBatch("this node has not enough memory for it", hint="Send smaller batches")
-    except batch.Inflates:
+    except Inflates:
         raise
     except Exception as error:  # noqa: BLE001 - the root of a thread's work
         return defect("the judging of a batch", error)
 
 
-def judge_append(
-    request: AppendRequest, body: Buffer, kind: BatchSchema, inflated_max: int
-) -> EntryProposal:
-    """Return what is proposed for an Append, or raise."""
-    checksum = _judge(request, body, kind, inflated_max)
+def judged(batch: Batch, inflated_max: int) -> EntryProposal:
+    """Return what is proposed for a batch, or raise."""
+    request, body, kind = batch
+    if isinstance(request, AppendRequest):
+        operation, checksum = APPEND, _judge(request, body, kind, inflated_max)
+    else:
+        if len(request.stage_id) != STAGE_ID_SIZE or not 0 <= request.number <= _NUMBER_MAX:
+            raise BadBatch("the stage's id or number cannot be")
+        _judge(request, body, kind, inflated_max, reserve=STAGE_HEADER_SIZE)
+        operation, checksum = STAGE, b""
+        body = encode_stage(request.stage_id, request.number) + bytes(body)
     return EntryProposal(
-        APPEND,
+        operation,
         body,
         checksum,
-        request.writer,
-        request.version,
-        request.namespace,
-        request.created,
-        request.schema_id,
-        request.row_count,
-    )
-
-
-def judge_stage(
-    request: StageRequest, body: Buffer, kind: BatchSchema, inflated_max: int
-) -> EntryProposal:
-    """Return what is proposed for a Stage, or raise."""
-    if len(request.stage_id) != STAGE_ID_SIZE or not 0 <= request.number <= _NUMBER_MAX:
-        raise BadBatch("the stage's id or number cannot be")
-    _judge(request, body, kind, inflated_max, reserve=STAGE_HEADER_SIZE)
-    return EntryProposal(
-        STAGE,
-        encode_stage(request.stage_id, request.number) + bytes(body),
-        b"",
         request.writer,
         request.version,
         request.namespace,
@@ -177,5 +173,5 @@ def _judge(
             f"the body's checksum is {checksum.hex()}, the sender's {request.checksum.hex()}",
             hint="Its bytes were changed on the way: send it again, and look at the network",
         )
-    batch.admit(body, kind.schema, request.row_count, kind.layout, inflated_max)
+    admit(body, kind.schema, request.row_count, kind.layout, inflated_max)
     return checksum

@@ -41,6 +41,9 @@ class Router:
 
     _routes: dict[Namespace, Route] = field(default_factory=dict)
     _rows: dict[GroupId, dict[Namespace, Revision]] = field(default_factory=dict)
+    # Rows compared with metadata, which says the same of them until its revision rises.
+    _compared: dict[int, Route] = field(default_factory=dict)
+    _compared_with: tuple[MetadataState, Revision] | None = None
 
     def __len__(self) -> int:
         return len(self._routes)
@@ -53,6 +56,21 @@ class Router:
         parks the request. PartitionUnknown: unknown here, or not yet known. Recreated: the
         life that was meant is over, and there is a newer one.
         """
+        known = self._compared_with
+        if known is None or known[0] is not metadata or known[1] != metadata.revision:
+            self._compared_with = (metadata, metadata.revision)
+            self._compared.clear()
+        row = self._compared.get(namespace)
+        if row is not None and row.created == created:
+            return row
+        found = self._compare(namespace, created, metadata)
+        if isinstance(found, Route):
+            self._compared[namespace] = found
+        return found
+
+    def _compare(
+        self, namespace: int, created: int, metadata: MetadataState
+    ) -> Route | Awaited:
         key = Key(Namespace(namespace), Revision(created))
         row = self._routes.get(key.namespace)
         wanted = metadata.partition_at(namespace)
@@ -75,6 +93,7 @@ class Router:
             if is_past(known.created, key.created):
                 return
             del self._rows[known.shard][key.namespace]
+        self._compared.pop(key.namespace, None)
         self._routes[key.namespace] = Route(shard, key.created)
         self._rows.setdefault(shard, {})[key.namespace] = key.created
 
@@ -82,6 +101,7 @@ class Router:
         """Take a life's row away, and no other life's."""
         known = self._routes.get(key.namespace)
         if known is not None and known.created == key.created:
+            self._compared.pop(key.namespace, None)
             del self._routes[key.namespace]
             del self._rows[known.shard][key.namespace]
 
