@@ -1,10 +1,8 @@
 """Ways to damage one file of a scene at rest, each a value that can be repeated."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from headrace.journal.entry import Entry, Flaw, decode, seal
 from headrace.journal.frame import PREFIX_SIZE, FrameKind, Prefix, decode_prefix, encode_prefix
@@ -204,30 +202,3 @@ def _is_telling(scene: Scene, damage: Damage) -> bool:
 
 def _hits(region: Region, place: int) -> bool:
     return region.start <= place < region.end
-
-
-@dataclass(slots=True)
-class Result:
-    """What a matrix saw. A damage that changed nothing is no case."""
-
-    cases: int = 0
-    without_effect: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-
-    def merge(self, other: "Result") -> None:
-        self.cases += other.cases
-        self.without_effect += other.without_effect
-        self.outcomes.update(other.outcomes)
-        self.kinds.update(other.kinds)
-        self.failures += other.failures
-
-    def figures(self) -> dict[str, Any]:
-        """Return what is told at the end."""
-        return {
-            "cases": self.cases,
-            "without_effect": self.without_effect,
-            "by_damage": dict(sorted(self.kinds.items())),
-            "by_outcome": dict(sorted(self.outcomes.items())),
-        }

@@ -17,7 +17,6 @@ from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace_lab.counter.counter import CounterMachine
 from headrace_lab.counter.damage import (
     Damage,
-    Result,
     damaged,
     every,
     ranges_of,
@@ -32,6 +31,7 @@ from headrace_lab.disk.faults import SECTOR_SIZE
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
 from headrace_lab.harness.mutants import planted
+from headrace_lab.harness.tally import Tally
 
 CASES_SHORT = 60_000  # without --full: everything but flips and cuts, and a sample of those
 RANGES_SHORT = 100  # of each story that rested; --full takes every range at every sector
@@ -43,34 +43,34 @@ def run(
     damages: Iterable[Damage],
     *,
     stop_at_first: bool = False,
-) -> Result:
+) -> Tally:
     """Put each damage on the scene of this name."""
     scene = build(name)
-    result = Result()
+    tally = Tally()
     for damage in damages:
-        _case(scene, damage, result)
-        if stop_at_first and result.failures:
+        _case(scene, damage, tally)
+        if stop_at_first and tally.failures:
             break
-    return result
+    return tally
 
 
-def _case(scene: Scene, damage: Damage, result: Result) -> None:
+def _case(scene: Scene, damage: Damage, tally: Tally) -> None:
     wanted = expected(scene, damage)
     if wanted is None:
-        result.without_effect += 1
+        tally.counts["without effect"] += 1
         return
-    result.cases += 1
-    result.kinds[damage.kind] += 1
+    tally.cases += 1
+    tally.landed[damage.kind] += 1
     disk = _damaged_disk(scene, damage)
     try:
-        found = _recover(scene, disk, twice=result.cases % TWICE_EVERY == 0)
+        found = _recover(scene, disk, twice=tally.cases % TWICE_EVERY == 0)
     except AssertionError as error:
         found = Outcome(f"wrong: {error!r}")
-    result.outcomes[found.family] += 1
+    tally.found[found.family] += 1
     if not found.name.startswith("refused") and found.head < scene.vouched:
-        result.failures.append(f"{scene.name}: {damage}: ops above {found.head} are gone")
+        tally.failures.append(f"{scene.name}: {damage}: ops above {found.head} are gone")
     elif found != wanted:
-        result.failures.append(f"{scene.name}: {damage}: expected {wanted}, found {found}")
+        tally.failures.append(f"{scene.name}: {damage}: expected {wanted}, found {found}")
 
 
 def _damaged_disk(scene: Scene, damage: Damage) -> MemoryDisk:
@@ -155,9 +155,7 @@ def _digest(chain: tuple[bytes, ...], entries: _Entries) -> bytes:
     return model.digest()
 
 
-def share(
-    name: str, part: tuple[int, int], count: int | None, seed: int, mutant: str
-) -> Result:
+def share(name: str, part: tuple[int, int], count: int | None, seed: int, mutant: str) -> Tally:
     """Run one part of one scene's cases; a `count` of None runs them all."""
     with planted(mutant):
         scene = build(name)
@@ -181,11 +179,11 @@ def catch_by_ranges(mutant: str, seed: int) -> str:
 def _caught(mutant: str, seed: int, counts: dict[str, int]) -> str:
     for name, count in counts.items():
         try:
-            result = share(name, (0, 1), count, seed, mutant)
+            tally = share(name, (0, 1), count, seed, mutant)
         except (Broken, HeadraceError, OSError, AssertionError) as error:
             return f"{name}: {error!r}"
-        if result.failures:
-            return result.failures[0]
+        if tally.failures:
+            return tally.failures[0]
     return ""
 
 
@@ -205,7 +203,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name, count in counts.items()
         for part in range(8)
     ]
-    return run_all("corruption matrix", Result(), share, jobs, options)
+    return run_all("corruption matrix", Tally(), share, jobs, options)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Effect, Fail, F
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
 from headrace_lab.harness.mutants import planted
-from headrace_lab.harness.strikes import Hook, Strike, Tally, any_death, deaths, strikes
+from headrace_lab.harness.strikes import Hook, Strike, any_death, deaths, strikes
+from headrace_lab.harness.tally import Tally
 
 STATES_SHORT, STATES_FULL = 12, 96  # crashed states whose recovery is swept effect by effect
 

@@ -18,7 +18,7 @@ from headrace.partition.reader import Key
 from headrace_lab.counter.history import Broken
 from headrace_lab.harness.campaign import frame, hunt, run_all
 from headrace_lab.harness.mutants import planted
-from headrace_lab.harness.strikes import Tally
+from headrace_lab.harness.tally import Tally
 from headrace_lab.reconcile.mutants import MUTANTS
 from headrace_lab.reconcile.shard import BITS, SimShard
 from headrace_lab.reconcile.world import SHARDS, TICK_MS, World

@@ -16,11 +16,12 @@ from headrace.partition.files.file_set import FileFinding
 from headrace.partition.reader import Key
 from headrace.partition.scrub import scrub
 from headrace.partition.shard_store import Store, StoreOptions
-from headrace_lab.counter.damage import Damage, Result
+from headrace_lab.counter.damage import Damage
 from headrace_lab.counter.history import Broken
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
 from headrace_lab.harness.mutants import planted
+from headrace_lab.harness.tally import Tally
 from headrace_lab.shard.damage import Outcome, contents, every, expected
 from headrace_lab.shard.history import compare, rows_of
 from headrace_lab.shard.mutants import MUTANTS
@@ -33,27 +34,27 @@ HEAL_EVERY = 4  # of the cases, how many get their file back
 _NAMED = (CorruptSegment, CorruptEntry)
 
 
-def run(name: str, damages: Iterable[Damage], *, stop_at_first: bool = False) -> Result:
+def run(name: str, damages: Iterable[Damage], *, stop_at_first: bool = False) -> Tally:
     """Put each damage on the scene of this name."""
     scene = build(name)
-    result = Result()
+    tally = Tally()
     for damage in damages:
         wanted = expected(scene, damage)
         if wanted is None:
-            result.without_effect += 1
+            tally.counts["without effect"] += 1
             continue
-        result.cases += 1
-        result.kinds[damage.kind] += 1
+        tally.cases += 1
+        tally.landed[damage.kind] += 1
         case = _Case(scene, damage, wanted)
         try:
-            case.go(heal=result.cases % HEAL_EVERY == 0)
-            result.outcomes[_family(wanted)] += 1
+            case.go(heal=tally.cases % HEAL_EVERY == 0)
+            tally.found[_family(wanted)] += 1
         except (Broken, HeadraceError, AssertionError, OSError, KeyError) as error:
             what = f"{type(error).__name__}: {error}"
-            result.failures.append(f"{scene.name}: {damage}: expected {wanted}: {what}")
+            tally.failures.append(f"{scene.name}: {damage}: expected {wanted}: {what}")
             if stop_at_first:
                 break
-    return result
+    return tally
 
 
 def _family(wanted: Outcome) -> str:
@@ -238,9 +239,7 @@ def _options() -> StoreOptions:
     return fresh
 
 
-def share(
-    name: str, part: tuple[int, int], flips: int | None, seed: int, mutant: str
-) -> Result:
+def share(name: str, part: tuple[int, int], flips: int | None, seed: int, mutant: str) -> Tally:
     """Run one part of one scene's cases; `flips` of None is every byte."""
     with planted(mutant, MUTANTS):
         damages = list(every(build(name), seed, flips))
@@ -253,13 +252,13 @@ def catch(mutant: str, seed: int) -> str:
     for name in STORIES:
         build.cache_clear()  # a scene is also built with the bug
         try:
-            result = share(name, (0, 1), FLIPS_SHORT, seed, mutant)
+            tally = share(name, (0, 1), FLIPS_SHORT, seed, mutant)
         except (Broken, HeadraceError, OSError, AssertionError, KeyError) as error:
             return f"{name}: {error!r}"
         finally:
             build.cache_clear()
-        if result.failures:
-            return result.failures[0]
+        if tally.failures:
+            return tally.failures[0]
     return ""
 
 
@@ -275,7 +274,7 @@ def main(arguments: list[str] | None = None) -> int:
         for name in STORIES
         for part in range(parts)
     ]
-    return run_all("corruption matrix of a shard", Result(), share, jobs, asked)
+    return run_all("corruption matrix of a shard", Tally(), share, jobs, asked)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Effect, Fail, F
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
 from headrace_lab.harness.mutants import planted
-from headrace_lab.harness.strikes import Hook, Strike, Tally, any_death, deaths, strikes
+from headrace_lab.harness.strikes import Hook, Strike, any_death, deaths, strikes
+from headrace_lab.harness.tally import Tally
 from headrace_lab.shard.history import ShardHistory, check_named, check_tidy
 from headrace_lab.shard.mutants import MUTANTS
 from headrace_lab.shard.script import ShardActor, options, play
