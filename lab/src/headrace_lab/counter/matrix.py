@@ -24,12 +24,12 @@ from headrace_lab.counter.damage import (
     sample_ranges,
 )
 from headrace_lab.counter.expect import Outcome, expected, refused
-from headrace_lab.counter.history import Broken
 from headrace_lab.counter.scene import RESTED, STORIES, Scene, build, opened
 from headrace_lab.counter.solo import Solo
 from headrace_lab.disk.faults import SECTOR_SIZE
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
 from headrace_lab.harness.tally import Tally
 

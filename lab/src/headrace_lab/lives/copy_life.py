@@ -21,10 +21,10 @@ from headrace.errors import Corrupt, HeadraceError
 from headrace.model.ids import Op
 from headrace.node.doubt.metadata_copy import NAME, read_copy
 from headrace.node.doubt.verdict import Healed
-from headrace_lab.counter.history import Broken
 from headrace_lab.disk.faults import Crash, Crashed, Effect, Keep
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
 from headrace_lab.harness.strikes import Hook, deaths, strikes
 from headrace_lab.harness.tally import Tally

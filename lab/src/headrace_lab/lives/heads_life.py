@@ -22,13 +22,13 @@ from headrace.node.group.pump import Effect, Pump
 from headrace.node.group.seal_pace import SealPace
 from headrace.vsr.peer_messages import EntryProposal, SoloAppend, SoloReply
 from headrace_lab.counter.counter import ADD, add
-from headrace_lab.counter.history import Broken
 from headrace_lab.counter.script import options
 from headrace_lab.counter.solo import SOLO, Solo
 from headrace_lab.disk.faults import Crash, Crashed, Fail
 from headrace_lab.disk.faults import Effect as DiskEffect
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
 from headrace_lab.harness.tally import Tally
 

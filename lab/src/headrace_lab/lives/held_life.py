@@ -40,10 +40,10 @@ from headrace.node.doubt.metadata_copy import read_copy
 from headrace.node.doubt.metadata_start import MetadataStart, hold
 from headrace.node.identity import GROUPS, METADATA
 from headrace.storage.seam import Directory
-from headrace_lab.counter.history import Broken
 from headrace_lab.disk.faults import Crashed, Effect, Keep, Pending, choices
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
 from headrace_lab.harness.strikes import SUBSET_BOUND, Hook, strikes
 from headrace_lab.harness.tally import Tally

@@ -15,8 +15,8 @@ from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.node.shard.retry_table import DELAY_MAX_MS
 from headrace.partition.reader import Key
-from headrace_lab.counter.history import Broken
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
 from headrace_lab.harness.tally import Tally
 from headrace_lab.reconcile.mutants import MUTANTS

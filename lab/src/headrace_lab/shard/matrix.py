@@ -17,9 +17,9 @@ from headrace.partition.reader import Key
 from headrace.partition.scrub import scrub
 from headrace.partition.shard_store import Store, StoreOptions
 from headrace_lab.counter.damage import Damage
-from headrace_lab.counter.history import Broken
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
 from headrace_lab.harness.tally import Tally
 from headrace_lab.shard.damage import Outcome, contents, every, expected

@@ -16,10 +16,10 @@ from headrace.partition.files.placement import Local
 from headrace.partition.machine.partitions_machine import PartitionsMachine
 from headrace.partition.reader import Key
 from headrace.partition.segments.segment import segment_name
-from headrace_lab.counter.history import Broken
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Crash, Crashed, Effect, Fault
 from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.harness.history import Broken
 from headrace_lab.shard.history import ShardHistory
 from headrace_lab.shard.oracle import Deed
 from headrace_lab.shard.script import (
