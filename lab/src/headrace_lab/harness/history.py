@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
+from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
 from headrace.journal.group import Group
 from headrace.journal.machine_seam import Machine
@@ -17,6 +18,10 @@ from headrace.model.ids import Op
 
 class Broken(Exception):
     """A promise did not hold. The text says which."""
+
+
+# What a life or a recovery may end with that has a bug, as its text tells.
+BROKEN = (Broken, HeadraceError, AssertionError, OSError, KeyError)
 
 
 class Recovered(Protocol):

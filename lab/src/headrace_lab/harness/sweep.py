@@ -19,12 +19,10 @@ from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace_lab.disk.faults import Crash, CrashAfter, Crashed, Effect, Fail, Fault, LoseSync
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
-from headrace_lab.harness.history import Broken, History
+from headrace_lab.harness.history import BROKEN, Broken, History
 from headrace_lab.harness.mutants import Mutant, planted
 from headrace_lab.harness.strikes import Hook, Strike, any_death, deaths, strikes
 from headrace_lab.harness.tally import Tally
-
-BROKEN = (Broken, HeadraceError, AssertionError, OSError, KeyError)
 
 
 class Actor(Protocol):

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from headrace.journal.entry import HEADER_SIZE
 from headrace.journal.frame import aligned
@@ -139,7 +138,6 @@ STORIES: dict[str, Callable[[ShardActor], None]] = {
 }
 
 
-@cache
 def build(name: str) -> Scene:
     """Play one story to its end, here and in another cluster."""
     actor = ShardActor(MemoryDisk())
