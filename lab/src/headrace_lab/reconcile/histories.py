@@ -35,7 +35,7 @@ _BROKEN = (Broken, AssertionError, KeyError, ValueError)
 
 
 @dataclass(slots=True)
-class History:
+class ReconcileHistory:
     """One history, as its seed decides."""
 
     random: Random
@@ -205,7 +205,7 @@ def job(seed: int, count: int, mutant: str) -> Tally:
     tally = Tally()
     with planted(mutant, MUTANTS):
         for number in range(seed, seed + count):
-            history = History(Random(number))
+            history = ReconcileHistory(Random(number))
             tally.cases += 1
             try:
                 history.play()

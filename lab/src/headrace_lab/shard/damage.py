@@ -7,7 +7,7 @@ from random import Random
 from headrace.partition.segments.segment import segment_name
 from headrace_lab.disk.faults import SECTOR_SIZE
 from headrace_lab.harness.damage import RANGES, Damage, changed, ranges
-from headrace_lab.shard.scene import Range, Scene, newest_snapshot
+from headrace_lab.shard.scene import Range, ShardScene, newest_snapshot
 
 WHOLE = ("missing", "empty", "foreign", "older", "swap")
 PLACES = ("cut", "flip", "zero", "rot")  # `rot` is a flip while the file is open
@@ -31,7 +31,7 @@ class Expected:
 CLEAN = Expected()
 
 
-def contents(scene: Scene, damage: Damage) -> dict[str, bytes | None]:
+def contents(scene: ShardScene, damage: Damage) -> dict[str, bytes | None]:
     """Return the paths that change, and their content; None is a file that is gone."""
     if damage.kind == "leftover":
         return {damage.path: b"half a file"}
@@ -47,7 +47,7 @@ def contents(scene: Scene, damage: Damage) -> dict[str, bytes | None]:
     return {damage.path: changed(data, damage, others)}
 
 
-def _partner(scene: Scene, path: str) -> str:
+def _partner(scene: ShardScene, path: str) -> str:
     """Another file of its kind: an older one, with the same offsets if there is one."""
     room, name = path.split("/")
     others = [one for one in scene.disk.files() if one.startswith(f"{room}/") and one != path]
@@ -56,13 +56,13 @@ def _partner(scene: Scene, path: str) -> str:
     return (alike or older or others)[-1]
 
 
-def _extra(scene: Scene, damage: Damage) -> bytes:
+def _extra(scene: ShardScene, damage: Damage) -> bytes:
     if damage.kind == "rubbish":
         return b"no Parquet at all"
     return scene.disk.content(min(scene.segments))
 
 
-def expected(scene: Scene, damage: Damage) -> Expected | None:
+def expected(scene: ShardScene, damage: Damage) -> Expected | None:
     """Return what must happen; None if nothing changes."""
     after = contents(scene, damage)
     if all(path in scene.disk.files() and scene.disk.content(path) == data
@@ -92,7 +92,7 @@ _FATES = {
 }
 
 
-def _one(scene: Scene, damage: Damage, path: str) -> Expected:
+def _one(scene: ShardScene, damage: Damage, path: str) -> Expected:
     """Judge one damaged file by what it is needed for."""
     if path.startswith("snapshots/"):
         return Expected("ForeignFile") if damage.kind == "foreign" else Expected(fell_back=True)
@@ -110,7 +110,7 @@ def _one(scene: Scene, damage: Damage, path: str) -> Expected:
     return Expected(lost=rows, finding=is_missing, scrubbed=True)
 
 
-def _kept(scene: Scene, damage: Damage, path: str) -> Expected:
+def _kept(scene: ShardScene, damage: Damage, path: str) -> Expected:
     """A kept file is listed at the opening, and read when one of its entries is."""
     hit = [one.op for one in scene.regions[path] if _hits(damage, one.start, one.end)]
     if damage.kind == "cut":
@@ -126,7 +126,7 @@ def _kept(scene: Scene, damage: Damage, path: str) -> Expected:
     )
 
 
-def _carry(scene: Scene, damage: Damage, path: str) -> Expected:
+def _carry(scene: ShardScene, damage: Damage, path: str) -> Expected:
     if damage.kind == "foreign":
         return Expected("ForeignFile")
     regions = scene.regions[path]
@@ -159,7 +159,7 @@ def _hits(damage: Damage, start: int, end: int) -> bool:
             return True
 
 
-def every(scene: Scene, seed: int, flips: int | None) -> Iterator[Damage]:
+def every(scene: ShardScene, seed: int, flips: int | None) -> Iterator[Damage]:
     """Yield the damages of a scene; `flips` places of each file, None for every byte."""
     rng = Random(seed)
     journaled = [

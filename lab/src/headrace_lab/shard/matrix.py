@@ -25,7 +25,7 @@ from headrace_lab.shard.damage import Expected, contents, every, expected
 from headrace_lab.shard.history import compare, rows_of
 from headrace_lab.shard.mutants import MUTANTS
 from headrace_lab.shard.oracle import Oracle
-from headrace_lab.shard.scene import STORIES, Range, Scene, build
+from headrace_lab.shard.scene import STORIES, Range, ShardScene, build
 from headrace_lab.shard.script import ShardActor, options
 
 FLIPS_SHORT = 3  # places of each file, besides its ends; --full takes every byte
@@ -33,7 +33,7 @@ HEAL_EVERY = 4  # of the cases, how many get their file back
 _NAMED = (CorruptSegment, CorruptEntry)
 
 
-class ShardMatrix(Matrix[Scene]):
+class ShardMatrix(Matrix[ShardScene]):
     """A shard."""
 
     program = "headrace_lab.shard.matrix"
@@ -44,18 +44,18 @@ class ShardMatrix(Matrix[Scene]):
     hunts: ClassVar = {"matrix": counts}
     parts = (2, 32)
 
-    def build(self, name: str) -> Scene:
+    def build(self, name: str) -> ShardScene:
         return build(name)
 
-    def damages(self, scene: Scene, count: int | None, seed: int) -> list[Damage]:
+    def damages(self, scene: ShardScene, count: int | None, seed: int) -> list[Damage]:
         damages = list(every(scene, seed, count))
         Random(seed).shuffle(damages)  # each part gets some of every kind
         return damages
 
-    def expected(self, scene: Scene, damage: Damage) -> Expected | None:
+    def expected(self, scene: ShardScene, damage: Damage) -> Expected | None:
         return expected(scene, damage)
 
-    def case(self, scene: Scene, damage: Damage, wanted: Expected, number: int) -> str:
+    def case(self, scene: ShardScene, damage: Damage, wanted: Expected, number: int) -> str:
         _Case(scene, damage, wanted).go(heal=number % HEAL_EVERY == 0)
         return _family(wanted)
 
@@ -76,7 +76,7 @@ def _family(wanted: Expected) -> str:
 
 @dataclass(slots=True)
 class _Case:
-    scene: Scene
+    scene: ShardScene
     damage: Damage
     wanted: Expected
 
