@@ -27,7 +27,7 @@ from headrace.partition.machine.operations import APPEND
 from headrace.partition.segments.segment import parse_name
 from headrace.partition.segments.segment_writer import writer_settings
 from headrace.storage.file import FileDirectory
-from headrace_lab.counter.damage import flipped
+from headrace_lab.harness.damage import flipped
 
 SHARD = "groups/00001"
 METADATA = "groups/00000"

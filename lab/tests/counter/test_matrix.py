@@ -2,17 +2,11 @@
 
 import pytest
 
-from headrace_lab.counter.damage import RANGE_SIZES, Damage, damaged, every, ranges_of
+from headrace_lab.counter.damage import damaged, every, ranges_of
 from headrace_lab.counter.expect import expected
-from headrace_lab.counter.matrix import (
-    CASES_SHORT,
-    RANGES_SHORT,
-    catch,
-    catch_by_ranges,
-    main,
-    share,
-)
+from headrace_lab.counter.matrix import MATRIX, RANGES_SHORT
 from headrace_lab.counter.scene import RESTED, STORIES, build
+from headrace_lab.harness.damage import RANGE_SIZES, Damage
 from headrace_lab.harness.mutants import MUTANTS
 
 PARTS = 16
@@ -22,7 +16,7 @@ PARTS = 16
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("story", STORIES)
 def test_every_damage_has_its_exact_outcome(story, part):
-    result = share(story, (part, PARTS), CASES_SHORT // len(STORIES), 1, "")
+    result = MATRIX.share(story, (part, PARTS), MATRIX.counts[story], 1, "")
     assert result.failures == []
     # All parts together are at least 50,000 cases that really damaged something.
     assert result.cases >= 50_000 // (PARTS * len(STORIES))
@@ -33,13 +27,13 @@ def test_every_damage_has_its_exact_outcome(story, part):
     "mutant", [mutant.name for mutant in MUTANTS if mutant.harness == "matrix"]
 )
 def test_a_planted_bug_is_caught(mutant):
-    assert catch(mutant, seed=1)
+    assert MATRIX.catch("matrix", mutant, seed=1)
 
 
 @pytest.mark.campaign(3)
 @pytest.mark.parametrize("story", RESTED)
 def test_a_damaged_range_of_a_group_at_rest_takes_nothing(story):
-    result = share(story, (0, 1), RANGES_SHORT, 1, "")
+    result = MATRIX.share(story, (0, 1), RANGES_SHORT, 1, "")
     assert result.failures == []
     assert result.cases >= RANGES_SHORT * 9 // 10
 
@@ -49,7 +43,7 @@ def test_a_damaged_range_of_a_group_at_rest_takes_nothing(story):
     "mutant", [mutant.name for mutant in MUTANTS if mutant.harness == "ranges"]
 )
 def test_a_planted_bug_of_evidence_is_caught_by_ranges(mutant):
-    assert catch_by_ranges(mutant, seed=1)
+    assert MATRIX.catch("ranges", mutant, seed=1)
 
 
 def test_a_full_run_damages_ranges_of_every_size_at_every_sector_of_every_file():
@@ -93,6 +87,6 @@ def test_a_sector_gets_back_what_it_held_before():
 
 def test_the_command_lists_what_it_takes(capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["--help"])
+        MATRIX.main(["--help"])
     assert stop.value.code == 0
     assert "--mutants" in capsys.readouterr().out

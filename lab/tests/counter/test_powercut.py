@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace_lab.counter.powercut import PLANTED_CUT_COUNT, PLANTS, PowerCuts
+from headrace_lab.counter.trial import POWER_PLANTS, on_disk
 from headrace_lab.disk import loopdisk
 from headrace_lab.disk.loopdisk import CannotCut, loop_disk
+from headrace_lab.harness.powercut import PLANTED_CUT_COUNT, PowerCuts, has_landed
 
 CUTS = 8
 
@@ -23,20 +24,21 @@ def disk():
 
 @pytest.mark.power
 def test_nothing_acknowledged_is_lost_to_power_cuts(disk):
-    tally = PowerCuts(disk, seed=5).run(CUTS)
-    assert tally.problems == []
-    assert tally.has_landed(CUTS)
-    assert tally.in_recovery * 3 >= CUTS
-    assert tally.acknowledged_count > CUTS
-    assert tally.checked_count == tally.session_count
+    trial = on_disk(disk, "", seed=5)
+    tally = PowerCuts(disk, trial).run(CUTS)
+    assert tally.failures == []
+    assert has_landed(trial, CUTS)
+    assert tally.among("recovery") * 3 >= CUTS
+    assert tally.counts["entries acknowledged"] > CUTS
+    assert tally.cases == tally.counts["sessions"]
 
 
 @pytest.mark.power
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("plant", POWER_PLANTS)
 def test_an_acknowledgement_of_what_is_not_durable_is_caught(disk, plant):
-    tally = PowerCuts(disk, seed=5, plant=plant).run(PLANTED_CUT_COUNT)
-    assert tally.cut_count > 0
-    assert tally.problems
+    tally = PowerCuts(disk, on_disk(disk, "", seed=5, plant=plant)).run(PLANTED_CUT_COUNT)
+    assert tally.count > 0
+    assert tally.failures
 
 
 @pytest.mark.power

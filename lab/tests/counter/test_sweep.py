@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace_lab.counter.sweep import catch, effects_of_script, sweep, sweep_recovery
+from headrace_lab.counter.sweep import SWEEP
 from headrace_lab.harness.mutants import MUTANTS
 
 PARTS = 6
@@ -11,7 +11,7 @@ PARTS = 6
 @pytest.mark.campaign(3)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_crash_loses_or_invents_an_entry(part):
-    tally = sweep(seed=1, share=(part, PARTS))
+    tally = SWEEP.sweep(seed=1, share=(part, PARTS))
     assert tally.failures == []
     assert tally.landed["crash before"] >= 20
     assert tally.landed["crash in recovery"] >= 500
@@ -21,7 +21,7 @@ def test_no_crash_loses_or_invents_an_entry(part):
 
 @pytest.mark.parametrize("part", range(2))
 def test_no_crash_at_any_effect_of_a_recovery_harms(part):
-    tally = sweep_recovery(seed=1, share=(part, 2), states=12)
+    tally = SWEEP.sweep_recovery(seed=1, share=(part, 2))
     assert tally.failures == []
     assert tally.cases >= 1_000
 
@@ -31,11 +31,11 @@ def test_no_crash_at_any_effect_of_a_recovery_harms(part):
     "mutant", [mutant.name for mutant in MUTANTS if mutant.harness == "sweep"]
 )
 def test_a_planted_bug_is_caught(mutant):
-    assert catch(mutant, seed=1)
+    assert SWEEP.catch(mutant, seed=1)
 
 
 def test_the_script_passes_through_every_kind_of_effect():
-    effects = effects_of_script()
+    effects = SWEEP.effects()
     kinds = {effect.kind for effect in effects}
     assert kinds >= {"create", "write", "truncate", "sync", "rename", "unlink", "sync-dir"}
     assert any("journal/spare" in effect.path for effect in effects)
@@ -43,7 +43,7 @@ def test_the_script_passes_through_every_kind_of_effect():
 
 
 def test_the_same_seed_is_the_same_sweep():
-    first, second = (sweep(seed=5, share=(0, 40)) for _ in range(2))
+    first, second = (SWEEP.sweep(seed=5, share=(0, 40)) for _ in range(2))
     assert (first.cases, first.landed, first.found) == (
         second.cases,
         second.landed,

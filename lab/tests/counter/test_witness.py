@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
+from headrace.cli.demo.child_process import Silent
 from headrace.journal.entry import Flaw
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.recovery.scan_findings import Faulty
 from headrace.model.ids import Op
-from headrace_lab.counter import testimony
-from headrace_lab.counter.witness import Witness
+from headrace_lab.counter.witness import GroupTestimony, Witness
 from headrace_lab.counter.workload import Replay, Workload
 from headrace_lab.counter.writer import Findings
 
@@ -17,7 +17,7 @@ WORKLOAD = Workload(seed=3)
 
 def a_writer(acknowledged, tried=None):
     replay = Replay(WORKLOAD)
-    said = testimony.Testimony()
+    said = GroupTestimony()
     for op in acknowledged:
         said.hear(f"trying {op}")
         said.hear(f"acknowledged {op} {replay.tip(Op(op)).hex()}")
@@ -29,7 +29,7 @@ def a_writer(acknowledged, tried=None):
 def a_recovery(head, *, is_dark=False, **report):
     digest = Replay(WORKLOAD).digest(Op(head)).hex()
     found = Findings(Op(head), Op(1), digest, RecoveryReport(head=Op(head), **report))
-    said = testimony.Testimony(is_dark=is_dark)
+    said = GroupTestimony(is_dark=is_dark)
     said.hear(f"recovered {msgspec.json.encode(found).decode()}")
     return said
 
@@ -44,7 +44,7 @@ def a_witness(*heard):
 @pytest.mark.parametrize("head", [8, 9, 12])
 def test_a_recovery_between_acknowledged_and_tried_holds(head):
     witness = a_witness(a_writer([3, 8], tried=12), a_recovery(head))
-    assert witness.holds
+    assert not witness.problems
     assert witness.acknowledged == head
 
 
@@ -70,15 +70,15 @@ def test_what_is_said_after_the_power_went_is_no_promise():
     lit.is_dark = True
     lit.hear("trying 12")
     lit.hear(f"acknowledged 12 {Replay(WORKLOAD).tip(Op(12)).hex()}")
-    assert a_witness(lit, a_recovery(8)).holds
-    assert a_witness(lit, a_recovery(12)).holds
-    assert not a_witness(lit, a_recovery(7)).holds
-    assert a_witness(lit, a_recovery(10, is_dark=True), a_recovery(9)).holds
+    assert not a_witness(lit, a_recovery(8)).problems
+    assert not a_witness(lit, a_recovery(12)).problems
+    assert a_witness(lit, a_recovery(7)).problems
+    assert not a_witness(lit, a_recovery(10, is_dark=True), a_recovery(9)).problems
 
 
 def test_what_is_said_after_the_power_went_must_be_true_all_the_same():
-    assert not a_witness(a_writer([3, 8]), a_recovery(7, is_dark=True)).holds
-    said = testimony.Testimony(is_dark=True)
+    assert a_witness(a_writer([3, 8]), a_recovery(7, is_dark=True)).problems
+    said = GroupTestimony(is_dark=True)
     said.hear(f"acknowledged 3 {Replay(Workload(seed=4)).tip(Op(3)).hex()}")
     assert a_witness(said).problems == ["op 3 was acknowledged with another content"]
 
@@ -88,7 +88,7 @@ def test_an_acknowledgement_after_a_failed_sync_is_a_lie_in_the_dark_too():
     said.is_dark = True
     said.hear("effect failed-sync 3.wal")
     assert said.effect_count == 0
-    assert a_witness(said).holds
+    assert not a_witness(said).problems
     said.hear(f"acknowledged 8 {Replay(WORKLOAD).tip(Op(8)).hex()}")
     assert a_witness(said).problems == [
         "op 8 was acknowledged after a sync of the journal had failed"
@@ -96,14 +96,14 @@ def test_an_acknowledgement_after_a_failed_sync_is_a_lie_in_the_dark_too():
 
 
 def test_another_content_under_an_acknowledged_op_is_seen():
-    said = testimony.Testimony()
+    said = GroupTestimony()
     said.hear(f"acknowledged 3 {Replay(Workload(seed=4)).tip(Op(3)).hex()}")
     assert a_witness(said).problems == ["op 3 was acknowledged with another content"]
 
 
 def test_a_state_that_is_not_the_replay_of_its_log_is_seen():
     found = Findings(Op(3), Op(1), "00" * 16, RecoveryReport(head=Op(3)))
-    witness = a_witness(a_writer([3]), testimony.Testimony(findings=found))
+    witness = a_witness(a_writer([3]), GroupTestimony(recovered=found))
     assert witness.problems == ["the state at op 3 is not what its log says"]
 
 
@@ -126,7 +126,7 @@ def test_damage_after_a_mere_crash_is_seen(report, words):
 def test_a_journal_that_is_not_dense_is_seen(ops, missing):
     witness = a_witness(a_writer([3]))
     entries = {Op(op): witness.replay.tip(Op(op)).hex() for op in ops}
-    witness._compare(a_recovery(3).findings, entries)
+    witness._compare(a_recovery(3).recovered, entries)
     assert witness.problems == [
         "the journal must hold ops 1 to 3, in order, and nothing else: "
         f"{missing} of them are missing"
@@ -136,7 +136,7 @@ def test_a_journal_that_is_not_dense_is_seen(ops, missing):
 def test_an_entry_that_was_not_written_so_is_seen():
     witness = a_witness(a_writer([2]))
     entries = {Op(1): witness.replay.tip(Op(1)).hex(), Op(2): "00" * 16}
-    witness._compare(a_recovery(2).findings, entries)
+    witness._compare(a_recovery(2).recovered, entries)
     assert witness.problems == ["op 2 is not the entry that was written"]
 
 
@@ -154,15 +154,15 @@ def test_an_entry_that_was_not_written_so_is_seen():
     ],
 )
 def test_a_testimony_tells_what_its_process_was_at(lines, phase):
-    said = testimony.Testimony()
+    said = GroupTestimony()
     for line in lines:
         if line == "RECOVERED":
-            said.findings = a_recovery(1).findings
+            said.recovered = a_recovery(1).recovered
         else:
             said.hear(line)
     assert said.phase == phase
 
 
 def test_a_line_that_no_writer_says_is_refused():
-    with pytest.raises(testimony.Silent, match="never says: nonsense"):
-        testimony.Testimony().hear("nonsense 1")
+    with pytest.raises(Silent, match="never says: nonsense"):
+        GroupTestimony().hear("nonsense 1")

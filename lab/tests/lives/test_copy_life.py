@@ -9,9 +9,9 @@ from headrace_lab.lives.copy_mutants import MUTANTS
 def test_what_was_acknowledged_comes_back():
     tally = share(1, 8, "")
     assert tally.failures == []
-    assert tally.verdicts["Healed"] >= 30
-    assert tally.verdicts["Recovered"] >= 50
-    assert len(tally.harms) == 11
+    assert tally.found["Healed"] >= 30
+    assert tally.found["Recovered"] >= 50
+    assert len(tally.landed) == 11
 
 
 def test_a_crash_at_any_effect_of_a_heal_is_finished_by_the_next_start():

@@ -10,8 +10,8 @@ def test_no_crash_makes_a_head_claim_too_much_or_fall():
     tally = share(1, 6, "")
     assert tally.failures == []
     assert tally.cases >= 20
-    assert tally.refusals >= 5
-    assert tally.failed_writes >= 5
+    assert tally.found["refused"] >= 5
+    assert tally.landed["failed write"] >= 5
 
 
 @pytest.mark.parametrize(

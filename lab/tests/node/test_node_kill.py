@@ -10,7 +10,7 @@ from headrace.client.values.answers import Range
 from headrace.client.write.ledger import Line
 from headrace_lab.node.audit import NodeAudit, Unit, _units
 from headrace_lab.node.kill import Plan, kill_run, planted_run
-from headrace_lab.node.ledger import Account, Notes, place
+from headrace_lab.node.ledger import NodeAccount, Notes, place
 from headrace_lab.node.plants import CUT_TOO_MUCH, NEW_WRITER, PLANTS, WRITERS_FORGOTTEN
 from headrace_lab.node.process import NodeProcess, NodeTestimony
 from headrace_lab.node.trial import HOST, _free_port
@@ -29,7 +29,7 @@ def a_line(source_rows=3, start=0, version=1, writer="aa"):
 
 def an_audit(tmp_path, lines=(), tried=9):
     """An audit of source 0, with nothing read yet."""
-    account = Account(str(tmp_path))
+    account = NodeAccount(str(tmp_path))
     account.lives.append(0)
     account.created[PLAIN.name] = {1}
     source = account.source(0)
@@ -50,22 +50,22 @@ def show(audit, name, start, rows=None):
 
 def test_kills_at_random_moments_lose_nothing_and_double_nothing(tmp_path):
     tally = kill_run(tmp_path, Plan(KILLS, seed=3, aims=SAMPLE))
-    assert tally.problems == []
+    assert tally.failures == []
     assert tally.count == KILLS
-    assert not tally.wrong
-    assert tally.audit_count == 1
-    assert tally.acknowledged_rows > 0
-    assert tally.compared_rows >= tally.acknowledged_rows
-    assert tally.reconnect_count > 0
+    assert not tally.more["wrong"]
+    assert tally.cases == 1
+    assert tally.counts["rows acknowledged"] > 0
+    assert tally.counts["rows read back"] >= tally.counts["rows acknowledged"]
+    assert tally.counts["reconnects"] > 0
 
 
 @pytest.mark.campaign(1)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_of_a_node_or_its_client_is_caught(tmp_path, plant):
     tally = planted_run(tmp_path, plant, seed=1)
-    assert tally.problems
+    assert tally.failures
     if plant in SHOWN_IN_ROWS:  # the others may show only as an error that a user is told
-        assert tally.wrong, tally.problems
+        assert tally.more["wrong"], tally.failures
 
 
 def test_sigterm_ends_a_node_with_0_and_the_next_start_says_that_it_was_clean(tmp_path):
@@ -159,7 +159,7 @@ def test_half_a_transaction_is_seen(tmp_path):
 
 
 def test_notes_and_ledgers_are_read_on_from_where_they_were_left(tmp_path):
-    notes, account = Notes(str(tmp_path), "4"), Account(str(tmp_path))
+    notes, account = Notes(str(tmp_path), "4"), NodeAccount(str(tmp_path))
     notes.say("tried", 1, 10)
     assert account.look().open_rows == 10
     (tmp_path / "4.ledger").write_bytes(a_line(10).encode() + a_line(5).encode()[:-1])

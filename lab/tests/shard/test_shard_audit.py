@@ -10,7 +10,7 @@ from headrace.partition.segments.sealer import InProcess
 from headrace.partition.shard_store import StoreOptions
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.shard.kills.audit import Audit
-from headrace_lab.shard.kills.ledger import Account, Rows
+from headrace_lab.shard.kills.ledger import Rows, ShardAccount
 from headrace_lab.shard.kills.workload import (
     CREATED,
     SCHEMA,
@@ -36,7 +36,7 @@ def a_shard(batches=(FIRST, OTHER, SECOND)):
     shard = SoloShard.open(MemoryDisk().root, options)
     for key in WORKLOAD.partitions:
         shard.one(opening(key, [SCHEMA], CREATED, CREATED))
-    account = Account()
+    account = ShardAccount()
     for batch in batches:
         result = shard.one(WORKLOAD.append(batch))
         account.hear(f"trying {batch.source} {batch.version}")

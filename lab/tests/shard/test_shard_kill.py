@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 from headrace.cli.demo.child_process import living
-from headrace_lab.shard.kills.kill import PLANTED_KILL_COUNT, Kills, kill_run
-from headrace_lab.shard.kills.ledger import Account, Ledger, Rows, size_of, void_since
+from headrace_lab.harness.kill import Kills
+from headrace_lab.shard.kills.kill import kill_run
+from headrace_lab.shard.kills.ledger import Ledger, Rows, ShardAccount, size_of, void_since
 from headrace_lab.shard.kills.plants import KILL_PLANTS
-from headrace_lab.shard.kills.process import Paths
-from headrace_lab.shard.kills.trial import Trial
+from headrace_lab.shard.kills.trial import ShardTrial
 from headrace_lab.shard.kills.workload import Batch, ShardWorkload
 
 KILLS = 6
@@ -18,8 +18,8 @@ WORKLOAD = ShardWorkload(seed=7)
 
 
 def a_trial(path, seed=1):
-    paths = Paths(str(path / "data"), str(path / "ledger"))
-    return Trial(paths, Random(seed))
+    data, ledger = str(path / "data"), str(path / "ledger")
+    return ShardTrial(data=data, ledger=ledger, chance=Random(seed))
 
 
 def some_rows(start=0, digest="00"):
@@ -29,20 +29,20 @@ def some_rows(start=0, digest="00"):
 def test_no_acknowledged_row_is_lost_to_kills_at_random_moments(tmp_path):
     trial = a_trial(tmp_path)
     tally = Kills(trial).run(KILLS)
-    assert tally.problems == []
+    assert tally.failures == []
     assert tally.count >= KILLS
-    assert (tally.lost_count, tally.invented_count) == (0, 0)
-    assert tally.checked_count > KILLS // 2
-    assert tally.checkpoint_count > 0
+    assert (tally.counts["rows lost"], tally.counts["rows invented"]) == (0, 0)
+    assert tally.cases > KILLS // 2
+    assert tally.counts["checkpoints"] > 0
     assert tally.among("beside") + tally.among("recovery") >= KILLS // 4
-    assert tally.compared_count > 0
+    assert tally.counts["rows read back"] > 0
 
 
 @pytest.mark.campaign(1)
 @pytest.mark.parametrize("plant", KILL_PLANTS)
 def test_a_planted_bug_of_a_shard_is_caught(tmp_path, plant):
-    tally = kill_run(tmp_path, PLANTED_KILL_COUNT, seed=2, plant=plant)
-    assert tally.problems
+    tally = kill_run(tmp_path, 0, seed=2, plant=plant)
+    assert tally.failures
 
 
 def test_the_children_of_a_killed_writer_end_by_themselves(tmp_path):
@@ -61,7 +61,7 @@ def test_the_children_of_a_killed_writer_end_by_themselves(tmp_path):
 
 
 def test_a_ledger_counts_an_announced_version_as_tried_and_not_as_answered():
-    account = Account()
+    account = ShardAccount()
     account.hear("trying 4 1")
     assert account.tried == {4: 1}
     assert account.answered == {}
@@ -74,7 +74,7 @@ def test_a_ledger_counts_an_announced_version_as_tried_and_not_as_answered():
 
 @pytest.mark.parametrize("second", [some_rows(start=3), some_rows(digest="01")])
 def test_an_answer_that_differs_from_an_earlier_one_is_seen(second):
-    account = Account()
+    account = ShardAccount()
     account.hear(some_rows().line())
     account.hear(some_rows().line())
     assert account.problems == []
@@ -89,7 +89,7 @@ def test_a_torn_line_of_a_ledger_was_never_written(tmp_path):
     assert ledger.account.rows == {}
     ledger.acknowledge([some_rows().line()])
     ledger.close()
-    assert Account.read(str(path)).rows == {Batch(4, 1): some_rows()}
+    assert ShardAccount.read(str(path)).rows == {Batch(4, 1): some_rows()}
 
 
 def test_an_acknowledgement_after_a_failed_sync_is_seen(tmp_path):

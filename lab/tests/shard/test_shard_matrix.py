@@ -2,9 +2,9 @@
 
 import pytest
 
-from headrace_lab.counter.damage import Damage
-from headrace_lab.shard.damage import Outcome, every, expected
-from headrace_lab.shard.matrix import FLIPS_SHORT, catch, main, share
+from headrace_lab.harness.damage import Damage
+from headrace_lab.shard.damage import Expected, every, expected
+from headrace_lab.shard.matrix import MATRIX
 from headrace_lab.shard.mutants import MUTANTS
 from headrace_lab.shard.scene import STORIES, build
 
@@ -15,7 +15,7 @@ PARTS = 16
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("story", STORIES)
 def test_every_damage_has_its_exact_outcome(story, part):
-    result = share(story, (part, PARTS), FLIPS_SHORT, 1, "")
+    result = MATRIX.share(story, (part, PARTS), MATRIX.counts[story], 1, "")
     assert result.failures == []
     assert result.cases >= 15
 
@@ -25,7 +25,7 @@ def test_every_damage_has_its_exact_outcome(story, part):
     "mutant", [mutant.name for mutant in MUTANTS if mutant.harness == "matrix"]
 )
 def test_a_planted_bug_is_caught(mutant):
-    assert catch(mutant, seed=1)
+    assert MATRIX.catch("matrix", mutant, seed=1)
 
 
 def test_at_least_fifteen_bugs_are_planted():
@@ -36,7 +36,7 @@ def test_a_missing_segment_costs_its_rows_and_is_said_at_once():
     scene = build("stopped")
     for path, rows in scene.segments.items():
         outcome = expected(scene, Damage(path, "missing"))
-        assert outcome == Outcome(lost=(rows,), finding=True, scrubbed=True)
+        assert outcome == Expected(lost=(rows,), finding=True, scrubbed=True)
 
 
 def test_a_carry_file_that_the_journal_covers_costs_nothing():
@@ -56,6 +56,6 @@ def test_a_full_run_flips_every_byte():
 
 def test_the_command_lists_what_it_takes(capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["--help"])
+        MATRIX.main(["--help"])
     assert stop.value.code == 0
     assert "--mutants" in capsys.readouterr().out

@@ -24,7 +24,7 @@ from headrace_lab.cluster.faults import Faults, is_whole
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.network import Network
 from headrace_lab.cluster.oracles import Oracles, Violation
-from headrace_lab.cluster.swarm import Swarm, Tally, draw
+from headrace_lab.cluster.swarm import SeedCounts, Swarm, draw
 from headrace_lab.cluster.workload import Workload
 
 CLUSTER = b"headrace-cluster"
@@ -37,11 +37,11 @@ LOOK_EVERY = 16  # events between two looks at whether a phase is over
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SeedOutcome:
     """How one seed ended."""
 
     seed: int
-    tally: Tally
+    tally: SeedCounts
     violation: str | None  # the oracle and what it saw
     trace_hash: str
     trace: tuple[str, ...]  # the last events, if something is wrong
@@ -54,7 +54,7 @@ class World:
 
     seed: int
     swarm: Swarm
-    tally: Tally = field(default_factory=Tally)
+    tally: SeedCounts = field(default_factory=SeedCounts)
     now: int = 0
     hosts: list[Host] = field(default_factory=list)
     oracles: Oracles = field(default_factory=Oracles)
@@ -326,9 +326,9 @@ class World:
             )
         return "; ".join(words)
 
-    def outcome(self, violation: str | None) -> Outcome:
+    def outcome(self, violation: str | None) -> SeedOutcome:
         trace = tuple(_line(one) for one in self._trace) if violation else ()
-        return Outcome(
+        return SeedOutcome(
             self.seed,
             self.tally,
             violation,
@@ -348,7 +348,7 @@ class _Streams:
         return Random(f"{self.seed} {name}")
 
 
-def run_seed(seed: int, replicas: int | None = None, *, is_safe: bool = True) -> Outcome:
+def run_seed(seed: int, replicas: int | None = None, *, is_safe: bool = True) -> SeedOutcome:
     """Run one seed to its end."""
     swarm = draw(_Streams(seed).next("swarm"), replicas, is_safe=is_safe)
     world = World(seed, swarm)

@@ -19,7 +19,7 @@ from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.machine import SessionMachine
 from headrace_lab.cluster.network import Network
 from headrace_lab.cluster.oracles import Oracles
-from headrace_lab.cluster.swarm import Swarm, Tally
+from headrace_lab.cluster.swarm import SeedCounts, Swarm
 from headrace_lab.disk.faults import (
     Crash,
     CrashAfter,
@@ -79,7 +79,7 @@ class Hook:
             return None
         return self._strike(effect, rng, tally)
 
-    def _strike(self, effect: Effect, rng: Random, tally: Tally) -> Fault | None:
+    def _strike(self, effect: Effect, rng: Random, tally: SeedCounts) -> Fault | None:
         if self.kind == "failing sync" and effect.kind != "sync":
             return None
         if self.kind == "failing write" and effect.kind not in ("write", "append"):
@@ -100,7 +100,7 @@ class Faults:
 
     rng: Random
     swarm: Swarm
-    tally: Tally
+    tally: SeedCounts
     hosts: list[Host]
     network: Network
     oracles: Oracles

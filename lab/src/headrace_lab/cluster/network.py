@@ -8,7 +8,7 @@ from headrace.journal.entry import Entry, decode
 from headrace.model.ids import ReplicaId
 from headrace.vsr import peer_codec
 from headrace.vsr.peer_messages import Envelope
-from headrace_lab.cluster.swarm import Swarm, Tally
+from headrace_lab.cluster.swarm import SeedCounts, Swarm
 
 
 def encode_packet(envelope: Envelope[Entry]) -> bytes:
@@ -40,7 +40,7 @@ class Network:
 
     rng: Random
     swarm: Swarm
-    tally: Tally
+    tally: SeedCounts
     cuts: dict[Link, int] = field(default_factory=dict)  # until when nothing passes
     clogs: dict[Link, int] = field(default_factory=dict)  # until when all waits
     recorded: deque[tuple[ReplicaId, Packet]] = field(

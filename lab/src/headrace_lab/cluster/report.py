@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from statistics import median
 
-from headrace_lab.cluster.cluster import Outcome, run_seed
+from headrace_lab.cluster.cluster import SeedOutcome, run_seed
 from headrace_lab.cluster.swarm import PROMISED
 
 CHUNK = 4  # seeds in one job: results come often, and processes are not asked too often
@@ -32,9 +32,9 @@ class Report:
     events_least: int = 0
     requests_least: int = 0
     halts: Counter[str] = field(default_factory=Counter)
-    violations: list[Outcome] = field(default_factory=list)
+    violations: list[SeedOutcome] = field(default_factory=list)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SeedOutcome) -> None:
         tally = outcome.tally
         first = self.seeds == 0
         self.seeds += 1
@@ -92,7 +92,7 @@ def run(plan: Plan, tell: Callable[[Report], None] = lambda _: None) -> Report:
     return report
 
 
-def _outcomes(plan: Plan, started: float) -> Iterator[Outcome]:
+def _outcomes(plan: Plan, started: float) -> Iterator[SeedOutcome]:
     end = plan.first + plan.count
     chunks = [(first, min(first + CHUNK, end)) for first in range(plan.first, end, CHUNK)]
     if plan.jobs == 1:
@@ -103,7 +103,7 @@ def _outcomes(plan: Plan, started: float) -> Iterator[Outcome]:
                 return
         return
     with ProcessPoolExecutor(plan.jobs) as pool:
-        running: set[Future[list[Outcome]]] = set()
+        running: set[Future[list[SeedOutcome]]] = set()
         waiting = iter(chunks)
         is_over = False
         while True:
@@ -126,7 +126,7 @@ def _is_over(plan: Plan, started: float) -> bool:
     return plan.budget is not None and time.monotonic() - started >= plan.budget
 
 
-def run_chunk(first: int, stop: int, replicas: int | None, is_safe: bool) -> list[Outcome]:
+def run_chunk(first: int, stop: int, replicas: int | None, is_safe: bool) -> list[SeedOutcome]:
     """Run some seeds, in a process of their own."""
     found = []
     for seed in range(first, stop):

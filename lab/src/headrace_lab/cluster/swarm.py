@@ -34,7 +34,7 @@ PROMISED: Final = (
 
 
 @dataclass(slots=True)
-class Tally:
+class SeedCounts:
     """What happened, counted as it landed."""
 
     landed: Counter[str] = field(default_factory=Counter)
@@ -45,7 +45,7 @@ class Tally:
     transfers: int = 0
     recoveries: int = 0
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "SeedCounts") -> None:
         self.landed.update(other.landed)
         for name in ("events", "requests", "view_changes", "primary_crashes", "transfers"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -13,7 +13,7 @@ from headrace.journal.entry import REGISTER
 from headrace.model.proposal import EntryProposal
 from headrace_lab.cluster.machine import ADD, add
 from headrace_lab.cluster.oracles import Oracles
-from headrace_lab.cluster.swarm import Tally
+from headrace_lab.cluster.swarm import SeedCounts
 
 PATIENCE_MS = 150  # then it asks somebody else
 PAUSE_MS = 12  # after an answer
@@ -44,7 +44,7 @@ class Workload:
     rng: Random
     replicas: int
     oracles: Oracles
-    tally: Tally
+    tally: SeedCounts
     at: At
     ask: Ask
     left: int

@@ -1,7 +1,7 @@
 """Cut the power of a real file system under a group, or with `--shard` under a shard.
 
 `python -m headrace_lab.commands.powercut [--shard] [--cuts 30] [--seed N] [--json]`. What a cut
-is, and what must hold after it, is in `counter/powercut.py` and `shard/kills/powercut.py`.
+is, is in `harness/powercut.py`; what must hold after it, in the `trial.py` of each machine.
 """
 
 import argparse
@@ -13,11 +13,15 @@ from typing import NoReturn
 
 from rich.console import Console
 
-from headrace_lab.counter import powercut
+from headrace_lab.counter import trial as group
 from headrace_lab.disk.loopdisk import CannotCut
-from headrace_lab.shard.kills import powercut as shard_powercut
+from headrace_lab.harness.powercut import cut_all
+from headrace_lab.harness.tally import Tally
+from headrace_lab.harness.trial import Outcome
+from headrace_lab.shard.kills import trial as shard
+from headrace_lab.shard.kills.plants import POWER_PLANTS
 
-HELD, FAILED, SKIPPED, INTERRUPTED = 0, 1, 7, 130  # how the command ends
+SKIPPED, INTERRUPTED = 7, 130  # other ways in which the command ends
 
 
 def main() -> None:
@@ -42,24 +46,18 @@ def main() -> None:
         sys.exit(SKIPPED)
     except KeyboardInterrupt:  # the disk is gone by now: each context has ended
         sys.exit(INTERRUPTED)
-    if arguments.json:
-        console.print(json.dumps(outcome.as_json(), indent=2))
-    elif isinstance(outcome, shard_powercut.Outcome):
-        shard_powercut.show(console, outcome)
-    else:
-        powercut.show(console, outcome)
-    sys.exit(HELD if outcome.holds else FAILED)
+    sys.exit(outcome.tell(console, in_json=arguments.json))
 
 
-def _cut_either(
-    arguments: argparse.Namespace, say: Callable[[str], None]
-) -> powercut.Outcome | shard_powercut.Outcome:
+def _cut_either(arguments: argparse.Namespace, say: Callable[[str], None]) -> Outcome:
     cuts, seed = arguments.cuts, arguments.seed
+
+    def tell(tally: Tally) -> None:
+        say(f"{tally.count} of {cuts} cuts")
+
     if arguments.shard:
-        return shard_powercut.cut_all(
-            cuts, seed, lambda tally: say(f"{tally.count} of {cuts} cuts")
-        )
-    return powercut.cut_all(cuts, seed, lambda tally: say(f"{tally.cut_count} of {cuts} cuts"))
+        return cut_all(shard.on_disk, POWER_PLANTS, cuts, seed, tell)
+    return cut_all(group.on_disk, group.POWER_PLANTS, cuts, seed, tell)
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -21,7 +21,7 @@ from headrace.cli.terminal.output import (
     say,
     words,
 )
-from headrace_lab.cluster.cluster import Outcome
+from headrace_lab.cluster.cluster import SeedOutcome
 from headrace_lab.cluster.hunt import Catch, hunt
 from headrace_lab.cluster.mutants import MUTANTS
 from headrace_lab.cluster.report import Plan, Report, run
@@ -164,7 +164,7 @@ def _print(plan: Plan, report: Report) -> None:
         say(f"no violation in {report.seeds:,} seed{'' if report.seeds == 1 else 's'}")
 
 
-def _print_violation(plan: Plan, outcome: Outcome) -> None:
+def _print_violation(plan: Plan, outcome: SeedOutcome) -> None:
     out = console()
     out.print(f"\nseed {outcome.seed}: {outcome.violation}", markup=False)
     for line in outcome.trace[-LAST_EVENTS:]:

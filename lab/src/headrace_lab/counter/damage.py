@@ -1,10 +1,7 @@
-"""Ways to damage one file of a scene at rest, each a value that can be repeated."""
+"""Ways to damage one file of a group at rest, and which of them are tried."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from random import Random
-from typing import Any
 
 from headrace.journal.entry import Entry, Flaw, decode, seal
 from headrace.journal.frame import PREFIX_SIZE, FrameKind, Prefix, decode_prefix, encode_prefix
@@ -16,78 +13,22 @@ from headrace.model.proposal import EntryProposal
 from headrace_lab.counter.scene import Layout, Region, Scene
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import SECTOR_SIZE
+from headrace_lab.harness.damage import Damage, changed, ranges
 
 WHOLE = ("missing", "empty", "foreign", "stale")
-RANGES = ("noise", "blank")  # random bytes, or zeros
+SECTORS = ("old", "swap", "unreadable")  # besides zeros
 _HEADS_USED = 64 + 28  # bytes of a slot with one head
-RANGE_SIZES = (512, 4096, 8192, 65536)
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """One file, one kind of damage, one place. `at` is a bit, a length, a sector or an op.
-
-    Of a range it is the first byte, and `size` tells how many there are.
-    """
-
-    path: str
-    kind: str
-    at: int = 0
-    size: int = 0
-
-    def __str__(self) -> str:
-        size = f" +{self.size}" if self.size else ""
-        return f"{self.path} {self.kind} {self.at}{size}"
 
 
 def damaged(scene: Scene, damage: Damage) -> bytes | None:
     """Return the content after the damage, None if the file is gone."""
     data = scene.disk.content(damage.path)
-    if damage.kind in WHOLE:
-        return _whole(scene, damage, data)
-    if damage.kind == "flip":
-        return flipped(data, damage.at)
-    if damage.kind == "cut":
-        return data[: damage.at]
-    if damage.kind in RANGES:
-        return ranged(data, damage)
     if damage.kind == "forged":
         return _forged(data, scene.layout(damage.path), Op(damage.at))
-    return _sector(scene, damage, data)
-
-
-def _whole(scene: Scene, damage: Damage, data: bytes) -> bytes | None:
-    selves: dict[str, bytes | None] = {
-        "missing": None,
-        "empty": b"",
-        "foreign": scene.foreign.get(damage.path, data),
-        "stale": scene.old(damage.path),
-    }
-    return selves[damage.kind]
-
-
-def flipped(data: bytes, bit: int) -> bytes:
-    """Return `data` with one bit turned over, counted from the lowest of the first byte."""
-    place = bit // 8
-    return data[:place] + bytes([data[place] ^ (1 << bit % 8)]) + data[place + 1 :]
-
-
-def ranged(data: bytes, damage: Damage) -> bytes:
-    """Return `data` with one range of it overwritten, as far as it reaches."""
-    end = min(len(data), damage.at + damage.size)
-    size = max(0, end - damage.at)
-    is_noise = damage.kind == "noise"
-    new = Random(str(damage)).randbytes(size) if is_noise else bytes(size)
-    return data[: damage.at] + new + data[end:]
-
-
-def ranges(files: Mapping[str, int]) -> Iterator[Damage]:
-    """Yield every range of files of these sizes: each size of it, at every sector."""
-    for path, file_size in files.items():
-        for kind in RANGES:
-            for size in RANGE_SIZES:
-                for at in range(0, file_size, SECTOR_SIZE):
-                    yield Damage(path, kind, at, size)
+    if damage.kind in SECTORS:
+        return _sector(scene, damage, data)
+    others = {"foreign": scene.foreign.get(damage.path, data), "stale": scene.old(damage.path)}
+    return changed(data, damage, others)
 
 
 def ranges_of(scene: Scene) -> Iterator[Damage]:
@@ -112,8 +53,6 @@ def sample_ranges(scene: Scene, count: int, seed: int) -> list[Damage]:
 def _sector(scene: Scene, damage: Damage, data: bytes) -> bytes:
     start, end = damage.at * SECTOR_SIZE, (damage.at + 1) * SECTOR_SIZE
     match damage.kind:
-        case "zero":
-            piece = bytes(len(data[start:end]))
         case "old":
             piece = scene.old_piece(damage.path, start, min(end, len(data)))
         case "swap":
@@ -204,30 +143,3 @@ def _is_telling(scene: Scene, damage: Damage) -> bool:
 
 def _hits(region: Region, place: int) -> bool:
     return region.start <= place < region.end
-
-
-@dataclass(slots=True)
-class Result:
-    """What a matrix saw. A damage that changed nothing is no case."""
-
-    cases: int = 0
-    without_effect: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-
-    def merge(self, other: "Result") -> None:
-        self.cases += other.cases
-        self.without_effect += other.without_effect
-        self.outcomes.update(other.outcomes)
-        self.kinds.update(other.kinds)
-        self.failures += other.failures
-
-    def figures(self) -> dict[str, Any]:
-        """Return what is told at the end."""
-        return {
-            "cases": self.cases,
-            "without_effect": self.without_effect,
-            "by_damage": dict(sorted(self.kinds.items())),
-            "by_outcome": dict(sorted(self.outcomes.items())),
-        }

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.heads import NAME as HEADS
 from headrace.model.ids import Op
-from headrace_lab.counter.damage import Damage, damaged
+from headrace_lab.counter.damage import damaged
 from headrace_lab.counter.scene import Layout, Region, Scene
 from headrace_lab.disk.faults import SECTOR_SIZE
+from headrace_lab.harness.damage import Damage
 
 _ID = slice(16, 24)  # of a prefix: the file id, in clear
 _HEADER_SIZE = 256
@@ -19,7 +20,7 @@ _ALIGNMENT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Ended:
     """How a recovery ended: one name, and the head it reached (0 if it refused)."""
 
     name: str
@@ -31,12 +32,12 @@ class Outcome:
         return self.name.split(" at ")[0]
 
 
-def refused(error: str) -> Outcome:
+def refused(error: str) -> Ended:
     """Return the outcome of a recovery that raised an error of this name."""
-    return Outcome(f"refused: {error}")
+    return Ended(f"refused: {error}")
 
 
-def expected(scene: Scene, damage: Damage) -> Outcome | None:
+def expected(scene: Scene, damage: Damage) -> Ended | None:
     """Return what must happen; None if the damage changes nothing, so that there is no case."""
     before, after = scene.disk.content(damage.path), damaged(scene, damage)
     if before == after and damage.kind != "unreadable":
@@ -44,21 +45,21 @@ def expected(scene: Scene, damage: Damage) -> Outcome | None:
     if damage.kind == "foreign" and not damage.path.startswith("journal/spare"):
         return refused("ForeignFile")
     if damage.path.startswith("journal/spare/") or damage.path == HEADS:
-        return Outcome("clean", scene.head)  # the journal is whole: nothing is asked of heads
+        return Ended("clean", scene.head)  # the journal is whole: nothing is asked of heads
     if damage.path.startswith("superblock"):
         # An older copy is whole, only of a lower sequence: the other one is believed.
         is_older = after in scene.versions[damage.path] and damage.kind != "unreadable"
-        return Outcome("clean" if is_older else "noted", scene.head)
+        return Ended("clean" if is_older else "noted", scene.head)
     if damage.path.startswith("snapshots/"):
         return _snapshot(scene, damage)
     return _Judgement(scene, damage, scene.layout(damage.path), before, after).outcome()
 
 
-def _snapshot(scene: Scene, damage: Damage) -> Outcome:
+def _snapshot(scene: Scene, damage: Damage) -> Ended:
     newest = damage.path == f"snapshots/{scene.base:020}.snap"
     if newest:
-        return Outcome("fell back", scene.head)
-    return Outcome("noted" if damage.kind == "missing" else "quarantined", scene.head)
+        return Ended("fell back", scene.head)
+    return Ended("noted" if damage.kind == "missing" else "quarantined", scene.head)
 
 
 @dataclass(slots=True)
@@ -83,17 +84,17 @@ class _Judgement:
             return self.scene.head
         return Op(self.scene.layouts[index + 1].first_op - 1)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Ended:
         scene = self.scene
         if self.damage.kind == "forged":
             return refused("ChainBroken")
         if self.after is None:
             covered = not self.is_newest and self.last <= scene.base
-            return Outcome("noted", scene.head) if covered else refused("MissingFile")
+            return Ended("noted", scene.head) if covered else refused("MissingFile")
         blocks = [one for one in self.layout.regions if one.kind == "block" and self.hit(one)]
         if len(blocks) == 2:
             covered = not self.is_newest and self.last <= scene.base
-            return Outcome("quarantined", scene.head) if covered else refused("CorruptFile")
+            return Ended("quarantined", scene.head) if covered else refused("CorruptFile")
         is_short = len(self.after) < self.layout.size
         frames = [one for one in self.layout.regions if one.kind != "block" and self.hit(one)]
         entries = [one for one in frames if one.kind == "entry"]
@@ -101,10 +102,10 @@ class _Judgement:
             return refused("CorruptFile")
         found = self.frames(frames)
         if found.name == "clean" and (is_short or blocks):
-            return Outcome("noted", found.head)
+            return Ended("noted", found.head)
         return found
 
-    def frames(self, bad: list[Region]) -> Outcome:
+    def frames(self, bad: list[Region]) -> Ended:
         """Judge what happened to the frames of a file whose header can be read."""
         scene = self.scene
         entries = [one for one in bad if one.kind == "entry"]
@@ -115,14 +116,14 @@ class _Judgement:
         if torn is not None:
             head = Op(torn.op - 1)
             seen = self.is_seen(torn.start)
-            return Outcome(f"cut at op {torn.op}" if seen else "clean", head)
+            return Ended(f"cut at op {torn.op}" if seen else "clean", head)
         if self.tail_is_rubble(bad):
-            return Outcome(f"cut at op {scene.head + 1}", scene.head)
+            return Ended(f"cut at op {scene.head + 1}", scene.head)
         if entries:
             hidden = self.is_newest and not self.is_seen(entries[0].start)
-            return Outcome("noted" if hidden else "damage below", scene.head)
+            return Ended("noted" if hidden else "damage below", scene.head)
         noted = [one for one in bad if not self.is_last(one)]
-        return Outcome("noted" if noted else "clean", scene.head)
+        return Ended("noted" if noted else "clean", scene.head)
 
     def tail_is_rubble(self, bad: list[Region]) -> bool:
         """Tell whether this life left something behind the newest file's last whole frame."""

@@ -1,76 +1,72 @@
-"""The corruption matrix: every damage of every file has one exact outcome.
+"""The corruption matrix of a bare group: `python -m headrace_lab.counter.matrix`.
 
-`python -m headrace_lab.counter.matrix` damages one file of a group at rest, recovers, and
-compares what happened with what `expect.py` says must happen. Any other outcome fails, a safe
-one included. After each recovery that succeeds the log and the state are compared with the
-history; some are recovered a second time.
+What must come of a damage says `expect.py`. After each recovery that succeeds the log and the
+state are compared with the history; some are recovered a second time.
 """
 
 import errno
 import sys
 from collections.abc import Iterable
 from functools import cache
-from itertools import islice
+from typing import ClassVar
 
 from headrace.errors import HeadraceError
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace_lab.counter.counter import CounterMachine
-from headrace_lab.counter.damage import (
-    Damage,
-    Result,
-    damaged,
-    every,
-    ranges_of,
-    sample,
-    sample_ranges,
-)
-from headrace_lab.counter.expect import Outcome, expected, refused
-from headrace_lab.counter.history import Broken
+from headrace_lab.counter.damage import damaged, every, ranges_of, sample, sample_ranges
+from headrace_lab.counter.expect import Ended, expected, refused
 from headrace_lab.counter.scene import RESTED, STORIES, Scene, build, opened
 from headrace_lab.counter.solo import Solo
 from headrace_lab.disk.faults import SECTOR_SIZE
 from headrace_lab.disk.memory import MemoryDisk
-from headrace_lab.harness.campaign import frame, hunt, run_all
-from headrace_lab.harness.mutants import planted
+from headrace_lab.harness.damage import Damage
+from headrace_lab.harness.history import Broken
+from headrace_lab.harness.matrix import Matrix
+from headrace_lab.harness.mutants import MUTANTS
 
 CASES_SHORT = 60_000  # without --full: everything but flips and cuts, and a sample of those
 RANGES_SHORT = 100  # of each story that rested; --full takes every range at every sector
+CASES_HUNT = 1_500  # of each story, for a planted bug
 TWICE_EVERY = 8  # of the cases that recover, how many are recovered a second time
 
 
-def run(
-    name: str,
-    damages: Iterable[Damage],
-    *,
-    stop_at_first: bool = False,
-) -> Result:
-    """Put each damage on the scene of this name."""
-    scene = build(name)
-    result = Result()
-    for damage in damages:
-        _case(scene, damage, result)
-        if stop_at_first and result.failures:
-            break
-    return result
+class GroupMatrix(Matrix[Scene]):
+    """A group of counters."""
 
+    program = "headrace_lab.counter.matrix"
+    title = "corruption matrix"
+    what = "damage every file of a group in every way"
+    mutants = MUTANTS
+    counts: ClassVar = {
+        **dict.fromkeys(STORIES, CASES_SHORT // len(STORIES)),
+        **dict.fromkeys(RESTED, RANGES_SHORT),
+    }
+    hunts: ClassVar = {
+        "matrix": dict.fromkeys(STORIES, CASES_HUNT),
+        "ranges": dict.fromkeys(RESTED, RANGES_SHORT),
+    }
+    parts = (8, 8)
 
-def _case(scene: Scene, damage: Damage, result: Result) -> None:
-    wanted = expected(scene, damage)
-    if wanted is None:
-        result.without_effect += 1
-        return
-    result.cases += 1
-    result.kinds[damage.kind] += 1
-    disk = _damaged_disk(scene, damage)
-    try:
-        found = _recover(scene, disk, twice=result.cases % TWICE_EVERY == 0)
-    except AssertionError as error:
-        found = Outcome(f"wrong: {error!r}")
-    result.outcomes[found.family] += 1
-    if not found.name.startswith("refused") and found.head < scene.vouched:
-        result.failures.append(f"{scene.name}: {damage}: ops above {found.head} are gone")
-    elif found != wanted:
-        result.failures.append(f"{scene.name}: {damage}: expected {wanted}, found {found}")
+    def build(self, name: str) -> Scene:
+        return build(name)
+
+    def damages(self, scene: Scene, count: int | None, seed: int) -> Iterable[Damage]:
+        if count is None:
+            return ranges_of(scene) if scene.vouched else every(scene)
+        choose = sample_ranges if scene.vouched else sample
+        return choose(scene, count, seed)
+
+    def expected(self, scene: Scene, damage: Damage) -> Ended | None:
+        return expected(scene, damage)
+
+    def case(self, scene: Scene, damage: Damage, wanted: Ended, number: int) -> str:
+        disk = _damaged_disk(scene, damage)
+        found = _recover(scene, disk, twice=number % TWICE_EVERY == 0)
+        if not found.name.startswith("refused") and found.head < scene.vouched:
+            raise Broken(f"ops above {found.head} are gone")
+        if found != wanted:
+            raise Broken(f"found {found}")
+        return found.family
 
 
 def _damaged_disk(scene: Scene, damage: Damage) -> MemoryDisk:
@@ -91,36 +87,36 @@ def _damaged_disk(scene: Scene, damage: Damage) -> MemoryDisk:
     return disk
 
 
-def _recover(scene: Scene, disk: MemoryDisk, *, twice: bool) -> Outcome:
+def _recover(scene: Scene, disk: MemoryDisk, *, twice: bool) -> Ended:
     before = disk.effect_count
     try:
         solo = opened(scene, disk)
     except HeadraceError as error:
         if disk.effect_count != before:
-            return Outcome(f"wrong: refused {type(error).__name__} and yet changed something")
+            return Ended(f"wrong: refused {type(error).__name__} and yet changed something")
         return refused(type(error).__name__)
     if not _holds(scene, solo):
-        return Outcome("wrong: log or state differ from the history")
+        return Ended("wrong: log or state differ from the history")
     if twice and disk.read_fault is None:
         again = opened(scene, disk.kill())
         if again.head != solo.head or not _holds(scene, again):
-            return Outcome("wrong: a second recovery differs from the first")
+            return Ended("wrong: a second recovery differs from the first")
     return _outcome(solo.report, solo)
 
 
-def _outcome(report: RecoveryReport, solo: Solo) -> Outcome:
+def _outcome(report: RecoveryReport, solo: Solo) -> Ended:
     """Name what a recovery reported: its gravest finding."""
     if report.superblock_rebuilt:
-        return Outcome("rebuilt", solo.head)
+        return Ended("rebuilt", solo.head)
     if report.cut is not None:
-        return Outcome(f"cut at op {report.cut.first}", solo.head)
+        return Ended(f"cut at op {report.cut.first}", solo.head)
     if report.fell_back:
-        return Outcome("fell back", solo.head)
+        return Ended("fell back", solo.head)
     if report.faulty:
-        return Outcome("damage below", solo.head)
+        return Ended("damage below", solo.head)
     if report.quarantined:
-        return Outcome("quarantined", solo.head)
-    return Outcome("noted" if report.notes else "clean", solo.head)
+        return Ended("quarantined", solo.head)
+    return Ended("noted" if report.notes else "clean", solo.head)
 
 
 def _holds(scene: Scene, solo: Solo) -> bool:
@@ -155,58 +151,7 @@ def _digest(chain: tuple[bytes, ...], entries: _Entries) -> bytes:
     return model.digest()
 
 
-def share(
-    name: str, part: tuple[int, int], count: int | None, seed: int, mutant: str
-) -> Result:
-    """Run one part of one scene's cases; a `count` of None runs them all."""
-    with planted(mutant):
-        scene = build(name)
-        choose = sample_ranges if scene.vouched else sample
-        whole = ranges_of if scene.vouched else every
-        chosen = whole(scene) if count is None else choose(scene, count, seed)
-        mine = islice(chosen, part[0], None, part[1])
-        return run(name, mine, stop_at_first=bool(mutant))
-
-
-def catch(mutant: str, seed: int) -> str:
-    """Return how the matrix notices a planted bug, or nothing if it does not."""
-    return _caught(mutant, seed, dict.fromkeys(STORIES, 1500))
-
-
-def catch_by_ranges(mutant: str, seed: int) -> str:
-    """Return how ranges that damage groups at rest notice it, or nothing."""
-    return _caught(mutant, seed, dict.fromkeys(RESTED, RANGES_SHORT))
-
-
-def _caught(mutant: str, seed: int, counts: dict[str, int]) -> str:
-    for name, count in counts.items():
-        try:
-            result = share(name, (0, 1), count, seed, mutant)
-        except (Broken, HeadraceError, OSError, AssertionError) as error:
-            return f"{name}: {error!r}"
-        if result.failures:
-            return result.failures[0]
-    return ""
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the matrix from the command line."""
-    parser = frame(
-        "headrace_lab.counter.matrix", "damage every file of a group in every way", "full"
-    )
-    options = parser.parse_args(arguments)
-    if options.mutants:
-        missed = hunt("matrix", catch, options)
-        return hunt("ranges", catch_by_ranges, options) or missed
-    counts = dict.fromkeys(STORIES, CASES_SHORT // len(STORIES))
-    counts |= dict.fromkeys(RESTED, RANGES_SHORT)
-    jobs = [
-        (name, (part, 8), None if options.full else count, options.seed, "")
-        for name, count in counts.items()
-        for part in range(8)
-    ]
-    return run_all("corruption matrix", Result(), share, jobs, options)
-
+MATRIX = GroupMatrix()
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(MATRIX.main())

@@ -13,10 +13,10 @@ from headrace.journal.recovery.walk import FileReader
 from headrace.journal.superblock import Superblock
 from headrace.journal.superblock import decode as decode_superblock
 from headrace.model.ids import Op
-from headrace_lab.counter.history import Broken, History
-from headrace_lab.counter.script import Actor, options
+from headrace_lab.counter.script import CounterHistory, GroupActor, options
 from headrace_lab.counter.solo import SOLO, Solo
 from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.harness.history import Broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Scene:
 
     name: str
     disk: MemoryDisk
-    history: History
+    history: CounterHistory
     superblock: Superblock
     layouts: list[Layout]
     is_clean: bool
@@ -91,14 +91,14 @@ class Scene:
         return next(layout for layout in self.layouts if layout.path == path)
 
 
-def _young(actor: Actor) -> None:
+def _young(actor: GroupActor) -> None:
     actor.open()
     actor.append(20, 300)
     actor.append(900)
     actor.append(40, 60)
 
 
-def _grown(actor: Actor) -> None:
+def _grown(actor: GroupActor) -> None:
     """Three checkpoints, several files, one of them recycled."""
     _young(actor)
     actor.mark()
@@ -113,24 +113,24 @@ def _grown(actor: Actor) -> None:
     actor.append(600, 30)
 
 
-def _running(actor: Actor) -> None:
+def _running(actor: GroupActor) -> None:
     _grown(actor)
     actor.append(1100)
     actor.append(70, 700, 40)
 
 
-def _idle(actor: Actor) -> None:
+def _idle(actor: GroupActor) -> None:
     _running(actor)
     actor.mark()
 
 
-def _stopped(actor: Actor) -> None:
+def _stopped(actor: GroupActor) -> None:
     _running(actor)
     assert actor.solo is not None
     actor.solo.group.stop()
 
 
-def _checkpointed(actor: Actor) -> None:
+def _checkpointed(actor: GroupActor) -> None:
     _running(actor)
     actor.checkpoint()
 
@@ -144,7 +144,7 @@ STORIES = {
 }
 
 
-def _large(actor: Actor) -> None:
+def _large(actor: GroupActor) -> None:
     """Files in which a range of 64 KiB is a part, with groups of one to five entries."""
     actor.open()
     for number in range(90):
@@ -156,23 +156,23 @@ def _large(actor: Actor) -> None:
             actor.checkpoint()
 
 
-def _large_marked(actor: Actor) -> None:
+def _large_marked(actor: GroupActor) -> None:
     _large(actor)
     actor.mark()
 
 
-def _large_checkpointed(actor: Actor) -> None:
+def _large_checkpointed(actor: GroupActor) -> None:
     _large(actor)
     actor.checkpoint()
 
 
-def _large_stopped(actor: Actor) -> None:
+def _large_stopped(actor: GroupActor) -> None:
     _large(actor)
     assert actor.solo is not None
     actor.solo.group.stop()
 
 
-def _large_behind(actor: Actor) -> None:
+def _large_behind(actor: GroupActor) -> None:
     """A checkpoint since the head was written down: the snapshot in use stands above it."""
     _large(actor)
     _write_head(actor)
@@ -201,11 +201,11 @@ def build(name: str) -> Scene:
     if is_rested:
         chosen = large_options
     versions: dict[str, list[bytes]] = {}
-    actor = Actor(MemoryDisk(), History(), chosen())
+    actor = GroupActor(MemoryDisk(), CounterHistory(), chosen())
     if not is_rested:  # nothing asks for what the larger files were before
         actor.disk.hook = lambda _: _remember(actor.disk, versions)
     story(actor)
-    other = Actor(MemoryDisk(), History(), chosen(), cluster=b"another cluster!")
+    other = GroupActor(MemoryDisk(), CounterHistory(), chosen(), cluster=b"another cluster!")
     story(other)
     for one in (actor, other):
         if is_rested and HEADS not in one.disk.files():
@@ -230,7 +230,7 @@ def build(name: str) -> Scene:
     return scene
 
 
-def _write_head(actor: Actor) -> None:
+def _write_head(actor: GroupActor) -> None:
     """Write the head down as a node does, from what was applied."""
     assert actor.solo is not None
     group = actor.solo.group

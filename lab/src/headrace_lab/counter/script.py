@@ -3,17 +3,17 @@
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headrace.errors import Unavailable
 from headrace.journal.entry import SEAL, Entry
 from headrace.journal.recovery import mend
 from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Op
-from headrace_lab.counter.counter import ADD, add
-from headrace_lab.counter.history import History
+from headrace_lab.counter.counter import ADD, CounterMachine, add
 from headrace_lab.counter.solo import SOLO, Solo
 from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.harness.history import History
 
 # Small files: a few dozen entries roll, drain and recycle, and files grow once. Few slots: the
 # ring wraps.
@@ -36,12 +36,20 @@ def options() -> RecoveryOptions:
 
 
 @dataclass(slots=True)
-class Actor:
+class CounterHistory(History):
+    """The history of a group of counters."""
+
+    def model(self) -> CounterMachine:
+        return CounterMachine()
+
+
+@dataclass(slots=True)
+class GroupActor:
     """Drives one group on one disk and tells the history what it saw."""
 
     disk: MemoryDisk
-    history: History
-    options: RecoveryOptions
+    history: CounterHistory = field(default_factory=CounterHistory)
+    options: RecoveryOptions = field(default_factory=options)
     solo: Solo | None = None
     cluster: bytes = SOLO.cluster
 
@@ -126,7 +134,7 @@ class Actor:
         return self.solo
 
 
-def play(actor: Actor) -> None:
+def play(actor: GroupActor) -> None:
     """Live a life: groups, marks, rolls, checkpoints, recycling, a cut, clean stops."""
     actor.open()
     actor.append(5000)  # does not fit the first file, which is still empty

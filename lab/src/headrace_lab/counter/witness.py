@@ -6,17 +6,61 @@ From then on every recovery must show it, in its place, once; and nothing that w
 """
 
 from dataclasses import dataclass, field
-from typing import Final
-
-import msgspec
+from typing import ClassVar, Final
 
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import Op
-from headrace_lab.counter.testimony import Testimony, Writer
 from headrace_lab.counter.workload import Replay
-from headrace_lab.counter.writer import Findings, Job
+from headrace_lab.counter.writer import Findings
+from headrace_lab.harness.process import Testimony
 
 PROBLEM_COUNT_MAX: Final = 5  # more of the same kind tells no more
+
+
+@dataclass(slots=True)
+class GroupTestimony(Testimony):
+    """Everything one process said; `writer.py` has the grammar."""
+
+    tried: Op = Op(0)
+    acknowledged: list[tuple[Op, str]] = field(default_factory=list)  # op and tip, in order
+    entries: dict[Op, str] = field(default_factory=dict)  # checksums read back, by op
+    is_dark: bool = False  # the power was cut: from here on nothing said is a promise
+    promised: Op = Op(0)  # acknowledged, or shown by a recovery, while there was power
+    lies: list[Op] = field(default_factory=list)  # acknowledged after a failed sync
+
+    recovered_as: ClassVar = Findings
+
+    @property
+    def last_acknowledged(self) -> Op:
+        return self.acknowledged[-1][0] if self.acknowledged else Op(0)
+
+    def at_work(self) -> str:
+        if self.sealing is not None:
+            return "checkpoint"
+        return "append" if self.tried > self.last_acknowledged else "between"
+
+    def on_recovered(self) -> None:
+        self._promise(self.recovered.head)
+
+    def hear_more(self, word: str, rest: str) -> None:
+        match word:
+            case "trying":
+                self.tried = Op(int(rest))
+            case "acknowledged":
+                op, _, tip = rest.partition(" ")
+                self.acknowledged.append((Op(int(op)), tip))
+                self._promise(Op(int(op)))
+            case "entry":
+                op, _, checksum = rest.partition(" ")
+                self.entries[Op(int(op))] = checksum
+            case _:
+                Testimony.hear_more(self, word, rest)
+
+    def _promise(self, op: Op) -> None:
+        if self.has_failed_sync:
+            self.lies.append(op)
+        if not self.is_dark:
+            self.promised = max(self.promised, op)
 
 
 @dataclass(slots=True)
@@ -28,14 +72,10 @@ class Witness:
     tried: Op = Op(0)  # nothing above this can be there
     problems: list[str] = field(default_factory=list)
 
-    @property
-    def holds(self) -> bool:
-        return not self.problems
-
-    def hear(self, testimony: Testimony) -> None:
+    def hear(self, testimony: GroupTestimony) -> None:
         """Judge one process: what its recovery showed, then what it acknowledged."""
-        if testimony.findings is not None:
-            self._judge(testimony.findings)
+        if testimony.recovered is not None:
+            self._judge(testimony.recovered)
         for op, tip in testimony.acknowledged:
             if self.replay.tip(op).hex() != tip:
                 self._blame(f"op {op} was acknowledged with another content")
@@ -44,19 +84,15 @@ class Witness:
         self.tried = max(self.tried, testimony.tried, testimony.last_acknowledged)
         self.acknowledged = max(self.acknowledged, testimony.promised)
 
-    def audit(self, job: Job) -> Testimony:
-        """Recover in a process of its own, compare everything, and return what it said."""
-        with Writer(msgspec.structs.replace(job, task="recover", plant="")) as writer:
-            writer.wait()
-            testimony = writer.testimony
-        if testimony.findings is None:
-            self._blame(f"recovery ended without a group: {testimony.failed or 'no reason'}")
-        elif not testimony.is_done:
-            self._blame(f"entries could not be read back: {testimony.failed or 'no reason'}")
+    def audit(self, said: GroupTestimony) -> None:
+        """Judge a process that recovered in peace, and read all its entries back."""
+        if said.recovered is None:
+            self._blame(f"recovery ended without a group: {said.failed or 'no reason'}")
+        elif not said.is_done:
+            self._blame(f"entries could not be read back: {said.failed or 'no reason'}")
         else:
-            self._compare(testimony.findings, testimony.entries)
-        self.hear(testimony)
-        return testimony
+            self._compare(said.recovered, said.entries)
+        self.hear(said)
 
     def _judge(self, found: Findings) -> None:
         if found.head < self.acknowledged:

@@ -1,46 +1,35 @@
 """The process that dies: opens a group on real files, appends, and says what it acknowledged.
 
-`python -m headrace_lab.counter.writer JOB` is started by a witness, which reads its standard
-output and believes a line once it has read it. One write per line, so that a death leaves whole
-ones:
+`python -m headrace_lab.counter.writer JOB` is started by a trial, which reads what it says and
+believes a line once it has read it. Besides what all such processes say:
 
-    recovering                   the lock is held and recovery begins
-    recovered FINDINGS           it ended; FINDINGS is JSON
     trying OP                    ops up to OP are about to be appended
     acknowledged OP TIP          they are durable; TIP is the checksum of OP's entry
-    sealing OP, sealed OP        around the steps of a checkpoint
-    effect KIND NAME             a storage effect is about to happen (tapped only)
-    entry OP CHECKSUM            what the journal holds, read back (task `recover` only)
-    done                         nothing is left to do
-    failed TEXT                  the reason why it ends
+    entry OP CHECKSUM            what the journal holds, read back (task `verify` only)
 """
 
-import os
 import sys
 from random import Random
 from typing import Literal
 
 import msgspec
 
-from headrace.errors import HeadraceError
 from headrace.journal.entry import SEAL
 from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import Op
-from headrace.storage.file import FileDirectory
-from headrace.storage.lock import DirectoryLock
 from headrace.storage.seam import Directory
 from headrace_lab.counter.counter import ADD
 from headrace_lab.counter.solo import Solo
 from headrace_lab.counter.workload import Replay, Workload
 from headrace_lab.disk.tapped import Tap, TappedDirectory
+from headrace_lab.harness.process import a_group, say, work
+from headrace_lab.harness.trial import Task
 
 Plant = Literal["", "ack-before-sync", "ack-before-write", "ack-after-failed-sync"]
 
-GROUP = "00001"
 MARK_CHANCE = 0.05  # how often a commit group is followed by an idle tick
 BEHIND_COUNT = 8  # commit groups that the planted early acknowledgement runs ahead
-FAILED = 1
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -48,12 +37,11 @@ class Job(msgspec.Struct, frozen=True):
 
     data: str
     workload: Workload
-    task: Literal["write", "recover"] = "write"
+    task: Task = "write"
     life: int = 0  # differs in each process: its own pace, other file ids
     op_count_max: int = 1_000_000  # nobody killed it: it ends by itself
     file_size: int = 1024 * 1024
     slots: int = 2**14
-    is_tapped: bool = False
     plant: Plant = ""
 
 
@@ -66,38 +54,12 @@ class Findings(msgspec.Struct, frozen=True):
     report: RecoveryReport
 
 
-def say(*words: object) -> None:
-    """Send one line. A pipe without a reader ends the process: nobody witnesses it."""
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())
-
-
-def main() -> None:
-    """Do the job in the first argument."""
-    job = msgspec.json.decode(sys.argv[1], type=Job)
-    try:
-        _run(job)
-    except BrokenPipeError:
-        sys.exit(FAILED)
-    except (HeadraceError, OSError) as error:
-        say("failed", f"{type(error).__name__}: {error}".replace("\n", " "))
-        sys.exit(FAILED)
-    say("done")
-
-
 def _run(job: Job) -> None:
-    with (
-        FileDirectory.open_root(job.data, create=True) as root,
-        DirectoryLock.acquire(job.data),
-    ):
-        groups = root.child("groups", make=True)
-        root.sync()
-        directory = groups.child(GROUP, make=True)
-        groups.sync()
-        say("recovering")
+    with a_group(job.data) as directory:
         options = RecoveryOptions(slots=job.slots, file_size=job.file_size)
         solo = Solo.open(_tapped(directory, job), options)
         say("recovered", msgspec.json.encode(_findings(solo)).decode())
-        if job.task == "recover":
+        if job.task == "verify":
             _tell_entries(solo)
         elif job.plant == "ack-before-write":
             _write_behind(job, solo)
@@ -106,8 +68,6 @@ def _run(job: Job) -> None:
 
 
 def _tapped(directory: Directory, job: Job) -> Directory:
-    if not job.is_tapped:
-        return directory
     tap = Tap(
         tell=lambda kind, name: say("effect", kind, name),
         skips_journal_sync=job.plant == "ack-before-sync",
@@ -173,4 +133,5 @@ def _write_behind(job: Job, solo: Solo) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    todo = msgspec.json.decode(sys.argv[1], type=Job)
+    work(lambda: _run(todo))

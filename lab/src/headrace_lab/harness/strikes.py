@@ -1,11 +1,9 @@
 """Faults that are put on the effects of a life, and the deaths that end it."""
 
 import errno
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from headrace_lab.disk.faults import (
     Crash,
@@ -21,31 +19,6 @@ from headrace_lab.disk.memory import MemoryDisk
 
 SUBSET_BOUND = 6  # all 2^6 subsets up to six unsynced changes, a sample beyond
 CHOICE_MAX = 96  # ways of one power cut tried at one crash point
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a sweep did. A fault that did not land is not counted."""
-
-    cases: int = 0
-    landed: Counter[str] = field(default_factory=Counter)  # faults, by kind
-    found: Counter[str] = field(default_factory=Counter)  # what the recoveries reported
-    failures: list[str] = field(default_factory=list)
-
-    def merge(self, other: "Tally") -> None:
-        self.cases += other.cases
-        self.landed.update(other.landed)
-        self.found.update(other.found)
-        self.failures += other.failures
-
-    def figures(self) -> dict[str, Any]:
-        """Return what is told at the end."""
-        return {
-            "cases": self.cases,
-            "faults_landed": sum(self.landed.values()),
-            "by_fault": dict(sorted(self.landed.items())),
-            "by_finding": dict(sorted(self.found.items())),
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from headrace_lab.hostile.rows import (
     make_topic,
 )
 from headrace_lab.hostile.server import MIB, QUEUE_SIZE, SERVE, Gone, ServerProcess
-from headrace_lab.hostile.stages import Attack, Bodies, Frames, Strings, Tally, drive
+from headrace_lab.hostile.stages import Attack, AttackCounts, Bodies, Frames, Strings, drive
 
 GROWTH_MAX: Final = 64 * MIB  # of what stays, after the warm-up
 # Where batches were inflated, Arrow's allocator may keep what its threads last held.
@@ -176,10 +176,10 @@ def besiege(
     command: Sequence[str] = SERVE,
     *,
     is_hasty: bool = False,
-) -> Tally:
+) -> AttackCounts:
     """Attack a server in a directory of its own; stop it, start it again, and compare."""
     hasty = _HASTY if is_hasty else {}
-    tally = Tally()
+    tally = AttackCounts()
     with ServerProcess(root / "data", command, hasty) as server:
         attack = _begin(server, seed, tally)
         if is_hasty:
@@ -202,7 +202,7 @@ def besiege(
     return tally
 
 
-def _begin(server: ServerProcess, seed: int, tally: Tally) -> Attack:
+def _begin(server: ServerProcess, seed: int, tally: AttackCounts) -> Attack:
     with Peer(server.port).greet() as peer:
         info = make_topic(peer, GOOD_TOPIC, GOOD_SCHEMA)
     good = GoodClient(server.port, info.partitions[0])
@@ -267,7 +267,7 @@ def catch(name: str, seed: int) -> str:
     return tally.problems[0] if tally.problems else ""
 
 
-def figures_of(tally: Tally) -> dict[str, Any]:
+def figures_of(tally: AttackCounts) -> dict[str, Any]:
     """Return a run's figures as `frame.tell` shows them."""
     by_stage = {
         stage: sum(n for kind, n in tally.sent.items() if kind.startswith(f"{stage}: "))

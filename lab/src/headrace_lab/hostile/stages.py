@@ -56,7 +56,7 @@ _SHOWN: Final = 160  # bytes of a frame in a failure
 
 
 @dataclass(slots=True)
-class Tally:
+class AttackCounts:
     """What landed and what came back."""
 
     sent: Counter[str] = field(default_factory=Counter)
@@ -80,7 +80,7 @@ class Attack:
     server: ServerProcess
     good: GoodClient
     chance: Random
-    tally: Tally = field(default_factory=Tally)
+    tally: AttackCounts = field(default_factory=AttackCounts)
     accepted: list[Accepted] = field(default_factory=list)  # must be there at the end
     patience: float = PATIENCE_SECONDS
     problems_max: int = PROBLEMS_MAX

@@ -13,22 +13,21 @@ copy: the end of its journal, its middle, all of it, an older one instead. After
 """
 
 import sys
-from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
 from headrace.errors import Corrupt, HeadraceError
 from headrace.model.ids import Op
 from headrace.node.doubt.metadata_copy import NAME, read_copy
 from headrace.node.doubt.verdict import Healed
-from headrace_lab.counter.history import Broken
 from headrace_lab.disk.faults import Crash, Crashed, Effect, Keep
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
 from headrace_lab.harness.strikes import Hook, deaths, strikes
+from headrace_lab.harness.tally import Tally
 from headrace_lab.lives.copy_mutants import MUTANTS
 from headrace_lab.lives.copy_world import (
     COPY_HARMS,
@@ -46,29 +45,6 @@ from headrace_lab.lives.copy_world import (
 
 STEPS = 60
 SEEDS_SHORT = 24
-
-
-@dataclass(slots=True)
-class Tally:
-    """What many lives saw."""
-
-    cases: int = 0  # starts
-    verdicts: Counter[str] = field(default_factory=Counter)
-    harms: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-
-    def merge(self, other: "Tally") -> None:
-        self.cases += other.cases
-        self.verdicts.update(other.verdicts)
-        self.harms.update(other.harms)
-        self.failures += other.failures
-
-    def figures(self) -> dict[str, Any]:
-        return {
-            "cases": self.cases,
-            "verdicts": dict(sorted(self.verdicts.items())),
-            "harms": dict(sorted(self.harms.items())),
-        }
 
 
 @dataclass(slots=True)
@@ -121,7 +97,7 @@ class _Life:
         ways = [disk for _, disk in deaths(world.disk, rng, 4)]
         world.disk = rng.choice(ways)
         kind = rng.choice(("none", OLDER, *HARMS, *COPY_HARMS))
-        self.tally.harms[kind] += 1
+        self.tally.landed[kind] += 1
         if kind == "none" or not self.earlier:
             self._start()
             return
@@ -148,7 +124,7 @@ class _Life:
     def _start(self) -> None:
         self.tally.cases += 1
         self.world.open()
-        self.tally.verdicts[type(self.world.start.verdict).__name__] += 1
+        self.tally.found[type(self.world.start.verdict).__name__] += 1
 
     def _refused(
         self, error: Corrupt, hurt: MemoryDisk, kind: str, whole: MemoryDisk | None
@@ -158,7 +134,7 @@ class _Life:
         Or where what was put back is older than what the copy remembers, or of a branch: then
         `whole` is None.
         """
-        self.tally.verdicts["Held"] += 1
+        self.tally.found["Held"] += 1
         if contents(self.world.disk) != contents(hurt):
             raise Broken(f"a start that refused has changed something: {error}")
         if whole is None:

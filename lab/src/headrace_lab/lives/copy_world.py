@@ -21,10 +21,10 @@ from headrace.model.proposal import EntryProposal
 from headrace.node.doubt.metadata_copy import NAME, read_copy
 from headrace.node.doubt.metadata_start import MetadataStart, replayed
 from headrace.node.requests.catalog import MetadataGroup
-from headrace_lab.counter.history import Broken
 from headrace_lab.counter.script import options
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.harness.history import Broken
 
 ZERO: Identity = replace(SOLO, group=GroupId(0))
 LAYOUT = NamespaceLayout(*ZERO.namespace_bits)

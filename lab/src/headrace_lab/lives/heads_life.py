@@ -13,7 +13,6 @@ import errno
 import sys
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
 from headrace.errors import Corrupt
 from headrace.journal.entry import Entry
@@ -24,43 +23,21 @@ from headrace.node.group.pump import Effect, Pump
 from headrace.node.group.seal_pace import SealPace
 from headrace.vsr.peer_messages import SoloAppend, SoloReply
 from headrace_lab.counter.counter import ADD, add
-from headrace_lab.counter.history import Broken
 from headrace_lab.counter.script import options
 from headrace_lab.counter.solo import SOLO, Solo
 from headrace_lab.disk.faults import Crash, Crashed, Fail
 from headrace_lab.disk.faults import Effect as DiskEffect
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
+from headrace_lab.harness.tally import Tally
 
 STEPS = 120
 SLOTS = 512  # a life needs no checkpoint
 SEEDS_SHORT = 40
 IDLE = GroupId(2)  # it refused to start, for as long as anybody knows
 IDLE_HEAD = Head(Op(7), bytes(range(16)))
-
-
-@dataclass(slots=True)
-class Tally:
-    """What many lives saw."""
-
-    cases: int = 0  # deaths
-    refusals: int = 0
-    failed_writes: int = 0
-    failures: list[str] = field(default_factory=list)
-
-    def merge(self, other: "Tally") -> None:
-        self.cases += other.cases
-        self.refusals += other.refusals
-        self.failed_writes += other.failed_writes
-        self.failures += other.failures
-
-    def figures(self) -> dict[str, Any]:
-        return {
-            "cases": self.cases,
-            "refusals": self.refusals,
-            "failed_writes": self.failed_writes,
-        }
 
 
 @dataclass(slots=True)
@@ -141,7 +118,7 @@ class _Life:
         try:
             self.file.write({SOLO.group: head}, self.serial)
         except OSError:
-            self.tally.failed_writes += 1
+            self.tally.landed["failed write"] += 1
         except Crashed:
             self._revive()
             return
@@ -195,7 +172,7 @@ class _Life:
         try:
             Solo.open(hurt.root, replace(options(), slots=SLOTS, head=head))
         except Corrupt:
-            self.tally.refusals += 1
+            self.tally.found["refused"] += 1
         else:
             raise Broken(f"damage at op {head.op}, its head, is taken for a torn tail")
         file = HeadsFile.of(hurt.root, SOLO.cluster, read_heads(hurt.root, SOLO.cluster))

@@ -15,10 +15,9 @@ A power cut keeps or loses a rename of a directory as a whole, as journaling fil
 """
 
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -42,12 +41,13 @@ from headrace.node.doubt.metadata_copy import read_copy
 from headrace.node.doubt.metadata_start import MetadataStart, hold
 from headrace.node.identity import GROUPS, METADATA
 from headrace.storage.seam import Directory
-from headrace_lab.counter.history import Broken
 from headrace_lab.disk.faults import Crashed, Effect, Keep, Pending, choices
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
 from headrace_lab.harness.strikes import SUBSET_BOUND, Hook, strikes
+from headrace_lab.harness.tally import Tally
 from headrace_lab.lives.copy_world import (
     LAYOUT,
     OLDER,
@@ -67,23 +67,6 @@ KINDS = ("end", "middle", "headers", "gone", OLDER)
 COPIES = ("copy gone", "copy bad", OLDER)
 DEATHS = 12  # ways to die at one strike
 SAMPLE = 8  # one strike of so many, unless all are asked for
-
-
-@dataclass(slots=True)
-class Tally:
-    """What many decisions saw."""
-
-    cases: int = 0  # deaths
-    found: Counter[str] = field(default_factory=Counter)
-    failures: list[str] = field(default_factory=list)
-
-    def merge(self, other: "Tally") -> None:
-        self.cases += other.cases
-        self.found.update(other.found)
-        self.failures += other.failures
-
-    def figures(self) -> dict[str, Any]:
-        return {"cases": self.cases, "found": dict(sorted(self.found.items()))}
 
 
 @dataclass(frozen=True, slots=True)

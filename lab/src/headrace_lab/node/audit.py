@@ -21,7 +21,7 @@ from headrace.client.topic import AsyncTopic
 from headrace.client.values.answers import Range, merged
 from headrace.client.write.ledger import Line
 from headrace.errors import HeadraceError
-from headrace_lab.node.ledger import Account, Place, Source
+from headrace_lab.node.ledger import NodeAccount, Place, Source
 from headrace_lab.node.workload import (
     FIRST_LATE,
     FIRST_TRANSACTOR,
@@ -51,7 +51,7 @@ class NodeAudit:
     """One look at everything. Nothing is in flight meanwhile."""
 
     address: str
-    account: Account
+    account: NodeAccount
     workload: NodeWorkload
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)

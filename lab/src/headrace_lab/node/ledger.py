@@ -116,7 +116,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Account:
+class NodeAccount:
     """What all ledgers and notes say so far. Each is read once, from where it was left."""
 
     directory: str

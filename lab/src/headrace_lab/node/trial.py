@@ -17,12 +17,12 @@ from random import Random
 from typing import Final
 
 from headrace.cli.demo.child_process import Silent
+from headrace_lab.harness.tally import Tally
 from headrace_lab.node.audit import NodeAudit
-from headrace_lab.node.ledger import Account
+from headrace_lab.node.ledger import NodeAccount
 from headrace_lab.node.plants import of_client, of_node
 from headrace_lab.node.process import NodeProcess, ProducersProcess
 from headrace_lab.node.producers import ProducersJob
-from headrace_lab.node.tally import Tally
 from headrace_lab.node.workload import NodeWorkload
 
 HOST: Final = "127.0.0.1"
@@ -66,7 +66,7 @@ class NodeTrial:
     patience: float = 120.0
     aims: Mapping[str, int] = field(default_factory=lambda: AIMS)
     address: str = field(init=False)
-    account: Account = field(init=False)
+    account: NodeAccount = field(init=False)
     producers: ProducersProcess = field(init=False)
     start_seconds: float = 1.5  # until a node has its lock: a guess until one was timed
     recovery_seconds: float = 0.3  # from there until it serves: likewise
@@ -83,23 +83,31 @@ class NodeTrial:
         ledgers = self.root / "ledgers"
         ledgers.mkdir(parents=True)
         self.address = f"{HOST}:{_free_port(self.chance)}"
-        self.account = Account(str(ledgers))
+        self.account = NodeAccount(str(ledgers))
         plant = of_client(self.plant)
         job = ProducersJob(self.workload, self.address, str(ledgers), plant, self.patience)
         self.producers = self._open.enter_context(ProducersProcess(job))
-        self.tally.log_count += 1
+        self.tally.counts["logs"] += 1
         return self
 
     def __exit__(self, *_: object) -> None:
         self._open.close()
         self._watch.shutdown()
+        counts = self.tally.counts
         for orphans in self._orphans:
             try:
-                self.tally.orphan_seconds = max(self.tally.orphan_seconds, orphans.result())
+                counts["orphan ms"] = max(counts["orphan ms"], round(1000 * orphans.result()))
             except Silent as problem:
-                self.tally.problems.append(str(problem))
-        self.tally.topic_count += self.producers.testimony.created_count
-        self.tally.note_log(self.account.look(), self.producers.testimony.counts)
+                self.tally.failures.append(str(problem))
+        account = self.account.look()
+        sources = account.sources.values()
+        counts["rows acknowledged"] += account.acknowledged_rows
+        counts["appends acknowledged"] += sum(len(one.lines) for one in sources)
+        counts["batches tried"] += sum(one.tried for one in sources)
+        counts["transactions"] += account.published_count
+        counts["cursors committed"] += account.commit_count
+        counts["topics made just before a kill"] += self.producers.testimony.created_count
+        self.tally.more["told"] += self.producers.testimony.counts
 
     @contextmanager
     def node(self) -> Iterator[NodeProcess]:
@@ -155,13 +163,15 @@ class NodeTrial:
         phase = node.phase
         if not node.kill():
             if not node.testimony.is_stopped:
-                tally.problems.append(f"a node ended by itself in {phase}")
+                tally.failures.append(f"a node ended by itself in {phase}")
             self._note_stop(node)  # it was asked to, and the kill came too late
             return
         is_busy = phase.startswith("serving") and open_rows
         tally.landed[f"{phase}, appends" if is_busy else phase] += 1
-        tally.aims[aim] += 1
-        tally.open_rows += open_rows if phase.startswith("serving") else 0
+        tally.more["aimed at"][aim] += 1
+        tally.counts["rows in flight at kills"] += (
+            open_rows if phase.startswith("serving") else 0
+        )
         self._judge_life(node)
 
     def stop(self, node: NodeProcess) -> None:
@@ -172,8 +182,8 @@ class NodeTrial:
     def _note_stop(self, node: NodeProcess) -> None:
         code = node.wait()
         if code != 0 or not node.testimony.is_stopped:
-            self.tally.problems.append(f"SIGTERM ended a node with {code}, not with 0")
-        self.tally.stopped_count += 1
+            self.tally.failures.append(f"SIGTERM ended a node with {code}, not with 0")
+        self.tally.counts["stops with SIGTERM"] += 1
         self._judge_life(node)
         self._was_stopped = True
 
@@ -184,17 +194,21 @@ class NodeTrial:
     def audit(self, rest_seconds: float) -> None:
         """Let the producers come to rest, and compare everything."""
         if not self.producers.pause(rest_seconds):
-            self.tally.problems.append(f"producers did not rest within {rest_seconds:.0f} s")
-        self.tally.problems += self.producers.testimony.problems
+            self.tally.failures.append(f"producers did not rest within {rest_seconds:.0f} s")
+        self.tally.failures += self.producers.testimony.problems
         time.sleep(IDLE_SECONDS)
         audit = NodeAudit(self.address, self.account.look(), self.workload)
         asyncio.run(audit.run())
-        self.tally.audit_count += 1
-        self.tally.compared_rows += audit.counts.pop("rows", 0)
-        self.tally.unheard_count += self._new(audit.counts, "unheard")
-        self.tally.repeated_count += self._new(audit.counts, "repeated")
-        self.tally.wrong += audit.counts
-        self.tally.problems += audit.problems
+        self.tally.cases += 1
+        self.tally.counts["rows read back"] += audit.counts.pop("rows", 0)
+        self.tally.counts["batches there that were never acknowledged"] += self._new(
+            audit.counts, "unheard"
+        )
+        self.tally.counts["appends answered by a later life"] += self._new(
+            audit.counts, "repeated"
+        )
+        self.tally.more["wrong"] += audit.counts
+        self.tally.failures += audit.problems
 
     def _new(self, counts: Counter[str], what: str) -> int:
         """Return how much more there is of something than the audit before had counted."""
@@ -204,16 +218,16 @@ class NodeTrial:
 
     def _judge_life(self, node: NodeProcess) -> None:
         said = node.testimony
-        self.tally.problems += said.problems
+        self.tally.failures += said.problems
         for line in said.recovered:
-            self.tally.recovered[_kind(line)] += 1
+            self.tally.found[_kind(line)] += 1
             is_lie = line.startswith("recovered") and CLEAN not in line
             if self._was_stopped and is_lie:
-                self.tally.problems.append(f"after SIGTERM a group {line}")
+                self.tally.failures.append(f"after SIGTERM a group {line}")
         self._was_stopped = False
         for number, source in self.account.look().sources.items():
             before, now = self._lines.get(number, 0), len(source.lines)
-            self.tally.reconnect_count += 0 < before < now
+            self.tally.counts["reconnects"] += 0 < before < now
             self._lines[number] = now
 
     def _await_topic(self, node: NodeProcess) -> None:

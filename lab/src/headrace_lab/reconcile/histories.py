@@ -15,10 +15,10 @@ from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
 from headrace.node.shard.retry_table import DELAY_MAX_MS
 from headrace.partition.reader import Key
-from headrace_lab.counter.history import Broken
 from headrace_lab.harness.campaign import frame, hunt, run_all
+from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
-from headrace_lab.harness.strikes import Tally
+from headrace_lab.harness.tally import Tally
 from headrace_lab.reconcile.mutants import MUTANTS
 from headrace_lab.reconcile.shard import BITS, SimShard
 from headrace_lab.reconcile.world import SHARDS, TICK_MS, World
@@ -35,7 +35,7 @@ _BROKEN = (Broken, AssertionError, KeyError, ValueError)
 
 
 @dataclass(slots=True)
-class History:
+class ReconcileHistory:
     """One history, as its seed decides."""
 
     random: Random
@@ -205,7 +205,7 @@ def job(seed: int, count: int, mutant: str) -> Tally:
     tally = Tally()
     with planted(mutant, MUTANTS):
         for number in range(seed, seed + count):
-            history = History(Random(number))
+            history = ReconcileHistory(Random(number))
             tally.cases += 1
             try:
                 history.play()

@@ -47,7 +47,7 @@ from headrace.node.shard.router import Route, Router
 from headrace.node.shard.views import ActualView, TargetView
 from headrace.partition.machine.state import PartitionsState
 from headrace.partition.reader import Key
-from headrace_lab.counter.history import Broken
+from headrace_lab.harness.history import Broken
 from headrace_lab.reconcile.shard import BITS, Request, SimShard
 
 SHARDS = (GroupId(1), GroupId(2))

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from random import Random
 
 from headrace.partition.segments.segment import segment_name
-from headrace_lab.counter.damage import RANGES, Damage, flipped, ranged, ranges
 from headrace_lab.disk.faults import SECTOR_SIZE
-from headrace_lab.shard.scene import Range, Scene, newest_snapshot
+from headrace_lab.harness.damage import RANGES, Damage, changed, ranges
+from headrace_lab.shard.scene import Range, ShardScene, newest_snapshot
 
 WHOLE = ("missing", "empty", "foreign", "older", "swap")
 PLACES = ("cut", "flip", "zero", "rot")  # `rot` is a flip while the file is open
@@ -16,7 +16,7 @@ LEFT = ("segments/0123456789abcdef.tmp", "carry/00000000000000000999.carry.tmp")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Expected:
     """What must happen. Rows that are not lost are read right, at every moment."""
 
     refused: str = ""  # the error that opening raises
@@ -28,10 +28,10 @@ class Outcome:
     fate: str = ""  # of an extra file, some checkpoints later: quarantined, gone, stays
 
 
-CLEAN = Outcome()
+CLEAN = Expected()
 
 
-def contents(scene: Scene, damage: Damage) -> dict[str, bytes | None]:
+def contents(scene: ShardScene, damage: Damage) -> dict[str, bytes | None]:
     """Return the paths that change, and their content; None is a file that is gone."""
     if damage.kind == "leftover":
         return {damage.path: b"half a file"}
@@ -41,35 +41,13 @@ def contents(scene: Scene, damage: Damage) -> dict[str, bytes | None]:
     if damage.kind == "swap":
         other = _partner(scene, damage.path)
         return {damage.path: scene.disk.content(other), other: data}
-    return {damage.path: _changed(scene, damage, data)}
+    others = {"foreign": scene.foreign.get(damage.path, data)}
+    if damage.kind == "older":
+        others["older"] = scene.disk.content(_partner(scene, damage.path))
+    return {damage.path: changed(data, damage, others)}
 
 
-def _changed(scene: Scene, damage: Damage, data: bytes) -> bytes | None:
-    if damage.kind in RANGES:
-        return ranged(data, damage)
-    match damage.kind:
-        case "missing":
-            new = None
-        case "empty":
-            new = b""
-        case "cut":
-            new = data[: damage.at]
-        case "flip" | "rot":
-            new = flipped(data, damage.at)
-        case "zero":
-            start = damage.at * SECTOR_SIZE
-            size = len(data[start : start + SECTOR_SIZE])
-            new = data[:start] + bytes(size) + data[start + size :]
-        case "foreign":
-            new = scene.foreign.get(damage.path, data)
-        case "older":
-            new = scene.disk.content(_partner(scene, damage.path))
-        case _:
-            raise AssertionError(damage.kind)
-    return new
-
-
-def _partner(scene: Scene, path: str) -> str:
+def _partner(scene: ShardScene, path: str) -> str:
     """Another file of its kind: an older one, with the same offsets if there is one."""
     room, name = path.split("/")
     others = [one for one in scene.disk.files() if one.startswith(f"{room}/") and one != path]
@@ -78,24 +56,24 @@ def _partner(scene: Scene, path: str) -> str:
     return (alike or older or others)[-1]
 
 
-def _extra(scene: Scene, damage: Damage) -> bytes:
+def _extra(scene: ShardScene, damage: Damage) -> bytes:
     if damage.kind == "rubbish":
         return b"no Parquet at all"
     return scene.disk.content(min(scene.segments))
 
 
-def expected(scene: Scene, damage: Damage) -> Outcome | None:
+def expected(scene: ShardScene, damage: Damage) -> Expected | None:
     """Return what must happen; None if nothing changes."""
-    changed = contents(scene, damage)
+    after = contents(scene, damage)
     if all(path in scene.disk.files() and scene.disk.content(path) == data
-           for path, data in changed.items()):  # fmt: skip
+           for path, data in after.items()):  # fmt: skip
         return None
     if damage.kind == "leftover":
-        return Outcome(fate="gone")
+        return Expected(fate="gone")
     if damage.kind in EXTRAS:
-        return Outcome(fate=_FATES[damage.kind])
-    outcomes = [_one(scene, damage, path) for path in changed]
-    return Outcome(
+        return Expected(fate=_FATES[damage.kind])
+    outcomes = [_one(scene, damage, path) for path in after]
+    return Expected(
         refused=max(one.refused for one in outcomes),
         fell_back=any(one.fell_back for one in outcomes),
         lost=tuple(rows for one in outcomes for rows in one.lost),
@@ -114,10 +92,10 @@ _FATES = {
 }
 
 
-def _one(scene: Scene, damage: Damage, path: str) -> Outcome:
+def _one(scene: ShardScene, damage: Damage, path: str) -> Expected:
     """Judge one damaged file by what it is needed for."""
     if path.startswith("snapshots/"):
-        return Outcome("ForeignFile") if damage.kind == "foreign" else Outcome(fell_back=True)
+        return Expected("ForeignFile") if damage.kind == "foreign" else Expected(fell_back=True)
     if path not in scene.named:
         return CLEAN  # an older snapshot's, or written again by the replay
     if path.startswith("carry/"):
@@ -125,14 +103,14 @@ def _one(scene: Scene, damage: Damage, path: str) -> Outcome:
         return _kept(scene, damage, path) if is_kept else _carry(scene, damage, path)
     is_missing = damage.kind == "missing"
     if path not in scene.segments:
-        return Outcome(finding=is_missing)  # its rows are trimmed
+        return Expected(finding=is_missing)  # its rows are trimmed
     rows = (scene.segments[path],)
     if damage.kind == "rot":
-        return Outcome(guarded=rows, scrubbed=True)
-    return Outcome(lost=rows, finding=is_missing, scrubbed=True)
+        return Expected(guarded=rows, scrubbed=True)
+    return Expected(lost=rows, finding=is_missing, scrubbed=True)
 
 
-def _kept(scene: Scene, damage: Damage, path: str) -> Outcome:
+def _kept(scene: ShardScene, damage: Damage, path: str) -> Expected:
     """A kept file is listed at the opening, and read when one of its entries is."""
     hit = [one.op for one in scene.regions[path] if _hits(damage, one.start, one.end)]
     if damage.kind == "cut":
@@ -141,30 +119,30 @@ def _kept(scene: Scene, damage: Damage, path: str) -> Outcome:
     if damage.kind != "rot":
         drained = drained | scene.lonely.get(path, {})
     is_missing = damage.kind == "missing"
-    return Outcome(
+    return Expected(
         lost=tuple(rows for op in hit for rows in drained.get(op, [])),
         finding=is_missing,
         scrubbed=bool(hit),
     )
 
 
-def _carry(scene: Scene, damage: Damage, path: str) -> Outcome:
+def _carry(scene: ShardScene, damage: Damage, path: str) -> Expected:
     if damage.kind == "foreign":
-        return Outcome("ForeignFile")
+        return Expected("ForeignFile")
     regions = scene.regions[path]
     hit = [one for one in regions if _hits(damage, one.start, one.end)]
     whole = damage.kind in (*WHOLE, "cut") or any(one.kind == "table" for one in hit)
     if whole and damage.kind != "rot":
         homes = (path, *scene.keeps.get(path, ()))
         lost = [ranges for home in homes for ranges in scene.lonely.get(home, {}).values()]
-        return Outcome(
+        return Expected(
             lost=tuple(rows for ranges in lost for rows in ranges), finding=True, scrubbed=True
         )
     drained = scene.drained.get(path, {})
     if damage.kind != "rot":  # it was there before what the opening does
         drained = drained | scene.lonely.get(path, {})
     ops = [one.op for one in hit if one.kind == "entry"]
-    return Outcome(
+    return Expected(
         lost=tuple(rows for op in ops for rows in drained.get(op, [])), scrubbed=True
     )
 
@@ -181,7 +159,7 @@ def _hits(damage: Damage, start: int, end: int) -> bool:
             return True
 
 
-def every(scene: Scene, seed: int, flips: int | None) -> Iterator[Damage]:
+def every(scene: ShardScene, seed: int, flips: int | None) -> Iterator[Damage]:
     """Yield the damages of a scene; `flips` places of each file, None for every byte."""
     rng = Random(seed)
     journaled = [

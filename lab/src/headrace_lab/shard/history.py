@@ -19,8 +19,8 @@ from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.reader import Key
 from headrace.partition.shard_store import Store
 from headrace.storage.atomic import is_leftover
-from headrace_lab.counter.history import Broken, History
 from headrace_lab.counter.solo import SOLO
+from headrace_lab.harness.history import Broken, History
 from headrace_lab.shard.oracle import COLUMNS, Answer, Deed, Life, Oracle
 
 # Small: three appends make a segment, a longer run makes two, a slow one waits two Seals.

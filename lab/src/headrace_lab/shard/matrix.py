@@ -1,31 +1,31 @@
-"""The corruption matrix of a shard: every damage of every file has one exact outcome.
+"""The corruption matrix of a shard: `python -m headrace_lab.shard.matrix`.
 
-`python -m headrace_lab.shard.matrix` damages a segment, a carry file or the local part of a
-snapshot, opens the shard, and compares with what `shard_damage.py` says must happen: which rows
-raise a named error and which are read right, what is reported, what the scrub finds. Then the
-shard lives on through some checkpoints, and the file is put back: every row must be there.
+A segment, a carry file or the local part of a snapshot is damaged. What must come of it says
+`damage.py`: which rows raise a named error and which are read right, what is reported, what the
+scrub finds. Then the shard lives on through some checkpoints, and the file is put back: every
+row must be there.
 """
 
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
+from typing import ClassVar
 
 from headrace.errors import CorruptEntry, CorruptSegment, HeadraceError
 from headrace.partition.files.file_set import FileFinding
 from headrace.partition.reader import Key
 from headrace.partition.scrub import scrub
 from headrace.partition.shard_store import Store, StoreOptions
-from headrace_lab.counter.damage import Damage, Result
-from headrace_lab.counter.history import Broken
 from headrace_lab.disk.memory import MemoryDisk
-from headrace_lab.harness.campaign import frame, hunt, run_all
-from headrace_lab.harness.mutants import planted
-from headrace_lab.shard.damage import Outcome, contents, every, expected
+from headrace_lab.harness.damage import Damage
+from headrace_lab.harness.history import Broken
+from headrace_lab.harness.matrix import Matrix
+from headrace_lab.shard.damage import Expected, contents, every, expected
 from headrace_lab.shard.history import compare, rows_of
 from headrace_lab.shard.mutants import MUTANTS
 from headrace_lab.shard.oracle import Oracle
-from headrace_lab.shard.scene import STORIES, Range, Scene, build
+from headrace_lab.shard.scene import STORIES, Range, ShardScene, build
 from headrace_lab.shard.script import ShardActor, options
 
 FLIPS_SHORT = 3  # places of each file, besides its ends; --full takes every byte
@@ -33,30 +33,34 @@ HEAL_EVERY = 4  # of the cases, how many get their file back
 _NAMED = (CorruptSegment, CorruptEntry)
 
 
-def run(name: str, damages: Iterable[Damage], *, stop_at_first: bool = False) -> Result:
-    """Put each damage on the scene of this name."""
-    scene = build(name)
-    result = Result()
-    for damage in damages:
-        wanted = expected(scene, damage)
-        if wanted is None:
-            result.without_effect += 1
-            continue
-        result.cases += 1
-        result.kinds[damage.kind] += 1
-        case = _Case(scene, damage, wanted)
-        try:
-            case.go(heal=result.cases % HEAL_EVERY == 0)
-            result.outcomes[_family(wanted)] += 1
-        except (Broken, HeadraceError, AssertionError, OSError, KeyError) as error:
-            what = f"{type(error).__name__}: {error}"
-            result.failures.append(f"{scene.name}: {damage}: expected {wanted}: {what}")
-            if stop_at_first:
-                break
-    return result
+class ShardMatrix(Matrix[ShardScene]):
+    """A shard."""
+
+    program = "headrace_lab.shard.matrix"
+    title = "corruption matrix of a shard"
+    what = "damage every file of a shard"
+    mutants = MUTANTS
+    counts: ClassVar = dict.fromkeys(STORIES, FLIPS_SHORT)
+    hunts: ClassVar = {"matrix": counts}
+    parts = (2, 32)
+
+    def build(self, name: str) -> ShardScene:
+        return build(name)
+
+    def damages(self, scene: ShardScene, count: int | None, seed: int) -> list[Damage]:
+        damages = list(every(scene, seed, count))
+        Random(seed).shuffle(damages)  # each part gets some of every kind
+        return damages
+
+    def expected(self, scene: ShardScene, damage: Damage) -> Expected | None:
+        return expected(scene, damage)
+
+    def case(self, scene: ShardScene, damage: Damage, wanted: Expected, number: int) -> str:
+        _Case(scene, damage, wanted).go(heal=number % HEAL_EVERY == 0)
+        return _family(wanted)
 
 
-def _family(wanted: Outcome) -> str:
+def _family(wanted: Expected) -> str:
     if wanted.refused:
         return f"refused: {wanted.refused}"
     if wanted.fell_back:
@@ -72,9 +76,9 @@ def _family(wanted: Outcome) -> str:
 
 @dataclass(slots=True)
 class _Case:
-    scene: Scene
+    scene: ShardScene
     damage: Damage
-    wanted: Outcome
+    wanted: Expected
 
     def go(self, *, heal: bool) -> None:
         disk = self.scene.disk.clone()
@@ -238,45 +242,7 @@ def _options() -> StoreOptions:
     return fresh
 
 
-def share(
-    name: str, part: tuple[int, int], flips: int | None, seed: int, mutant: str
-) -> Result:
-    """Run one part of one scene's cases; `flips` of None is every byte."""
-    with planted(mutant, MUTANTS):
-        damages = list(every(build(name), seed, flips))
-        Random(seed).shuffle(damages)  # each part gets some of every kind
-        return run(name, damages[part[0] :: part[1]], stop_at_first=bool(mutant))
-
-
-def catch(mutant: str, seed: int) -> str:
-    """Return how the matrix notices a planted bug, or nothing if it does not."""
-    for name in STORIES:
-        build.cache_clear()  # a scene is also built with the bug
-        try:
-            result = share(name, (0, 1), FLIPS_SHORT, seed, mutant)
-        except (Broken, HeadraceError, OSError, AssertionError, KeyError) as error:
-            return f"{name}: {error!r}"
-        finally:
-            build.cache_clear()
-        if result.failures:
-            return result.failures[0]
-    return ""
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run the matrix from the command line."""
-    parser = frame("headrace_lab.shard.matrix", "damage every file of a shard", "full")
-    asked = parser.parse_args(arguments)
-    if asked.mutants:
-        return hunt("matrix", catch, asked, MUTANTS)
-    flips, parts = (None, 32) if asked.full else (FLIPS_SHORT, 2)
-    jobs = [
-        (name, (part, parts), flips, asked.seed, "")
-        for name in STORIES
-        for part in range(parts)
-    ]
-    return run_all("corruption matrix of a shard", Result(), share, jobs, asked)
-
+MATRIX = ShardMatrix()
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(MATRIX.main())

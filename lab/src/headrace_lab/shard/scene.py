@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 
 from headrace.journal.entry import HEADER_SIZE
 from headrace.journal.frame import aligned
@@ -16,10 +15,10 @@ from headrace.partition.files.placement import Local
 from headrace.partition.machine.partitions_machine import PartitionsMachine
 from headrace.partition.reader import Key
 from headrace.partition.segments.segment import segment_name
-from headrace_lab.counter.history import Broken
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import Crash, Crashed, Effect, Fault
 from headrace_lab.disk.memory import MemoryDisk
+from headrace_lab.harness.history import Broken
 from headrace_lab.shard.history import ShardHistory
 from headrace_lab.shard.oracle import Deed
 from headrace_lab.shard.script import (
@@ -39,7 +38,7 @@ OTHER_CLUSTER = b"another cluster!"
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class CarryRegion:
     """A run of bytes of a carry file that means one thing."""
 
     kind: str  # table, entry, padding; of a kept file, only entries mean anything
@@ -49,7 +48,7 @@ class Region:
 
 
 @dataclass(slots=True)
-class Scene:
+class ShardScene:
     """A disk at rest, its history, and what the snapshot in use says of its files."""
 
     name: str
@@ -60,7 +59,7 @@ class Scene:
     segments: dict[str, Range]  # rows for which only this file stands, by path
     lonely: dict[str, Carried]  # rows of which the journal has no copy, by path of a carry file
     drained: dict[str, Carried]  # the same after the opening, which may have made a checkpoint
-    regions: dict[str, list[Region]]  # of each carry file and each kept file
+    regions: dict[str, list[CarryRegion]]  # of each carry file and each kept file
     named: frozenset[str]  # paths that the snapshot in use names, and what is kept for those
     keeps: dict[str, set[str]]  # the kept files that a named carry file needs
 
@@ -139,8 +138,7 @@ STORIES: dict[str, Callable[[ShardActor], None]] = {
 }
 
 
-@cache
-def build(name: str) -> Scene:
+def build(name: str) -> ShardScene:
     """Play one story to its end, here and in another cluster."""
     actor = ShardActor(MemoryDisk())
     STORIES[name](actor)
@@ -157,7 +155,7 @@ def build(name: str) -> Scene:
 
 def _mapped(
     name: str, disk: MemoryDisk, history: ShardHistory, foreign: dict[str, bytes]
-) -> Scene:
+) -> ShardScene:
     trial = ShardActor(disk.clone(), history.copy(), options())
     store = trial.open().store
     trial.history.check_store(store)
@@ -182,7 +180,7 @@ def _mapped(
     homes = {region.op: path for path in regions if path in named for region in regions[path]}
     lonely = _rows(machine, history, lambda op: op < block.previous_op)
     lost_later = _rows(store.machine, history, lambda op: store.group.journal.slot(op) is None)
-    return Scene(
+    return ShardScene(
         name=name,
         disk=disk,
         history=trial.history,
@@ -232,23 +230,23 @@ def _carry_files(disk: MemoryDisk) -> dict[str, CarryFile]:
     return found
 
 
-def _regions(file: CarryFile) -> list[Region]:
+def _regions(file: CarryFile) -> list[CarryRegion]:
     rows = [file.row(op) for op in file.ops]
     own = [(row.op, row.position, row.size) for row in rows if not row.source]
-    found = [Region("table", 0, own[0][1] if own else file.size)]
+    found = [CarryRegion("table", 0, own[0][1] if own else file.size)]
     for op, position, size in own:
         assert size >= HEADER_SIZE
-        found.append(Region("entry", position, position + size, op))
-        found.append(Region("padding", position + size, position + aligned(size), op))
+        found.append(CarryRegion("entry", position, position + size, op))
+        found.append(CarryRegion("padding", position + size, position + aligned(size), op))
     return found
 
 
-def _kept_regions(file: CarryFile) -> dict[str, list[Region]]:
-    found: dict[str, list[Region]] = {}
+def _kept_regions(file: CarryFile) -> dict[str, list[CarryRegion]]:
+    found: dict[str, list[CarryRegion]] = {}
     for row in map(file.row, file.ops):
         source = file.source_of(row)
         if source is not None:
-            region = Region("entry", row.position, row.position + row.size, row.op)
+            region = CarryRegion("entry", row.position, row.position + row.size, row.op)
             found.setdefault(f"carry/{source.name}", []).append(region)
     return found
 
@@ -275,5 +273,5 @@ def _by_path(rows: Carried, homes: dict[Op, str]) -> dict[str, Carried]:
     return found
 
 
-def newest_snapshot(scene: Scene) -> str:
+def newest_snapshot(scene: ShardScene) -> str:
     return f"snapshots/{snapshot_name(scene.base)}"

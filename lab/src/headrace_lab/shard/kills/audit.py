@@ -18,7 +18,7 @@ from headrace.model.ids import Offset
 from headrace.partition.machine.state import Placed
 from headrace.partition.scrub import scrub
 from headrace.partition.shard_store import Store
-from headrace_lab.shard.kills.ledger import Account, Rows
+from headrace_lab.shard.kills.ledger import Rows, ShardAccount
 from headrace_lab.shard.kills.workload import SCHEMA, Batch, ShardWorkload, digest_of
 
 PROBLEM_COUNT_MAX: Final = 8  # more of the same kind tells no more
@@ -41,7 +41,7 @@ class Audit:
     """One look at everything."""
 
     store: Store
-    account: Account
+    account: ShardAccount
     workload: ShardWorkload
     problems: list[str] = field(default_factory=list)
     seen: dict[Batch, Rows] = field(default_factory=dict)  # all that is retained

@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(slots=True)
-class Account:
+class ShardAccount:
     """What a ledger says."""
 
     rows: dict[Batch, Rows] = field(default_factory=dict)  # acknowledged or shown
@@ -127,7 +127,7 @@ class Ledger:
     """A ledger open for its writer, with the account of it so far."""
 
     def __init__(self, path: str) -> None:
-        self.account = Account.read(path)
+        self.account = ShardAccount.read(path)
         self.has_failed_sync = False  # of the journal: after it nothing may be acknowledged
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)

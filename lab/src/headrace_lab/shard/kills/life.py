@@ -29,6 +29,7 @@ from headrace.partition.machine import operations
 from headrace.partition.machine.operations import Seal
 from headrace.partition.machine.results import Opened, Refusal, RefusalCode, Result
 from headrace.partition.machine.state import Partition
+from headrace_lab.harness.history import Broken
 from headrace_lab.shard.kills.ledger import Ledger, Rows
 from headrace_lab.shard.kills.workload import (
     CREATED,
@@ -60,10 +61,6 @@ PRETENCE_CHANCE: Final = 0.2
 FREE_SLOTS_MIN: Final = 64
 
 
-class Wrong(Exception):
-    """An answer that must not be. The text says which."""
-
-
 class Act(NamedTuple):
     """A proposal, what to say before, and what its answer makes known."""
 
@@ -82,7 +79,7 @@ class _Transaction:
 
 
 @dataclass(slots=True)
-class Life:
+class ShardLife:
     """One process, from its recovery to its death."""
 
     workload: ShardWorkload
@@ -147,7 +144,7 @@ class Life:
             lines += act.answered(result)
         self.ledger.acknowledge(lines)
         if self.ledger.account.problems:
-            raise Wrong(self.ledger.account.problems[0])
+            raise Broken(self.ledger.account.problems[0])
         self.unsealed += len(acts)
 
     def _must_wait(self) -> bool:
@@ -174,7 +171,7 @@ class Life:
     def _append(self, batch: Batch) -> Act:
         def answered(result: Result) -> list[str]:
             if not isinstance(result, AppendResult):
-                raise Wrong(f"{batch} is refused: {result}")
+                raise Broken(f"{batch} is refused: {result}")
             self._refuse_second(batch, repeated=result.repeated)
             return [self._rows(batch, result.start, result.end).line()]
 
@@ -194,7 +191,7 @@ class Life:
 
         def answered(result: Result) -> list[str]:
             if not isinstance(result, Refusal) or result.code != RefusalCode.WRITER_CONFLICT:
-                raise Wrong(f"{batch} was written with other content: {result}")
+                raise Broken(f"{batch} was written with other content: {result}")
             return []
 
         other = self.workload.append(batch._replace(version=batch.version + 1))
@@ -202,7 +199,7 @@ class Life:
 
     def _refuse_second(self, batch: Batch, *, repeated: bool) -> None:
         if batch in self.ledger.account.rows and not repeated:
-            raise Wrong(f"{batch} was appended a second time")
+            raise Broken(f"{batch} was appended a second time")
 
     def _rows(self, batch: Batch, start: int, end: int) -> Rows:
         partition = self.workload.partition_of(batch)
@@ -239,7 +236,7 @@ class Life:
             ):
                 return []  # it was published, and its writer never heard
             if not isinstance(result, StageResult):
-                raise Wrong(f"{batch} cannot be staged: {result}")
+                raise Broken(f"{batch} cannot be staged: {result}")
             return []
 
         return Act(self.workload.stage(batch, stage, number), answered)
@@ -247,7 +244,7 @@ class Life:
     def _discard(self, source: int, version: int) -> Act:
         def answered(result: Result) -> list[str]:
             if not isinstance(result, DiscardResult):
-                raise Wrong(f"version {version} of {source} cannot be discarded: {result}")
+                raise Broken(f"version {version} of {source} cannot be discarded: {result}")
             return [f"dropped {source} {version}"]
 
         count = len(self.workload.stages(source, version))
@@ -261,7 +258,7 @@ class Life:
             if isinstance(result, Refusal) and result.code == RefusalCode.SUPERSEDED:
                 return self._superseded(batches)
             if not isinstance(result, PublishResult) or not result.same:
-                raise Wrong(f"version {version} of {source} is not published: {result}")
+                raise Broken(f"version {version} of {source} is not published: {result}")
             self._refuse_second(batches[0], repeated=result.repeated)
             return [rows.line() for rows in self._published(batches, result.ranges)]
 
@@ -274,7 +271,7 @@ class Life:
         source, version, _ = batches[0]
         account = self.ledger.account
         if account.tried[source] <= version or any(one not in account.rows for one in batches):
-            raise Wrong(f"version {version} of {source} is superseded, and was never seen")
+            raise Broken(f"version {version} of {source} is superseded, and was never seen")
         return [account.rows[batch].line() for batch in batches]
 
     def _republish(self, source: int) -> list[Act]:
@@ -290,18 +287,18 @@ class Life:
         """Part the ranges of an answer, one for each partition, into what was published."""
         left = {one.namespace: (one.start, one.end) for one in ranges}
         if len(left) != len(ranges):
-            raise Wrong(f"a partition has two ranges: {ranges}")
+            raise Broken(f"a partition has two ranges: {ranges}")
         made: list[Rows] = []
         for batch in batches:
             key = self.workload.partitions[self.workload.partition_of(batch)]
             start, end = left.get(key.namespace, (Offset(0), Offset(0)))
             following = Offset(start + self.workload.row_count(batch))
             if following > end:
-                raise Wrong(f"{batch} has no place in the ranges {ranges}")
+                raise Broken(f"{batch} has no place in the ranges {ranges}")
             made.append(self._rows(batch, start, following))
             left[key.namespace] = (following, end)
         if any(start != end for start, end in left.values()):
-            raise Wrong(f"version {batches[0].version} was given more offsets: {ranges}")
+            raise Broken(f"version {batches[0].version} was given more offsets: {ranges}")
         return made
 
     # Trims and checkpoints.
@@ -322,7 +319,7 @@ class Life:
     def _trim(self, number: int, first: Offset) -> Act:
         def answered(result: Result) -> list[str]:
             if not isinstance(result, TrimResult) or result.first != first:
-                raise Wrong(f"partition {number} is not trimmed to {first}: {result}")
+                raise Broken(f"partition {number} is not trimmed to {first}: {result}")
             return [f"trimmed {number} {first}"]
 
         proposal = trimming(self.workload.partitions[number], first)
@@ -373,5 +370,5 @@ class Life:
 
 def _opened(result: Result) -> list[str]:
     if not isinstance(result, Opened):
-        raise Wrong(f"a partition cannot be opened: {result}")
+        raise Broken(f"a partition cannot be opened: {result}")
     return []

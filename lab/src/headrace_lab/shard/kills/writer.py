@@ -1,29 +1,20 @@
 """The process that dies: opens a shard on real files and writes into it beside checkpoints.
 
-`python -m headrace_lab.shard.kills.writer DIRECTORY LEDGER JOB` is started by a harness, which
+`python -m headrace_lab.shard.kills.writer DIRECTORY LEDGER JOB` is started by a trial, which
 reads its standard output. What counts is the ledger; the lines only tell what the process was
-at:
+at. Besides what all such processes say:
 
-    recovering                   the lock is held and recovery begins
-    recovered FINDINGS           it ended; FINDINGS is JSON
-    sealing OP, sealed OP        around a checkpoint: from its thread, and settled
     writing, written             around the work of the sealing children
-    effect KIND NAME             a storage effect of this process is about to happen
     audited FOUND                everything was compared with the ledger (task `verify` only)
-    problem TEXT                 an answer that must not be
-    done, failed TEXT            how it ends
 """
 
-import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
-from typing import Literal
 
 import msgspec
 
-from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
 from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Op
@@ -31,29 +22,27 @@ from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.segments.seal_job import Outcome, SealJob, SealPart
 from headrace.partition.segments.sealer import Children, Sealer
 from headrace.partition.shard_store import StoreOptions
-from headrace.storage.file import FileDirectory
-from headrace.storage.lock import DirectoryLock
 from headrace.storage.seam import Directory
 from headrace_lab.disk.tapped import FAILED_SYNC, Tap, TappedDirectory
+from headrace_lab.harness.process import a_group, say, work
+from headrace_lab.harness.trial import Task
 from headrace_lab.shard.kills import plants
 from headrace_lab.shard.kills.audit import Audit
 from headrace_lab.shard.kills.ledger import Ledger
-from headrace_lab.shard.kills.life import Life, Wrong
+from headrace_lab.shard.kills.life import ShardLife
 from headrace_lab.shard.kills.workload import ShardWorkload
 from headrace_lab.shard.shard import SoloShard
 
-GROUP = "00001"
 # Small, so that seals, carried runs, rolls, drains and collections come many times a second.
 SIZES = SegmentSizes(size_min=48 * 1024, size_target=128 * 1024, waited_max=3)
 CLEAN_STOP_CHANCE = 0.25  # that a verifier leaves a clean stop behind
-FAILED = 1
 
 
 class ShardJob(msgspec.Struct, frozen=True):
     """What one process is to do. Sent as JSON in its last argument."""
 
     workload: ShardWorkload
-    task: Literal["write", "verify"] = "write"
+    task: Task = "write"
     life: int = 0  # differs in each process: its own pace
     seconds_max: float = 60.0  # nobody killed it: it ends by itself
     file_size: int = 1024 * 1024
@@ -97,40 +86,9 @@ class _Watched:
         self.inner.close()
 
 
-def say(*words: object) -> None:
-    """Send one line. A pipe without a reader ends the process: nobody watches it."""
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())
-
-
-def main() -> None:
-    """Do the job in the arguments."""
-    data, ledger, text = sys.argv[1:]
-    job = msgspec.json.decode(text, type=ShardJob)
-    try:
-        with plants.planted(job.plant):
-            _run(job, data, ledger)
-    except BrokenPipeError:
-        sys.exit(FAILED)
-    except Wrong as wrong:
-        say("problem", wrong)
-        sys.exit(FAILED)
-    except (HeadraceError, OSError) as error:
-        say("failed", f"{type(error).__name__}: {error}".replace("\n", " "))
-        sys.exit(FAILED)
-    say("done")
-
-
 def _run(job: ShardJob, data: str, path: str) -> None:
     ledger = Ledger(path)
-    with (
-        FileDirectory.open_root(data, create=True) as root,
-        DirectoryLock.acquire(data),
-    ):
-        groups = root.child("groups", make=True)
-        root.sync()
-        directory = groups.child(GROUP, make=True)
-        groups.sync()
-        say("recovering")
+    with plants.planted(job.plant), a_group(data) as directory:
         shard = SoloShard.open(_tapped(directory, job, ledger), _options(job))
         say("recovered", msgspec.json.encode(_findings(shard)).decode())
         try:
@@ -185,7 +143,7 @@ def _verify(job: ShardJob, shard: SoloShard, ledger: Ledger) -> None:
 
 def _write(job: ShardJob, shard: SoloShard, ledger: Ledger) -> None:
     with ThreadPoolExecutor(1) as pool:
-        life = Life(
+        life = ShardLife(
             job.workload,
             shard,
             ledger,
@@ -199,4 +157,6 @@ def _write(job: ShardJob, shard: SoloShard, ledger: Ledger) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    *places, text = sys.argv[1:]
+    todo = msgspec.json.decode(text, type=ShardJob)
+    work(lambda: _run(todo, *places))

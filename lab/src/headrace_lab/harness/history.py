@@ -1,22 +1,27 @@
-"""What one group was told and what it answered, kept outside of it: the oracle.
+"""What one machine was told and what it answered, kept outside of it: the oracle.
 
 An entry is *acknowledged* when the call that made it durable returned, or when a recovery
 showed it to a reader. From then on it must be there for ever, unless a cut that was asked for
 takes it.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
+from headrace.errors import HeadraceError
 from headrace.journal.entry import Entry
 from headrace.journal.group import Group
 from headrace.journal.machine_seam import Machine
 from headrace.model.ids import Op
-from headrace_lab.counter.counter import CounterMachine
 
 
 class Broken(Exception):
     """A promise did not hold. The text says which."""
+
+
+# What a life or a recovery may end with that has a bug, as its text tells.
+BROKEN = (Broken, HeadraceError, AssertionError, OSError, KeyError)
 
 
 class Recovered(Protocol):
@@ -30,7 +35,7 @@ class Recovered(Protocol):
 
 
 @dataclass(slots=True)
-class History:
+class History(ABC):
     """Everything ever submitted, and which of it was acknowledged."""
 
     submitted: dict[bytes, Entry] = field(default_factory=dict)  # by checksum
@@ -40,9 +45,9 @@ class History:
     def copy(self) -> Self:
         return type(self)(dict(self.submitted), list(self.acknowledged), set(self.refused))
 
+    @abstractmethod
     def model(self) -> Machine:
         """Return a machine before op 1, to run the log again."""
-        return CounterMachine()
 
     def submit(self, entries: list[Entry]) -> None:
         for entry in entries:
