@@ -418,7 +418,7 @@ def test_a_life_that_stands_in_two_shards_is_not_given_up(twins):
 
 
 def test_salvage_brings_both_of_two_lives_of_one_count(twins, tmp_path):
-    report = salvage(twins, tmp_path / "new")
+    report = salvage(str(twins), str(tmp_path / "new"))
     counts = Counter()
     for one in report.partitions:
         counts[one.topic] += one.rows
