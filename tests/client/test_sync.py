@@ -217,6 +217,13 @@ class TestADirectoryThatAnotherProcessHolds:
             log.topics()
         log.close()
 
+    def wait_for_holder(self, path, pid):
+        """Wait until this process holds the directory, listening or not."""
+        ends = time.monotonic() + 60
+        while str(pid) not in (path / "LOCK").read_text():
+            assert time.monotonic() < ends
+            time.sleep(0.02)
+
     def test_one_that_is_started_again_is_reached_again(self, tmp_path):
         with self.held(tmp_path) as process:
             log = headrace.open(tmp_path)
@@ -225,6 +232,8 @@ class TestADirectoryThatAnotherProcessHolds:
         command = [sys.executable, "-m", "headrace", "serve", "--data", str(tmp_path)]
         with subprocess.Popen([*command, "--embedded"], stderr=subprocess.DEVNULL) as node:
             try:
+                # An append waits some seconds for somebody: a busy machine starts more slowly.
+                self.wait_for_holder(tmp_path, node.pid)
                 assert orders.append({"id": [3]}).row_count == 1
                 assert orders.read().row_count == 3
             finally:
