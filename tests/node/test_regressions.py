@@ -8,11 +8,12 @@ import pytest
 from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ids
 from tests.partition.shards import KEY, a_disk, a_shard, sealed, shard_options
 
-from headrace.errors import CorruptSegment, Diverged, StorageFailed
+from headrace.errors import CorruptSegment, StorageFailed
 from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.model.ids import Offset
 from headrace.model.results import CursorStored, StoredCursor
 from headrace.node.config.settings import SealSettings
+from headrace.node.node_status import diverged
 from headrace.partition.machine.partitions_machine import PartitionsMachine
 from headrace.partition.shard_store import open_store
 from headrace.wire import read_messages
@@ -48,9 +49,9 @@ def test_t6_a_cursor_beyond_the_end_is_named_and_never_cut():
     store.machine.state.partitions[KEY.namespace].cursors["lost"] = StoredCursor(
         "lost", Offset(11), 1, False
     )
-    with pytest.raises(Diverged, match="'lost' reads 11 next") as caught:
-        store.reader.next_for(KEY, "lost", 5)
-    assert caught.value.found == 11
+    (told,) = diverged(store)
+    assert told.startswith("consumer group 'lost' reads 11 next")
+    assert told.endswith("which ends at 10")
     assert store.machine.state.partitions[KEY.namespace].cursors["lost"].next == 11
 
 

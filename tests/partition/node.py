@@ -183,7 +183,7 @@ class Node:
             self.check_rows(life, newest, rng)
             self.check_times(life, rng)
             self.check_edges(life)
-            self.check_cursors(life, newest)
+            self.check_cursors(life)
         for namespace in {*NAMESPACES, NEVER} - set(plain.lives):
             with pytest.raises(PartitionUnknown):
                 self.reader.bounds(a_key((namespace, 1)))
@@ -210,7 +210,8 @@ class Node:
         columns = rng.sample(names, rng.randint(1, len(names)))
         places = [names.index(name) for name in columns]
         rows = life.shown(max(first, end - 7), end, width_of(newest))
-        found = table(self.reader.last(key, 7, columns=columns), newest, columns)
+        few = self.reader.read(key, max(first, end - 7), end, columns=columns)
+        found = table(few, newest, columns)
         assert found == [tuple(row[place] for place in places) for row in rows]
 
     def check_times(self, life: Life, rng: Random) -> None:
@@ -233,16 +234,11 @@ class Node:
             with pytest.raises(Recreated):
                 reader.read(a_key((namespace, other)), life.first, life.end)
 
-    def check_cursors(self, life: Life, newest: int) -> None:
-        key = a_key(life.key)
-        for group, (following, _, _) in life.cursors.items():
-            assert self.reader.cursor(key, group) == following
-            if following < life.first:
-                with pytest.raises(Expired):
-                    self.reader.next_for(key, group, 3)
-            else:
-                expected = life.shown(following, following + 3, width_of(newest))
-                assert table(self.reader.next_for(key, group, 3), newest) == expected
+    def check_cursors(self, life: Life) -> None:
+        found = self.reader.partition(a_key(life.key)).cursors
+        assert {one.group: one.next for one in found.values()} == {
+            group: following for group, (following, _, _) in life.cursors.items()
+        }
 
 
 def a_key(key: tuple[int, int]) -> Key:

@@ -23,14 +23,12 @@ from headrace.errors import (
     BadRequest,
     Behind,
     CorruptSegment,
-    Diverged,
     Expired,
     PartitionUnknown,
     Recreated,
 )
 from headrace.model.ids import Offset, Revision
 from headrace.model.namespace import Namespace
-from headrace.model.results import StoredCursor
 from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.machine.state import Placed, Unplaced
 from headrace.partition.reader import Key
@@ -46,7 +44,6 @@ from headrace_lab.shard.shard import (
     publishing,
     purging,
     staging,
-    storing,
     trimming,
 )
 
@@ -137,56 +134,6 @@ class TestRange:
         after = shard.rows(key=OTHER)["_partition"].unique().to_pylist()
         assert before == after == [1]
         assert shard.rows()["_partition"].unique().to_pylist() == [0]
-
-
-class TestFew:
-    @pytest.mark.parametrize("count", [0, 1, 15, 20, 21, 50, 60, 190])
-    def test_the_last_few_come_in_order(self, shard, count):
-        found = table_of(shard.store.reader.last(KEY, count))
-        assert found.num_rows == count
-        if count:
-            assert found["id"].to_pylist() == list(range(190 - count, 190))
-
-    def test_fewer_than_asked_are_all_that_is_retained(self, shard):
-        shard.one(trimming(KEY, Offset(100)))
-        found = table_of(shard.store.reader.last(KEY, 1_000))
-        assert found["id"].to_pylist() == list(range(100, 190))
-
-    def test_a_negative_number_of_rows_is_refused(self, shard):
-        with pytest.raises(BadRequest):
-            shard.store.reader.last(KEY, -1)
-        shard.one(storing(KEY, "group", Offset(0)))
-        with pytest.raises(BadRequest):
-            shard.store.reader.next_for(KEY, "group", -1)
-
-    def test_a_group_reads_on_from_its_cursor(self, shard):
-        shard.one(storing(KEY, "group", Offset(135)))
-        reader = shard.store.reader
-        assert table_of(reader.next_for(KEY, "group", 40))["id"].to_pylist() == list(
-            range(135, 175)
-        )
-        assert table_of(reader.next_for(KEY, "group", 1_000)).num_rows == 55
-        shard.one(storing(KEY, "group", Offset(190)))
-        assert list(reader.next_for(KEY, "group", 5)) == []
-
-    def test_a_group_without_a_cursor_is_told_so(self, shard):
-        with pytest.raises(BadRequest, match=r"'nobody' has no cursor.*Store one"):
-            shard.store.reader.next_for(KEY, "nobody", 1)
-
-    def test_a_cursor_below_what_is_retained_is_expired_not_moved(self, shard):
-        shard.one(storing(KEY, "group", Offset(20)))
-        shard.one(trimming(KEY, Offset(30)))
-        with pytest.raises(Expired) as caught:
-            shard.store.reader.next_for(KEY, "group", 5)
-        assert (caught.value.offset, caught.value.first) == (20, 30)
-
-    def test_a_cursor_beyond_the_end_is_diverged_not_clamped(self, shard):
-        # A log refuses such a cursor: it is what a disk that lost acknowledged rows leaves.
-        shard.partition.cursors["group"] = StoredCursor("group", Offset(200), 1, hold=False)
-        with pytest.raises(Diverged) as caught:
-            shard.store.reader.next_for(KEY, "group", 1)
-        assert (caught.value.expected, caught.value.found) == ("at most 190", 200)
-        assert "store the cursor you choose" in str(caught.value)
 
 
 class TestTime:

@@ -266,7 +266,9 @@ class Race:
         reader = self.shard.store.reader
         while not self.is_over.is_set():
             try:
-                rows = table_of(reader.last(KEY, 25, columns=["id", "_offset"]))
+                first, end = reader.bounds(KEY)
+                start = Offset(max(first, end - 25))
+                rows = table_of(reader.read(KEY, start, end, columns=["id", "_offset"]))
             except Expired:
                 continue
             if rows.num_rows:
@@ -312,8 +314,9 @@ from headrace.partition.machine.segment_cut import SEGMENT_SIZES
 
 with FileDirectory.open_root(sys.argv[1], create=False) as root:
     store = open_store(root, SOLO, shard_options(sizes=SEGMENT_SIZES, slots=4096))
-    for few in (store.reader.read(KEY, Offset(0), Offset(1)), store.reader.last(KEY, 1)):
-        list(few)  # what is imported late is no memory of a read
+    _, end = store.reader.bounds(KEY)
+    for first in (Offset(0), Offset(end - 1)):  # what is imported late is no memory of a read
+        list(store.reader.read(KEY, first, Offset(first + 1)))
     gc.collect()
     pool = pa.default_memory_pool()
     tracemalloc.start()

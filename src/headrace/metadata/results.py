@@ -1,7 +1,5 @@
 """What became of a command: a closed list of values, equal on every replica.
 
-    result := [kind:str, field, …]
-
 A refusal is a result like any other: it commits, and it changes nothing. Its words are not part
 of it: replicas of two releases may word it differently and must still be equal.
 """
@@ -88,9 +86,7 @@ _REVISIONS: Final[dict[MetadataCode, frozenset[str]]] = {
 }
 
 
-class _Result(
-    msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=str.lower
-):
+class _Result(msgspec.Struct, frozen=True):
     pass
 
 
@@ -136,7 +132,7 @@ class Adopted(_Result, frozen=True):
     revision: Revision
 
 
-class MetadataRefusal(_Result, frozen=True, tag="refused"):
+class MetadataRefusal(_Result, frozen=True):
     """Nothing changed, and repeating the command against this state changes nothing."""
 
     code: MetadataCode
@@ -160,19 +156,6 @@ Result = (
     Created | Altered | Deleted | Levelled | Forgotten | Adopted | MetadataRefusal | Unchanged
 )
 
-_DECODER = msgspec.msgpack.Decoder(Result)
-
 
 def refuse(code: MetadataCode, **fields: int | str) -> MetadataRefusal:
     return MetadataRefusal(code, fields)
-
-
-def encode_result(result: Result) -> bytes:
-    """Return the bytes that a session keeps and answers a repeat with."""
-    return msgspec.msgpack.encode(result)
-
-
-def decode_result(data: bytes) -> Result:
-    """Read what `encode_result` wrote; the bytes come from our own checked snapshot."""
-    result: Result = _DECODER.decode(data)
-    return result

@@ -19,7 +19,6 @@ from headrace.errors import (
     Behind,
     Corrupt,
     CorruptSegment,
-    Diverged,
     Expired,
     PartitionUnknown,
     Recreated,
@@ -115,47 +114,6 @@ class Reader:
             raise Behind(str(key), end, partition.end)
         shape = self._shape(partition, start, end, columns, version)
         return self._rows(key, start, end, shape)
-
-    def last(
-        self, key: Key, count: int, *, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Give the last `count` rows, or all there are if there are fewer."""
-        if count < 0:
-            raise BadRequest(f"{count} is not a number of rows")
-        first, end = self.bounds(key)
-        try:
-            return self.read(key, Offset(max(first, end - count)), end, columns=columns)
-        except Expired:  # trimmed between the two looks
-            return self.last(key, count, columns=columns)
-
-    def next_for(
-        self, key: Key, group: str, count: int, *, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Give up to `count` rows from a consumer group's cursor on; fewer at the end."""
-        if count < 0:
-            raise BadRequest(f"{count} is not a number of rows")
-        start = self.cursor(key, group)
-        end = min(start + count, self.partition(key).end)
-        return self.read(key, start, Offset(end), columns=columns)
-
-    def cursor(self, key: Key, group: str) -> Offset:
-        """Return what a consumer group reads next. One beyond the end is reported, not cut."""
-        partition = self.partition(key)
-        cursor = partition.cursors.get(group)
-        if cursor is None:
-            raise BadRequest(
-                f"consumer group {group!r} has no cursor in partition {key}",
-                hint="Store one, or read from an offset",
-            )
-        if cursor.next > partition.end:
-            raise Diverged(
-                f"consumer group {group!r} reads {cursor.next} next, beyond the end",
-                path=f"partition {key}",
-                expected=f"at most {partition.end}",
-                found=cursor.next,
-                hint="Rows that were acknowledged are gone; store the cursor you choose",
-            )
-        return cursor.next
 
     def offset_at(self, key: Key, timestamp: int) -> Offset:
         """Return the first retained offset appended at `timestamp` or later, or the end."""

@@ -77,10 +77,6 @@ class HttpServer:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
-    @property
-    def connection_count(self) -> int:
-        return len(self._tasks)
-
     async def start(self, host: str, port: int) -> None:
         """Listen, or raise BadConfig."""
         assert self._server is None

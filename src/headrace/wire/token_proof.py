@@ -12,7 +12,6 @@ import struct
 from typing import Final
 
 NONCE_SIZE: Final = 16
-MAC_SIZE: Final = 32
 
 _CLIENT: Final = b"headrace client proof\0"
 _NODE: Final = b"headrace node proof\0"

@@ -41,8 +41,6 @@ from headrace.partition.machine.state import PartitionsState
 from headrace.wire import topic_messages as wire
 from headrace.wire.messages import OrphanRequest
 
-NO_REVISION = Revision(0)
-
 
 @dataclass(slots=True)
 class AdoptionPlan:

@@ -88,16 +88,6 @@ class Shard:
     def state(self) -> PartitionsState:
         return self.store.machine.state
 
-    def request(
-        self,
-        request: EntryProposal,
-        now: int,
-        ticket: Callable[[object], None],
-        deadline: float,
-    ) -> list[Effect]:
-        """Take a request for a partition that is here."""
-        return self.pump.submit(request, now, ticket=ticket, deadline=deadline)
-
     def park(self, parked: Parked, size: int, deadline: float) -> list[Effect]:
         """Keep a request of `size` bytes until its partition is here."""
         if self.pump.halted is not None:
