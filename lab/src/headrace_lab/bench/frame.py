@@ -11,9 +11,9 @@ its own time, so what it does around its clock is not counted either.
 """
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 Round = Callable[[], float]
@@ -33,6 +33,7 @@ class Case:
     reference: str  # what the other side is, in words
     limit: Side  # the machine's own limit, measured the same way
     floor: float | None = None  # the least ratio accepted
+    figures: Callable[[], Mapping[str, float]] = dict  # more that was seen, asked at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Result:
     ratio: float
     spread: float
     floor: float | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_met(self) -> bool:
@@ -96,6 +98,7 @@ def sum_up(case: Case, ours: Sequence[float], limit: Sequence[float]) -> Result:
         ratio=our_median / limit_median,
         spread=max(spread(ours), spread(limit)),
         floor=case.floor,
+        figures=case.figures(),
     )
 
 

@@ -82,10 +82,14 @@ class Pump:
             for finding in self.shard.store.keeper.unsealed():
                 raise SealFailed(finding.path, finding.what)
 
-    def close(self) -> None:
-        """Bring what is pending to its end, and stop the shard cleanly."""
+    def settle(self) -> None:
+        """Bring the checkpoints that are pending to their end."""
         while self.shard.store.group.checkpoints.pending:
             self._turn(wait=True)
+
+    def close(self) -> None:
+        """Bring what is pending to its end, and stop the shard cleanly."""
+        self.settle()
         self.thread.shutdown()
         self.shard.store.stop()
 

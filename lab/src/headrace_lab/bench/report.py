@@ -21,6 +21,7 @@ def as_json(bench: str, results: Sequence[Result]) -> dict[str, object]:
                 "reference_value": result.reference_value,
                 "ratio": result.ratio,
                 "spread": result.spread,
+                **({"figures": dict(result.figures)} if result.figures else {}),
             }
             for result in results
         ],
@@ -50,6 +51,10 @@ def print_table(console: Console, bench: str, results: Sequence[Result]) -> None
             _floor(result),
         )
     console.print(table)
+    for result in results:
+        if result.figures:
+            seen = ", ".join(f"{name} {figure(each)}" for name, each in result.figures.items())
+            console.print(f"{result.name}: {seen}", soft_wrap=True)
 
 
 def print_list(console: Console, benches: Mapping[str, str]) -> None:

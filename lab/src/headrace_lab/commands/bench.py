@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace_lab.bench.registry import Bench
 
 INGEST = "ingest"
+PARTITIONS = "partitions"
 LOCAL = "local"
 # Where no terminal says how wide it is, lines are long enough for a whole row.
 PLAIN_WIDTH = 140
@@ -36,6 +37,22 @@ Where = Annotated[
     ),
 ]
 Only = Annotated[str | None, typer.Option("--case", help="Only cases with this in their name.")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Rounds that count; one more warms up. By default 5, of partitions 3."
+    ),
+]
+Partitions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N,…", help="With partitions: over how many, each beside one partition."
+    ),
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="With partitions: the least length of a round."),
+]
 FullCache = Annotated[
     bool,
     typer.Option(
@@ -56,9 +73,7 @@ def bench(
         str | None, typer.Argument(help="Which bench; without it, list them all.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Rounds that count; one more warms up.")
-    ] = ROUND_COUNT,
+    rounds: Rounds = None,
     scale: Annotated[
         float, typer.Option(min=0.0, help="Work in a round, as a share of the usual.")
     ] = 1.0,
@@ -70,6 +85,8 @@ def bench(
             "a node of the bench's own."
         ),
     ] = None,
+    partitions: Partitions = None,
+    seconds: Seconds = None,
     only: Only = None,
     is_cache_full: FullCache = False,
     check: Annotated[
@@ -84,14 +101,16 @@ def bench(
     whichever side spreads more: a ratio is only as steady as its shakier side.
     """
     # A command that measures nothing loads no benches: they load all that they measure.
+    from headrace_lab.bench.cases.partitions import Steady
     from headrace_lab.bench.registry import BENCHES, about
 
     if name is None:
         report.print_list(_console(), {each: about(BENCHES[each]) for each in BENCHES})
         return
+    found = chosen(name, address, partitions, seconds)
     results = run(
-        chosen(name, address),
-        rounds=rounds,
+        found,
+        rounds=rounds or (found.rounds if isinstance(found, Steady) else ROUND_COUNT),
         scale=scale,
         data=data or Path(),
         check=check,
@@ -106,15 +125,24 @@ def bench(
         raise typer.Exit(Exit.FAILURE)
 
 
-def chosen(name: str, address: str | None) -> "Bench":
-    """Find a bench; `ingest` with an address is the one that goes over TCP."""
+def chosen(
+    name: str, address: str | None, counts: str | None = None, seconds: float | None = None
+) -> "Bench":
+    """Find a bench, with the options that only it takes."""
+    from headrace_lab.bench.cases.partitions import COUNTS, SECONDS, Steady, counts_in
     from headrace_lab.bench.registry import find
     from headrace_lab.bench.remote import Remote
 
+    if address is not None and name != INGEST:
+        raise Rejected(f"{name!r} takes no address", hint=f"Only {INGEST!r} does")
+    if (counts is not None or seconds is not None) and name != PARTITIONS:
+        raise Rejected(
+            f"{name!r} takes no --partitions and no --seconds", hint=f"Only {PARTITIONS!r} does"
+        )
+    if name == PARTITIONS:
+        return Steady(counts_in(counts) if counts else COUNTS, seconds or SECONDS)
     if address is None:
         return find(name)
-    if name != INGEST:
-        raise Rejected(f"{name!r} takes no address", hint=f"Only {INGEST!r} does")
     return Remote(None if address == LOCAL else address)
 
 

@@ -79,7 +79,7 @@ SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
 # Commands whose --json is not one struct, and what it is.
 OTHERS: Final = {
     "bench": "an object with `bench` and `cases`: of each case `name`, `ours`, `unit`, "
-    "`reference`, `reference_value`, `ratio` and `spread`",
+    "`reference`, `reference_value`, `ratio` and `spread`, and of `partitions` also `figures`",
     "read": "one object for each row, on a line of its own: a field for each column",
 }
 

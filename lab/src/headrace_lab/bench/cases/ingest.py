@@ -117,10 +117,10 @@ def _ingesting(path: Path, rows: Rows, count: int, *, to_seal: bool) -> Iterator
 
 
 @contextmanager
-def a_shard(path: Path) -> Iterator[Pump]:
-    """Make a shard of its usual size with a pump, and remove it at the end."""
+def a_shard(path: Path, options: StoreOptions | None = None) -> Iterator[Pump]:
+    """Make a shard, of its usual size by default, with a pump, and remove it at the end."""
     with FileDirectory.open_root(str(path), create=True) as root:
-        pump = Pump(SoloShard.open(root, StoreOptions()))
+        pump = Pump(SoloShard.open(root, options or StoreOptions()))
         try:
             yield pump
         finally:
