@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 from tests.client import jumping
 
+import headrace
+from headrace.client.connect.embedded_nodes import home_of
 from headrace.client.connect.retry import Caller
 from headrace.client.show import as_html, as_text
 from headrace.client.values.answers import Appended, Range, Retention, merged, shown_size
@@ -23,6 +25,7 @@ from headrace.errors import (
     BadRequest,
     Busy,
     ConnectionLost,
+    Diverged,
     NotReady,
     PartitionUnknown,
     StorageFailed,
@@ -286,3 +289,21 @@ def test_an_unknown_partition_is_looked_for():
 def test_an_answer_of_another_kind_is_told():
     with pytest.raises(BadFrame, match="expected Topics"):
         jumping.run(Caller(Scripted(Changed(1)), 5.0).get(ListTopics(), Topics))
+
+
+def test_a_consumer_whose_cursor_is_beyond_the_end_is_told_that_rows_are_gone(tmp_path):
+    """A node refuses such a cursor: it is what a disk that lost acknowledged rows leaves."""
+    with headrace.open(tmp_path / "log") as log:
+        topic = log.create_topic("orders", pa.schema([("id", pa.int64())]))
+        topic.append([{"id": 1}])
+        with topic.consumer("billing") as consumer:
+            assert consumer.poll("5s").num_rows == 1
+            consumer.commit()
+        home = home_of(str(tmp_path / "log"))
+        (running,) = home.channel._serving.boot.node.shards.values()
+        (partition,) = running.shard.state.partitions.values()
+        cursor = partition.cursors["billing"]
+        partition.cursors["billing"] = cursor._replace(next=200)
+        with pytest.raises(Diverged, match="reads 200 next, beyond the end") as caught:
+            topic.consumer("billing").poll("1s")
+        assert (caught.value.expected, caught.value.found) == ("at most 1", 200)

@@ -4,9 +4,9 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from headrace.errors import DiskFull, MissingFile, StorageFailed
+from headrace.errors import DiskFull, StorageFailed
 from headrace.journal.group import Group
-from headrace.journal.recovery.recover import RecoveryOptions, recover
+from headrace.journal.recovery.recover import RecoveryOptions, recover, room
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import Identity
 from headrace.partition.checkpoint_files import CheckpointFiles
@@ -76,9 +76,15 @@ def open_store(
     """Bring the shard in `directory` back, or make it. The caller holds the lock."""
     options = options or StoreOptions()
     machine = PartitionsMachine(identity.namespace_bits[2], options.sizes)
-    segments, carries, quarantine = (
-        _room(directory, name, options.group) for name in (SEGMENTS, CARRY, QUARANTINE)
-    )
+    try:
+        segments, carries, quarantine = (
+            room(directory, name, options.group, "shard")
+            for name in (SEGMENTS, CARRY, QUARANTINE)
+        )
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull(directory.path, "make") from error
+        raise StorageFailed(directory.path, "make", error) from error
     files = ShardFiles(identity, segments, carries, quarantine)
     keeper = CheckpointFiles(machine, identity, files, options.sealer(), options.new_id)
     try:
@@ -90,23 +96,3 @@ def open_store(
         raise
     reader = Reader(machine, group.journal, keeper)
     return Store(group, machine, keeper, reader, report)
-
-
-def _room(parent: Directory, name: str, options: RecoveryOptions) -> Directory:
-    try:
-        return parent.child(name)
-    except FileNotFoundError as error:
-        if not options.create:
-            raise MissingFile(
-                f"there is no directory {name!r}, so this is not a shard",
-                path=parent.path,
-                hint="Check the path of the data directory",
-            ) from error
-    try:
-        made = parent.child(name, make=True)
-        parent.sync()
-    except OSError as error:
-        if is_full(error):
-            raise DiskFull(parent.path, "make") from error
-        raise StorageFailed(parent.path, "make", error) from error
-    return made

@@ -133,29 +133,32 @@ def _judged(found: Survey, identity: Identity, slots: int, path: str) -> Recover
 
 def _rooms(directory: Directory, identity: Identity, options: RecoveryOptions) -> _Rooms:
     """Open the directories of a group; make those that are not there if that is allowed."""
-    journal = _room(directory, "journal", options)
+    journal = room(directory, "journal", options)
     return _Rooms(
         top=directory,
         journal=journal,
         spares=Spares(
-            _room(journal, "spare", options),
+            room(journal, "spare", options),
             size_for(0, options.first_size),
             size_for(0, options.file_size),
             options.spare_count_max,
             options.new_id,
         ),
-        snapshots=SnapshotFiles(_room(directory, "snapshots", options), identity),
-        quarantine=_room(directory, "quarantine", options),
+        snapshots=SnapshotFiles(room(directory, "snapshots", options), identity),
+        quarantine=room(directory, "quarantine", options),
     )
 
 
-def _room(parent: Directory, name: str, options: RecoveryOptions) -> Directory:
+def room(
+    parent: Directory, name: str, options: RecoveryOptions, what: str = "group"
+) -> Directory:
+    """Return a directory of a group, made durably if it may be."""
     try:
         return parent.child(name)
     except FileNotFoundError as error:
         if not options.create:
             raise MissingFile(
-                f"there is no directory {name!r}, so this is not a group",
+                f"there is no directory {name!r}, so this is not a {what}",
                 path=parent.path,
                 hint="Check the path of the data directory",
             ) from error
