@@ -41,6 +41,7 @@ class Job(msgspec.Struct, frozen=True):
     life: int = 0  # differs in each process: its own pace, other file ids
     op_count_max: int = 1_000_000  # nobody killed it: it ends by itself
     file_size: int = 1024 * 1024
+    first_size: int = 64 * 1024  # files grow before they are used again
     slots: int = 2**14
     plant: Plant = ""
 
@@ -56,7 +57,9 @@ class Findings(msgspec.Struct, frozen=True):
 
 def _run(job: Job) -> None:
     with a_group(job.data) as directory:
-        options = RecoveryOptions(slots=job.slots, file_size=job.file_size)
+        options = RecoveryOptions(
+            slots=job.slots, file_size=job.file_size, first_size=job.first_size
+        )
         solo = Solo.open(_tapped(directory, job), options)
         say("recovered", msgspec.json.encode(_findings(solo)).decode())
         if job.task == "verify":

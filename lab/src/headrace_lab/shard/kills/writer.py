@@ -46,6 +46,7 @@ class ShardJob(msgspec.Struct, frozen=True):
     life: int = 0  # differs in each process: its own pace
     seconds_max: float = 60.0  # nobody killed it: it ends by itself
     file_size: int = 1024 * 1024
+    first_size: int = 64 * 1024  # files grow before they are used again
     slots: int = 2**12
     tears_writes: bool = False  # put single pages on the disk ahead of a sync
     plant: str = ""
@@ -114,7 +115,12 @@ def _tapped(directory: Directory, job: ShardJob, ledger: Ledger) -> Directory:
 
 
 def _options(job: ShardJob) -> StoreOptions:
-    group = RecoveryOptions(slots=job.slots, file_size=job.file_size, spare_count_max=2)
+    group = RecoveryOptions(
+        slots=job.slots,
+        file_size=job.file_size,
+        first_size=job.first_size,
+        spare_count_max=2,
+    )
     return StoreOptions(group, SIZES, sealer=_Watched)
 
 
