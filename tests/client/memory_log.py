@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from headrace.client.connect.channel import begin_task
 from headrace.errors import (
     BadBatch,
     Busy,
@@ -106,6 +107,10 @@ class MemoryChannel:
         if request.version == 1:
             self.answered.add(request.writer)
         return reply, b""
+
+    def begin(self, request, body, *, deadline, done):
+        timeout = deadline - asyncio.get_running_loop().time()
+        return begin_task(self.call(request, body, timeout=timeout), done)
 
     async def close(self):
         return

@@ -236,6 +236,64 @@ async def test_a_channel_connects_again():
         await channel.close()
 
 
+async def test_calls_that_were_begun_are_sent_in_their_order_and_told_once():
+    node = TinyNode(answering, in_flight_max=2)
+    told, over = [], asyncio.Event()
+    async with listening(node) as address:
+        channel = a_channel(address)
+        deadline = asyncio.get_running_loop().time() + 5
+
+        def begin(number):
+            def done(answer):
+                told.append((number, answer))
+                if len(told) == 20:
+                    over.set()
+                elif number < 10:  # these find a connection; some of the first do not yet
+                    begin(number + 10)
+
+            channel.begin(CreateStreamRequest(f"s{number}"), (), deadline=deadline, done=done)
+            begun.append(f"s{number}")
+
+        begun = []
+        for number in range(10):
+            begin(number)
+        await asyncio.wait_for(over.wait(), 5)
+        await channel.close()
+    assert [each.name for each in node.heard[1:]] == begun
+    assert sorted(number for number, _ in told) == list(range(20))
+    assert {type(answer) for _, answer in told} == {Pong}
+
+
+async def test_a_call_that_was_begun_tells_what_may_have_happened():
+    def hang_up(peer, frame, message):
+        if message.name == "cut":
+            peer.transport.abort()
+        elif message.name == "late":
+            asyncio.get_running_loop().call_later(0.3, peer.say, Pong(), frame.id)
+
+    async with listening(TinyNode(hang_up)) as address:
+        channel = a_channel(address)
+        await channel.connect(asyncio.get_running_loop().time() + 5)
+        loop, told = asyncio.get_running_loop(), []
+
+        def begin(name, timeout):
+            return channel.begin(
+                CreateStreamRequest(name), (), deadline=loop.time() + timeout, done=told.append
+            )
+
+        begin("late", 0.1)
+        begin("over", -1)
+        begin("given up", 0.2)()
+        assert told == []  # never before it has returned
+        await asyncio.sleep(0.5)
+        assert [type(each) for each in told] == [TimedOut, Unknown]
+        begin("cut", 5)
+        await asyncio.sleep(0.2)
+        assert type(told[2]) is Unknown
+        assert len(told) == 3
+        await channel.close()
+
+
 async def test_a_node_of_another_cluster_is_refused_at_once_and_asked_nothing():
     node = TinyNode(answering, token=b"sesame")
     async with listening(node) as address:

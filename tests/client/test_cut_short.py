@@ -6,13 +6,16 @@ import json
 import os
 import threading
 import time
+from functools import partial
 
+import pyarrow as pa
 import pytest
 from tests.client.doors import soon
 from tests.client.interrupts import interrupted
 from tests.client.memory_log import a_channel
 
 import headrace
+from headrace.client.connect.channel import begin_task
 from headrace.client.connect.loop_thread import LoopThread
 from headrace.client.connect.retry import Caller
 from headrace.client.log import AsyncLog
@@ -22,7 +25,9 @@ from headrace.client.write.in_flight import Draft
 from headrace.client.write.ledger import Ledger
 from headrace.client.write.partition_sender import PartitionSender, SendTarget, new_writer
 from headrace.client.write.sender import Sender
-from headrace.errors import BadRequest, ConnectionLost, HeadraceError, Unknown
+from headrace.errors import BadBatch, BadRequest, ConnectionLost, HeadraceError, Unknown
+from headrace.model.namespace import Namespace
+from headrace.model.split import Parcel
 from headrace.server.serve import Serving
 from headrace.wire.topic_messages import PartitionInfo
 from headrace.wire.write_messages import AppendRequest, DiscardRequest
@@ -46,6 +51,10 @@ class Gate:
         if isinstance(request, DiscardRequest):
             raise Unknown("the connection was lost; what was asked may have happened")
         return await self.channel.call(request, body, timeout=timeout)
+
+    def begin(self, request, body, *, deadline, done):
+        timeout = deadline - asyncio.get_running_loop().time()
+        return begin_task(self.call(request, body, timeout=timeout), done)
 
 
 async def a_gated_log(path, timeout=30.0):  # noqa: ASYNC109
@@ -117,8 +126,7 @@ async def test_a_block_fails_with_its_own_error_whatever_becomes_of_its_rows(tmp
 
 async def put(writer, number=0):
     deadline = asyncio.get_running_loop().time() + 30
-    body = memoryview(b"batch 0")
-    return await writer.put(number, P0, body=body, row_count=1, schema_id=1, deadline=deadline)
+    return await writer.put(Parcel(number, 1, 1, memoryview(b"batch 0")), P0, deadline)
 
 
 async def test_a_batch_that_landed_is_told_although_its_writer_is_closed(tmp_path, monkeypatch):
@@ -207,6 +215,75 @@ def test_a_call_that_is_under_way_when_its_loop_ends_is_told():
         thread.join(5)
         assert not thread.is_alive()
     assert [type(each) for each in told] == [Unknown]
+
+
+def test_a_thread_that_waits_is_told_when_the_loop_ends():
+    runner, told = LoopThread("test"), []
+    begun = threading.Event()
+
+    def call():
+        try:
+            runner.wait_for(lambda tell: begun.set())
+        except HeadraceError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert begun.wait(10)
+    runner.stop()
+    thread.join(5)
+    assert [type(each) for each in told] == [Unknown]
+    with pytest.raises(BadRequest, match="closed"):
+        runner.wait_for(lambda tell: None)
+
+
+def test_a_thread_that_waits_gets_what_came_or_its_interrupt():
+    runner = LoopThread("test")
+
+    def later(tell):
+        done = runner.loop.create_future()
+        done.add_done_callback(tell)
+        runner.loop.call_later(0.7, done.set_result, 42)
+
+    assert runner.wait_for(later) == 42
+    with pytest.raises(ZeroDivisionError):
+        runner.wait_for(lambda tell: 1 / 0)
+    with interrupted(0.1):
+        runner.wait_for(lambda tell: None)
+    runner.stop()
+
+
+def test_what_came_before_a_bad_batch_of_a_stream_is_appended_and_told(tmp_path):
+    schema = pa.schema([("id", pa.int64()), ("name", pa.binary())])
+    large = pa.record_batch([[1, 2], [b"x" * 5_000_000] * 2], schema=schema)
+    bad = pa.record_batch([[3], [None]], schema=schema)
+    wanted = pa.schema([("id", pa.int64()), pa.field("name", pa.binary(), nullable=False)])
+    with headrace.open(tmp_path) as log:
+        topic = log.create_topic("orders", wanted)
+        stream = pa.RecordBatchReader.from_batches(schema, iter([large, bad]))
+        with pytest.raises(BadBatch) as caught:
+            topic.append(stream)
+        assert "2 rows were appended" in caught.value.__notes__[0]
+        assert topic.read(columns=["id"]).to_table()["id"].to_pylist() == [1, 2]
+
+
+async def test_an_error_that_a_node_of_this_process_knows_at_once_is_told_after(tmp_path):
+    async with await headrace.open_async(tmp_path) as log:
+        loop, told = asyncio.get_running_loop(), asyncio.Queue()
+        request = AppendRequest(Namespace(77), 1, b"w" * 16, 1, 1, 1, b"")
+        channel = log.caller.channel
+        home = channel._home.runner
+
+        async def begin():
+            done = partial(loop.call_soon_threadsafe, told.put_nowait)
+            seen = []
+            deadline = asyncio.get_running_loop().time() + 5
+            channel.begin(request, (b"",), deadline=deadline, done=seen.append)
+            assert seen == []
+            channel.begin(request, (b"",), deadline=deadline, done=done)
+
+        await home.join(begin())
+        assert isinstance(await asyncio.wait_for(told.get(), 5), HeadraceError)
 
 
 def test_no_call_hangs_or_ends_strangely_while_the_log_is_closed(tmp_path):

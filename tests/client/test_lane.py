@@ -32,9 +32,14 @@ from headrace.errors import (
     TopicUnknown,
     Unknown,
 )
+from headrace.model.split import Parcel
 from headrace.wire.topic_messages import PartitionInfo
 
 P0 = PartitionInfo(namespace=7, created=3)
+
+
+def a_batch(number):
+    return Parcel(0, 1, 1, memoryview(b"batch %d" % number))
 
 
 async def append_all(channel, count, timeout=30.0, probe=None):  # noqa: ASYNC109
@@ -42,15 +47,7 @@ async def append_all(channel, count, timeout=30.0, probe=None):  # noqa: ASYNC10
     writer = Sender(Caller(channel, timeout, probe), "default/orders")
     loop = asyncio.get_running_loop()
     futures = [
-        await writer.put(
-            0,
-            P0,
-            body=memoryview(b"batch %d" % number),
-            row_count=1,
-            schema_id=1,
-            deadline=loop.time() + timeout,
-        )
-        for number in range(count)
+        await writer.put(a_batch(number), P0, loop.time() + timeout) for number in range(count)
     ]
     results = await asyncio.gather(*futures, return_exceptions=True)
     await asyncio.sleep(1)  # for what arrives late
@@ -136,11 +133,7 @@ def test_a_forgotten_writer_goes_on_as_a_new_one():
 
         async def put(number):
             deadline = asyncio.get_running_loop().time() + 30
-            body = memoryview(b"batch %d" % number)
-            future = await writer.put(
-                0, P0, body=body, row_count=1, schema_id=1, deadline=deadline
-            )
-            return await future
+            return await (await writer.put(a_batch(number), P0, deadline))
 
         found = [await put(0), await put(1)]
         found.append(await put(2))
@@ -211,10 +204,7 @@ def test_closing_tells_what_was_sent_from_what_was_not():
         writer = Sender(Caller(channel, 30.0), "default/orders")
         deadline = asyncio.get_running_loop().time() + 30
         futures = [
-            await writer.put(
-                0, P0, body=memoryview(b"x"), row_count=1, schema_id=1, deadline=deadline
-            )
-            for _ in range(COUNT_MAX + 1)
+            await writer.put(a_batch(number), P0, deadline) for number in range(COUNT_MAX + 1)
         ]
         await asyncio.sleep(0.1)
         await writer.close()
@@ -232,10 +222,7 @@ def test_a_try_that_somebody_cancels_is_told_and_the_next_is_sent():
 
         async def put(number):
             deadline = asyncio.get_running_loop().time() + 30
-            body = memoryview(b"batch %d" % number)
-            return await writer.put(
-                0, P0, body=body, row_count=1, schema_id=1, deadline=deadline
-            )
+            return await writer.put(a_batch(number), P0, deadline)
 
         first, second = await put(0), await put(1)
         done, _ = await asyncio.wait({first}, timeout=5)

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -42,6 +43,7 @@ from headrace.client.write.convert import Data
 from headrace.client.write.producer import BATCH_ROWS
 from headrace.client.write.schemas import SchemaLike
 from headrace.errors import HeadraceError
+from headrace.model.split import Parcel
 
 SHOW_TIMEOUT: Final = 2.0  # seconds that a table for a terminal may take
 
@@ -113,16 +115,26 @@ class Topic:
         append goes as several batches, each of which is appended exactly once; if one fails,
         the error's notes say what was appended. For all or nothing see `Log.transaction`.
         """
-        job = self._core.appending()
+        job, runner = self._core.appending(), self._runner
+        held: Parcel | None = None  # until it is known whether it is the last
+        is_only = True
         try:
-            for parcel in self._core.parcels(data, partition):
-                self._runner.run(job.put(parcel))
-        except HeadraceError as error:
-            self._runner.run(job.fail(error))
+            try:
+                for parcel in self._core.parcels(data, partition):
+                    before, held = held, None
+                    if before is not None:
+                        is_only = False
+                        runner.run(job.put(before))
+                    held = parcel
+            except HeadraceError as error:
+                runner.run(job.fail(error, held))
+            if held is None or not is_only:
+                return runner.run(job.finish(held))
+            # Most appends: one step to the loop, and one back.
+            return Appended((runner.wait_for(partial(job.begin, held)),))
         except BaseException:
-            self._runner.post(job.abandon)
+            runner.post(job.abandon)
             raise
-        return self._runner.run(job.finish())
 
     def read(
         self,

@@ -84,18 +84,22 @@ def bodies_of(
     Raise BodyTooLarge for a single row over `limit`.
     """
     known = known or bodies.layout(batch.schema)
-    size = min(size, limit)
-    row_count = max(1, batch.num_rows * size // max(batch.nbytes, size))
+    size, found = min(size, limit), batch.nbytes
+    if found <= size and batch.num_rows <= bodies.ROW_COUNT_MAX:  # most are one body
+        yield from _cut(batch, limit, known, found)
+        return
+    row_count = max(1, batch.num_rows * size // max(found, size))
     row_count = min(row_count, bodies.ROW_COUNT_MAX)
     for start in range(0, batch.num_rows, row_count):
-        yield from _cut(batch.slice(start, row_count), limit, known)
+        piece = batch.slice(start, row_count)
+        yield from _cut(piece, limit, known, piece.nbytes)
 
 
 def _cut(
-    batch: pa.RecordBatch, limit: int, known: bodies.Layout
+    batch: pa.RecordBatch, limit: int, known: bodies.Layout, size: int
 ) -> Iterator[tuple[int, memoryview]]:
-    """Halve a batch until it fits: rows may be very unlike in size."""
-    half, size = batch.num_rows // 2, batch.nbytes
+    """Halve a batch of `size` until it fits: rows may be very unlike in size."""
+    half = batch.num_rows // 2
     if not half or size <= limit:
         body = memoryview(bodies.encode(batch, known, size))
         if body.nbytes <= limit:
@@ -103,8 +107,8 @@ def _cut(
             return
         if not half:
             raise BodyTooLarge(body.nbytes, limit, row_count=1)
-    yield from _cut(batch.slice(0, half), limit, known)
-    yield from _cut(batch.slice(half), limit, known)
+    for part in (batch.slice(0, half), batch.slice(half)):
+        yield from _cut(part, limit, known, part.nbytes)
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

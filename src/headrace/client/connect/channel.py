@@ -1,9 +1,10 @@
 """The seam between the client's core and whoever answers: a node far away, or one in here."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, Protocol, get_args
 
-from headrace.errors import ConnectionLost
+from headrace.errors import ConnectionLost, HeadraceError
 from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.greeting import GetStatus, Ping
 from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
@@ -50,6 +51,8 @@ class HolderEnded(ConnectionLost):
 
 
 OnHead = Callable[[Reply], None]  # told an answer whose body is still coming
+# Told how a call ended. CancelledError: its loop ends, or someone cut it short.
+Done = Callable[[Reply | BaseException], None]
 
 
 class Channel(Protocol):
@@ -84,5 +87,61 @@ class Channel(Protocol):
         it did not happen. Every other HeadraceError is the node's own answer.
         """
 
+    def begin(
+        self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
+    ) -> Callable[[], object]:
+        """Ask once, and have `done` told what `call` would return, without the body, or raise.
+
+        Called on the loop, on which `done` is told: once, and never before this has returned.
+        What is returned gives the call up: `done` is told nothing, or CancelledError. The
+        request may be under way all the same.
+        """
+
     async def close(self) -> None:
         """End every open call, and let go of the node."""
+
+
+class PendingCall:
+    """One call that was begun. It is settled once, by whoever is the first."""
+
+    __slots__ = ("_done", "_is_begun", "_loop", "_timer")
+
+    def __init__(self, done: Done, deadline: float, late: Callable[[], HeadraceError]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._done: Done | None = done
+        self._is_begun = False
+        self._timer = self._loop.call_at(deadline, lambda: self.settle(late()))
+
+    def begun(self) -> Callable[[], object]:
+        """Note that `begin` returns now. What settled it meanwhile is told next."""
+        self._is_begun = True
+        return self.cancel
+
+    def settle(self, answer: Reply | BaseException) -> None:
+        """Tell an answer, if none was told yet."""
+        if not self._is_begun:
+            self._loop.call_soon(self.settle, answer)
+        elif (done := self._done) is not None:
+            self.cancel()
+            done(answer)
+
+    def cancel(self) -> None:
+        """Tell nothing any more."""
+        self._done = None
+        self._timer.cancel()
+
+
+def begin_task(
+    asking: Coroutine[object, object, tuple[Reply, Buffer]], done: Done
+) -> Callable[[], object]:
+    """Begin what `call` returned as a task. See Channel.begin."""
+
+    def ended(task: asyncio.Task[tuple[Reply, Buffer]]) -> None:
+        if task.cancelled():
+            done(asyncio.CancelledError())
+        else:
+            done(task.exception() or task.result()[0])
+
+    task = asyncio.get_running_loop().create_task(asking)
+    task.add_done_callback(ended)
+    return task.cancel

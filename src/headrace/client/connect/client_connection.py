@@ -3,14 +3,14 @@
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 import pyarrow as pa
 
-from headrace.client.connect.channel import CHANGING, OnHead
+from headrace.client.connect.channel import CHANGING, Done, OnHead, PendingCall
 from headrace.errors import (
     BadFrame,
     ConnectionLost,
@@ -56,6 +56,7 @@ NODE_SHARE: Final = 0.95
 PING_AFTER: Final = 10.0  # seconds without a byte while an answer is awaited
 SILENCE_MAX: Final = 30.0  # then the node, or the way to it, is gone
 WRITE_BUFFER_SIZE: Final = 8 * 1024 * 1024  # two batches wait while the socket takes a third
+JOIN_SIZE_MAX: Final = 64 * 1024  # copying so little costs less than another call
 ANOTHER_CLUSTER: Final = "another_cluster"  # the code of the refusal
 
 
@@ -66,10 +67,27 @@ _Word = TypeVar("_Word", Welcome, Accepted)
 class _OpenCall:
     """A request that was sent. It counts as open until its answer, even if nobody waits."""
 
-    answer: asyncio.Future[tuple[Message, Buffer]]
     is_change: bool
+    answer: asyncio.Future[tuple[Message, Buffer]] | None  # of one that is awaited
+    pending: PendingCall | None = None  # of one that was begun
     on_head: OnHead | None = None
     head: Message | None = None  # the answer, whose body is still coming
+
+    def settle(self, message: Message, body: Buffer) -> None:
+        """Hand the answer over to whoever waits for it."""
+        if self.pending is not None:
+            try:
+                self.pending.settle(_reply(message))
+            except HeadraceError as error:
+                self.pending.settle(error)
+        elif self.answer is not None and not self.answer.done():
+            self.answer.set_result((message, body))
+
+    def fail(self, error: HeadraceError) -> None:
+        if self.pending is not None:
+            self.pending.settle(error)
+        elif self.answer is not None and not self.answer.done():
+            self.answer.set_exception(error)
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -164,14 +182,35 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._refuse_if_too_new(request)
         deadline = self._loop.time() + timeout
         reply, rows = await self._exchange(request, body, deadline, on_head)
-        if isinstance(reply, ErrorReply):
-            raise to_error(reply)
-        if isinstance(reply, Hello | Welcome | TokenProof | Accepted):
-            raise BadFrame(f"{self.address}: {type(reply).__name__} is no answer")
-        return reply, rows  # type: ignore[return-value]  # a request in its place: see `ask`
+        return _reply(reply), rows
+
+    @property
+    def is_free(self) -> bool:
+        """Tell whether a request would be sent at once."""
+        is_open = self.error is None and self._transport is not None
+        return is_open and not self._is_queueing and self._has_room()
+
+    def begin(
+        self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
+    ) -> Callable[[], object]:
+        """Ask once, now: it is free. See Channel.begin."""
+        is_change = type(request) in CHANGING
+        call = PendingCall(done, deadline, lambda: self._late(request, is_change))
+        try:
+            self._refuse_if_too_new(request)
+            remaining = deadline - self._loop.time()
+            if remaining <= 0:
+                raise TimedOut(f"no time was left to ask {self.address}")
+            deadline_ms = max(1, int(remaining * NODE_SHARE * 1_000))
+            self._send(request, body, deadline_ms, _OpenCall(is_change, None, call))
+        except HeadraceError as error:
+            call.settle(error)
+        return call.begun()
 
     def _refuse_if_too_new(self, request: Request) -> None:
         """Ask nothing that the version spoken does not have: the node would cut us off."""
+        if self.version == VERSION:
+            return
         what, since = "", VERSION_MIN
         if isinstance(request, LeaseRequest):
             what, since = "leases", LEASES_SINCE
@@ -200,8 +239,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 waiter.set_exception(_lost(self.error, is_change=False))
         opened, self._open = self._open, {}
         for call in opened.values():
-            if not call.answer.done():
-                call.answer.set_exception(_lost(self.error, call.is_change))
+            call.fail(_lost(self.error, call.is_change))
 
     async def _exchange(
         self,
@@ -211,23 +249,27 @@ class ClientConnection(asyncio.BufferedProtocol):
         on_head: OnHead | None = None,
     ) -> tuple[Message, Buffer]:
         is_change = type(message) in CHANGING
-        if self._waiting or not self._has_room():
+        if self._is_queueing or not self._has_room():
             await self._turn(deadline)
         remaining = deadline - self._loop.time()
         if remaining <= 0:
             raise TimedOut(f"no time was left to ask {self.address}")
-        call = self._send(message, body, max(1, int(remaining * NODE_SHARE * 1_000)), is_change)
-        call.on_head = on_head
+        answer: asyncio.Future[tuple[Message, Buffer]] = self._loop.create_future()
+        deadline_ms = max(1, int(remaining * NODE_SHARE * 1_000))
+        self._send(message, body, deadline_ms, _OpenCall(is_change, answer, on_head=on_head))
         try:
             async with asyncio.timeout_at(deadline):
-                return await call.answer
+                return await answer
         except TimeoutError:
-            text = f"{self.address} did not answer {word_of(message)} in time"
-            raise (Unknown(text) if is_change else TimedOut(text)) from None
+            raise self._late(message, is_change) from None
+
+    def _late(self, message: Message, is_change: bool) -> HeadraceError:
+        text = f"{self.address} did not answer {word_of(message)} in time"
+        return Unknown(text) if is_change else TimedOut(text)
 
     def _send(
-        self, message: Message, body: Sequence[Buffer], deadline_ms: int, is_change: bool
-    ) -> _OpenCall:
+        self, message: Message, body: Sequence[Buffer], deadline_ms: int, call: _OpenCall
+    ) -> None:
         """Write a request. There is no await between a turn and this."""
         if self.error is not None:
             raise _lost(self.error, is_change=False)
@@ -236,14 +278,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             raise ConnectionLost(f"the connection to {self.address} was lost")
         has_crc = not (isinstance(message, AppendRequest | StageRequest) and message.checksum)
         pieces = encode_frame(message, self._next_id, body, deadline_ms, has_crc=has_crc)
-        call = _OpenCall(self._loop.create_future(), is_change)
         if not self._open:
             self._received_at = self._loop.time()
         self._open[self._next_id] = call
         self._next_id += 1
+        if sum([memoryview(piece).nbytes for piece in pieces]) <= JOIN_SIZE_MAX:
+            self._transport.write(b"".join(pieces))
+            return
         for piece in pieces:
             self._transport.write(memoryview(piece).cast("B"))
-        return call
 
     async def _turn(self, deadline: float) -> None:
         """Wait until a request may be sent. Whoever came first goes first."""
@@ -263,6 +306,11 @@ class ClientConnection(asyncio.BufferedProtocol):
                 with suppress(ValueError):
                     self._waiting.remove(waiter)
             self._loop.call_soon(self._admit)
+
+    @property
+    def _is_queueing(self) -> bool:
+        """Tell whether someone came before, and has not sent yet."""
+        return bool(self._waiting or self._reserved)
 
     def _has_room(self) -> bool:
         return not self._is_paused and len(self._open) + self._reserved < self._in_flight_max
@@ -284,7 +332,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort(ConnectionLost(f"{self.address} said nothing for {silence:.0f} s"))
             return
         with suppress(ConnectionLost):
-            self._send(Ping(), (), int(SILENCE_MAX * 1_000), is_change=False)
+            call = _OpenCall(is_change=False, answer=None)
+            self._send(Ping(), (), int(SILENCE_MAX * 1_000), call)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have all that asyncio's have, and are no subclass of them.
@@ -324,8 +373,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 return
             raise BadFrame(f"an answer to request {frame.id}, which is not open")
         del self._open[frame.id]
-        if not call.answer.done():
-            call.answer.set_result((message, frame.body))
+        call.settle(message, frame.body)
         self._admit()
 
     def eof_received(self) -> bool:
@@ -341,6 +389,14 @@ class ClientConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._is_paused = False
         self._admit()
+
+
+def _reply(message: Message) -> Reply:
+    if isinstance(message, ErrorReply):
+        raise to_error(message)
+    if isinstance(message, Hello | Welcome | TokenProof | Accepted):
+        raise BadFrame(f"{type(message).__name__} is no answer")
+    return message  # type: ignore[return-value]  # a request in its place: see `ask`
 
 
 def _reserve(size: int) -> memoryview:

@@ -5,10 +5,10 @@ It also listens on a socket in the data directory, for other processes of the sa
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from headrace.client.connect.channel import CHANGING, OnHead
+from headrace.client.connect.channel import CHANGING, Done, OnHead, PendingCall
 from headrace.errors import HeadraceError, TimedOut, Unknown
 from headrace.node.config.config import load
 from headrace.node.config.settings import Config
@@ -91,11 +91,23 @@ class EmbeddedChannel:
             async with asyncio.timeout_at(deadline + GRACE):
                 reply, rows = await future
         except TimeoutError:
-            text = f"the node did not answer {word_of(request)} in time"
-            raise (Unknown(text) if type(request) in CHANGING else TimedOut(text)) from None
+            raise _late(request) from None
         if isinstance(reply, HeadraceError):
             raise reply
         return reply, _joined(rows)
+
+    def begin(
+        self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
+    ) -> Callable[[], object]:
+        """Ask once. See Channel.begin. The request is one that the wire takes."""
+        call = PendingCall(done, deadline + GRACE, lambda: _late(request))
+        if deadline <= asyncio.get_running_loop().time():
+            call.settle(TimedOut("no time was left to ask"))
+        else:
+            self._serving.service.submit(
+                request, _joined(body), deadline, lambda reply, _: call.settle(reply)
+            )
+        return call.begun()
 
     async def close(self) -> None:
         """Stop the node. What is under way is finished first."""
@@ -103,6 +115,11 @@ class EmbeddedChannel:
             return
         self._is_closed = True
         await self._serving.stop()
+
+
+def _late(request: Request) -> HeadraceError:
+    text = f"the node did not answer {word_of(request)} in time"
+    return Unknown(text) if type(request) in CHANGING else TimedOut(text)
 
 
 def _joined(pieces: Sequence[Buffer]) -> Buffer:

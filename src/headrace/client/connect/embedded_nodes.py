@@ -6,11 +6,11 @@ the last of its logs is closed.
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.client.connect.channel import OnHead
+from headrace.client.connect.channel import Done, OnHead, begin_task
 from headrace.client.connect.embedded import EmbeddedChannel, NodeConfig, config_of
 from headrace.client.connect.loop_thread import LoopThread
 from headrace.errors import BadConfig, BadRequest
@@ -101,6 +101,16 @@ class Guest:
         if asyncio.get_running_loop() is self._home.runner.loop:
             return await asking
         return await self._home.runner.join(asking)
+
+    def begin(
+        self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
+    ) -> Callable[[], object]:
+        """Ask once. See Channel.begin."""
+        loop = asyncio.get_running_loop()
+        if self._is_closed or loop is not self._home.runner.loop:
+            asking = self.call(request, body, timeout=deadline - loop.time())
+            return begin_task(asking, done)
+        return self._home.channel.begin(request, body, deadline=deadline, done=done)
 
     async def close(self) -> None:
         """Ask no more. On the node's own loop, whoever opened the log leaves its home."""

@@ -29,6 +29,38 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+class _WaitingThread:
+    """A thread that waits for a future of the loop. It is told once, by the loop's thread."""
+
+    __slots__ = ("_error", "_found", "_is_told", "is_over")
+
+    def __init__(self) -> None:
+        self.is_over = threading.Lock()
+        self.is_over.acquire()  # until it is told
+        self._is_told = False
+        self._found: Any = None
+        self._error: BaseException | None = None
+
+    def end(self, done: asyncio.Future[Any]) -> None:
+        if done.cancelled():
+            self.tell(None, _cut_off())
+        elif (error := done.exception()) is not None:
+            self.tell(None, error)
+        else:
+            self.tell(done.result(), None)
+
+    def tell(self, found: object, error: BaseException | None) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._found, self._error = found, error
+            self.is_over.release()
+
+    def result(self) -> Any:  # noqa: ANN401
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+
 class LoopThread:
     """One loop, one thread. The thread ends with `stop`, or with the process."""
 
@@ -39,6 +71,7 @@ class LoopThread:
         # Held while something is given to the loop, and while that is told to stop: what was
         # given is run, or cancelled, and never forgotten.
         self._lock = threading.RLock()
+        self._waiters: set[_WaitingThread] = set()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
         self._thread.start()
 
@@ -57,6 +90,34 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def wait_for(
+        self, begin: Callable[[Callable[[asyncio.Future[Result]], object]], None]
+    ) -> Result:
+        """Have something begun on the loop, and return the result of the future it tells.
+
+        `begin` is given what to call with that future, once it is done. It costs one step to
+        the loop and one back, where a coroutine costs several.
+        """
+        waiter = _WaitingThread()
+
+        def started() -> None:
+            try:
+                begin(waiter.end)
+            except BaseException as error:  # noqa: BLE001 - for the one who waits
+                waiter.tell(None, error)
+
+        with self._lock:
+            self._check()
+            self._waiters.add(waiter)
+            self.loop.call_soon_threadsafe(started)
+        try:
+            while not waiter.is_over.acquire(timeout=LOOK_SECONDS):
+                pass  # a signal's handler runs between two looks: see `_awaited`
+        finally:
+            self._waiters.discard(waiter)
+        found: Result = waiter.result()
+        return found
 
     def finish(self, coroutine: Coroutine[Any, Any, object], limit: float) -> None:
         """Run a coroutine to its end: an interrupt is raised after that, or after `limit`."""
@@ -142,6 +203,8 @@ class LoopThread:
             self.loop.run_forever()
         finally:
             _cancel_all(self.loop)
+            for waiter in list(self._waiters):
+                waiter.tell(None, _cut_off())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()

@@ -8,12 +8,12 @@ being restarted would find it held.
 import asyncio
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from headrace.client.connect.channel import HolderEnded, OnHead
+from headrace.client.connect.channel import Done, HolderEnded, OnHead, begin_task
 from headrace.client.connect.client_connection import ClientConnection
 from headrace.client.connect.retry import Backoff
 from headrace.errors import ConnectionLost, HeadraceError, TimedOut
@@ -97,6 +97,7 @@ class RemoteChannel:
         self._holder = holder  # if the address is the socket of a directory that was opened
         self._connection: ClientConnection | None = None
         self._lock = asyncio.Lock()  # held by the one who connects
+        self._approaching: set[object] = set()  # calls that were begun, and have no connection
         self._is_closed = False
         self._failure = f"no node has answered at {address} yet"  # the newest one
         self._cluster: bytes | None = None  # of the first node that was met
@@ -127,6 +128,28 @@ class RemoteChannel:
         return await connection.call(
             request, body, timeout=deadline - loop.time(), on_head=on_head
         )
+
+    def begin(
+        self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
+    ) -> Callable[[], object]:
+        """Ask once. See Channel.begin. What waits for a connection is sent first."""
+        connection = self._connection
+        if not self._approaching and connection is not None and connection.is_free:
+            return connection.begin(request, body, deadline=deadline, done=done)
+        token = object()
+        self._approaching.add(token)
+
+        async def asking() -> tuple[Reply, Buffer]:
+            connection = await self._connected(deadline)  # first come, first served
+            self._approaching.discard(token)
+            timeout = deadline - asyncio.get_running_loop().time()
+            return await connection.call(request, body, timeout=timeout)
+
+        def ended(answer: Reply | BaseException) -> None:
+            self._approaching.discard(token)
+            done(answer)
+
+        return begin_task(asking(), ended)
 
     async def connect(self, deadline: float) -> None:
         """Connect now, so that a wrong address or token shows at once."""

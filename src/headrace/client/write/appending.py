@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from headrace.client.write.sender import Sender
 from headrace.errors import HeadraceError
 from headrace.model.partition_keys import check_key
 from headrace.model.split import BODY_SIZE, Parcel, bodies_of, by_key, gathered
+from headrace.wire.topic_messages import PartitionInfo
 
 
 def parcels(
@@ -62,21 +63,36 @@ class Appending:
         if self._error is not None:
             raise self._error
         try:
-            done = await self._writer.put(
-                parcel.partition,
-                self._view.partition(parcel.partition),
-                body=parcel.body,
-                row_count=parcel.row_count,
-                schema_id=parcel.schema_id,
-                deadline=self._caller.deadline(),
-            )
+            done = await self._writer.put(parcel, self._info(parcel), self._caller.deadline())
         except asyncio.CancelledError:
             self.abandon()
             raise
         self._open.append(done)
 
-    async def finish(self) -> Appended:
-        """Wait for all, and raise the first error. Its notes tell what was appended."""
+    def begin(self, parcel: Parcel, tell: Callable[[asyncio.Future[Range]], object]) -> None:
+        """Send the only parcel, without a task if there is room for it; `tell` its end.
+
+        Raise what `put` would, if it is known at once.
+        """
+        done = self._writer.put_now(parcel, self._info(parcel), self._caller.deadline())
+        if done is None:
+            done = asyncio.ensure_future(self._only(parcel))
+        self._open.append(done)
+        done.add_done_callback(tell)
+
+    async def _only(self, parcel: Parcel) -> Range:
+        done = await self._writer.put(parcel, self._info(parcel), self._caller.deadline())
+        return await done
+
+    async def finish(self, parcel: Parcel | None = None) -> Appended:
+        """Wait for all, and raise the first error. Its notes tell what was appended.
+
+        `parcel` is one more, the last.
+        """
+        if parcel is not None:
+            await self.put(parcel)
+        if len(self._open) == 1 and not self._ranges and self._error is None:
+            return Appended((await self._open.popleft(),))
         if self._open:
             try:
                 await asyncio.wait(self._open)
@@ -88,8 +104,16 @@ class Appending:
             raise self._error
         return Appended(merged(self._ranges))
 
-    async def fail(self, error: HeadraceError) -> None:
-        """Wait for all, and raise `error`, with a note of what was appended before it."""
+    async def fail(self, error: HeadraceError, parcel: Parcel | None = None) -> None:
+        """Wait for all, and raise `error`, with a note of what was appended before it.
+
+        `parcel` is one that came before it, and was not sent yet.
+        """
+        try:
+            if parcel is not None:
+                await self.put(parcel)
+        except HeadraceError as earlier:
+            error = earlier
         self._error = error
         await self.finish()
 
@@ -97,6 +121,9 @@ class Appending:
         """Nobody waits any more: what was not sent yet is not sent."""
         for done in self._open:
             done.cancel()
+
+    def _info(self, parcel: Parcel) -> PartitionInfo:
+        return self._view.info.partitions[parcel.partition]
 
     def _collect(self) -> None:
         while self._open and self._open[0].done():

@@ -3,8 +3,10 @@
 import asyncio
 import secrets
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from headrace.client.connect.retry import Backoff, Caller, now
 from headrace.client.values.answers import Range
@@ -20,6 +22,7 @@ from headrace.errors import (
 )
 from headrace.model.ids import WRITER_SIZE
 from headrace.model.results import AppendResult
+from headrace.wire.messages import Reply
 from headrace.wire.topic_messages import PartitionInfo
 from headrace.wire.write_messages import AppendRequest
 
@@ -39,7 +42,7 @@ class SendTarget:
 
 
 class PartitionSender:
-    """Sends drafts in their order. Each try is a task, and so is what follows a failure."""
+    """Sends drafts in their order. What follows a failure is a task."""
 
     def __init__(
         self, caller: Caller, target: SendTarget, writer: bytes, ledger: Ledger | None
@@ -49,8 +52,9 @@ class PartitionSender:
         self._ledger = ledger
         self._window = InFlight(writer, new_writer)
         self._waiting: deque[Draft] = deque()
-        self._tries: dict[asyncio.Task[None], Draft] = {}
-        self._landed: set[Draft] = set()  # appended; the ledger has not said so yet
+        # Of each draft that is under way, what gives its try up.
+        self._tries: dict[Draft, Callable[[], object]] = {}
+        self._landed: dict[asyncio.Task[None], Draft] = {}  # appended; their lines are written
         # Every draft in the window is under way. If not, no new one joins until all have come
         # back and `settle` has put them in order.
         self._is_smooth = True
@@ -69,15 +73,16 @@ class PartitionSender:
     async def stop(self) -> None:
         """Give up at once whatever is under way. Only a line of the ledger is finished."""
         self._is_stopped = True
-        ending = [task for task, draft in self._tries.items() if draft not in self._landed]
-        if self._task is not None:
-            ending.append(self._task)
+        tries, self._tries = self._tries, {}
+        for give_up in tries.values():
+            give_up()
+        ending = [] if self._task is None else [self._task]
         for task in ending:
             task.cancel()
         try:
-            await asyncio.gather(*self._tries, *ending, return_exceptions=True)
+            await asyncio.gather(*self._landed, *ending, return_exceptions=True)
         finally:
-            for draft in (*self._window.drafts, *self._landed):
+            for draft in (*self._window.drafts, *self._landed.values()):
                 draft.is_doubtful = True
                 _fail(draft, verdict(draft))
             for draft in self._waiting:
@@ -111,78 +116,86 @@ class PartitionSender:
             self._send(draft)
 
     def _send(self, draft: Draft) -> None:
-        task = asyncio.create_task(self._try(draft, self._window.writer))
-        self._tries[task] = draft
-        task.add_done_callback(lambda done: self._on_tried(draft, done))
-
-    def _on_tried(self, draft: Draft, task: asyncio.Task[None]) -> None:
-        del self._tries[task]
-        if task.cancelled():
-            self._on_cut_short(draft)
-            return
-        if (error := task.exception()) is not None:
-            # Nobody expected it: whoever waits is told, and may know what it means.
-            self._is_smooth = False
-            draft.deadline, draft.is_doubtful = 0.0, True
-            _fail(draft, error)
-        if draft.done.done():
-            self._landed.discard(draft)  # if not, `stop` tells
-        self._go_on()
-
-    def _on_cut_short(self, draft: Draft) -> None:
-        """Tell of a draft whose try was cancelled: by `stop`, which tells, or by a loop's end.
-
-        Nothing is begun here: that loop would not see its end.
-        """
-        if not self._is_stopped:
-            self._is_smooth = False
-            draft.deadline, draft.is_doubtful = 0.0, True
-            _fail(draft, verdict(draft))
-
-    async def _try(self, draft: Draft, writer: bytes) -> None:
         info = self._target.info
         request = AppendRequest(
             namespace=info.namespace,
             created=info.created,
-            writer=writer,
+            writer=self._window.writer,
             version=draft.version,
             schema_id=draft.schema_id,
             row_count=draft.row_count,
             checksum=draft.checksum,
         )
         draft.error = None
-        try:
-            reply, _ = await self._caller.channel.call(
-                request, (draft.body,), timeout=draft.deadline - now()
-            )
-            if (
-                not isinstance(reply, AppendResult)
-                or reply.end - reply.start != draft.row_count
-            ):
-                raise BadFrame(f"Append was answered with {reply}")
-        except HeadraceError as error:
-            self._is_smooth = False
-            self._window.on_failed(draft, error)
-            if is_hopeless(draft, now()):
-                _fail(draft, verdict(draft))
-        else:
-            self._backoff = Backoff()
-            self._window.on_appended(draft)
-            self._landed.add(draft)
-            await self._tell(draft, request, reply)
+        self._tries[draft] = self._caller.channel.begin(
+            request,
+            (draft.body,),
+            deadline=draft.deadline,
+            done=partial(self._on_answer, draft, request),
+        )
 
-    async def _tell(self, draft: Draft, request: AppendRequest, reply: AppendResult) -> None:
+    def _on_answer(
+        self, draft: Draft, request: AppendRequest, answer: Reply | BaseException
+    ) -> None:
+        if self._tries.pop(draft, None) is None:
+            return  # `stop` has told what is known of it
+        if isinstance(answer, AppendResult) and answer.end - answer.start == draft.row_count:
+            self._on_appended(draft, request, answer)
+        elif isinstance(answer, HeadraceError):
+            self._on_failed(draft, answer)
+        elif isinstance(answer, BaseException):
+            # Nobody expected it: whoever waits is told, and may know what it means.
+            self._is_smooth = False
+            draft.deadline, draft.is_doubtful = 0.0, True
+            if isinstance(answer, asyncio.CancelledError):
+                _fail(draft, verdict(draft))
+                return  # it may be a loop's end, which would not see that of a task
+            _fail(draft, answer)
+        else:
+            self._on_failed(draft, BadFrame(f"Append was answered with {answer}"))
+        # In the loop's next turn: whoever answers may be in the middle of its work.
+        if self._waiting or not self._is_smooth:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _on_failed(self, draft: Draft, error: HeadraceError) -> None:
+        self._is_smooth = False
+        self._window.on_failed(draft, error)
+        if is_hopeless(draft, now()):
+            _fail(draft, verdict(draft))
+
+    def _on_appended(self, draft: Draft, request: AppendRequest, reply: AppendResult) -> None:
         """Tell that the batch is there; first of all in the ledger."""
+        self._backoff = Backoff()
+        self._window.on_appended(draft)
         landed = Range(self._target.number, reply.start, reply.end)
-        if self._ledger is not None:
-            line = Line.of(self._target.topic, landed, request)
-            try:
-                await self._ledger.record(line)
-            except HeadraceError as error:
-                _fail(draft, error)
-                return
-        if not draft.done.done():
-            draft.done.set_result(landed)
+        if self._ledger is None:
+            if not draft.done.done():
+                draft.done.set_result(landed)
+            return
+        line = Line.of(self._target.topic, landed, request)
+        task = asyncio.create_task(self._record(self._ledger, line, draft, landed))
+        self._landed[task] = draft
+        task.add_done_callback(self._on_recorded)
+
+    async def _record(self, ledger: Ledger, line: Line, draft: Draft, landed: Range) -> None:
+        try:
+            await ledger.record(line)
+        except HeadraceError as error:
+            _fail(draft, error)
+        else:
+            if not draft.done.done():
+                draft.done.set_result(landed)
+
+    def _on_recorded(self, task: asyncio.Task[None]) -> None:
+        draft = self._landed[task]
+        if task.cancelled():
+            if self._is_stopped:
+                return  # `stop` tells
+            draft.is_doubtful = True
+            _fail(draft, verdict(draft))
+        elif (error := task.exception()) is not None:
+            _fail(draft, error)
+        del self._landed[task]
 
     async def _settle(self) -> None:
         """Put the window in order, and send again what is to be sent again."""

@@ -191,14 +191,8 @@ class AsyncProducer:
         for parcel in parcels(
             view, batches, self._partition, self._turns, limit=limit, size=self._batch_size
         ):
-            done = await self._writer.put(
-                parcel.partition,
-                view.partition(parcel.partition),
-                body=parcel.body,
-                row_count=parcel.row_count,
-                schema_id=parcel.schema_id,
-                deadline=topic.caller.deadline(),
-            )
+            info = view.info.partitions[parcel.partition]
+            done = await self._writer.put(parcel, info, topic.caller.deadline())
             self._open.add(done)
             done.add_done_callback(self._landed)
 

@@ -18,6 +18,7 @@ from headrace.client.write.partition_sender import (
     new_writer,
 )
 from headrace.errors import TimedOut
+from headrace.model.split import Parcel
 from headrace.wire.topic_messages import PartitionInfo
 
 # Bytes of bodies, over all partitions. Two of the size that rows are gathered into keep a disk
@@ -86,27 +87,33 @@ class Sender:
         self._is_closed = False
 
     async def put(
-        self,
-        number: int,
-        info: PartitionInfo,
-        *,
-        body: memoryview,
-        row_count: int,
-        schema_id: int,
-        deadline: float,
+        self, parcel: Parcel, info: PartitionInfo, deadline: float
     ) -> asyncio.Future[Range]:
         """Hand a batch to its partition's lane, once there is room; the future tells."""
-        taken = self._budget.take_now(body.nbytes)
-        if taken is None:
-            taken = await self._take(body.nbytes, deadline)
+        done = self.put_now(parcel, info, deadline)
+        if done is None:
+            taken = await self._take(parcel.body.nbytes, deadline)
+            done = self._put(parcel, info, deadline, taken)
+        return done
+
+    def put_now(
+        self, parcel: Parcel, info: PartitionInfo, deadline: float
+    ) -> asyncio.Future[Range] | None:
+        """Do what `put` does, if there is room at once."""
+        taken = self._budget.take_now(parcel.body.nbytes)
+        return None if taken is None else self._put(parcel, info, deadline, taken)
+
+    def _put(
+        self, parcel: Parcel, info: PartitionInfo, deadline: float, taken: int
+    ) -> asyncio.Future[Range]:
         if self._is_closed:
             self._budget.give(taken)
             raise closed()
         done: asyncio.Future[Range] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda _: self._budget.give(taken))
-        self._lane(number, info).put(
-            Draft(body, row_count, schema_id, xxh3_128_digest(body), deadline, done)
-        )
+        checksum = xxh3_128_digest(parcel.body)
+        draft = Draft(parcel.body, parcel.row_count, parcel.schema_id, checksum, deadline, done)
+        self._lane(parcel.partition, info).put(draft)
         return done
 
     async def _take(self, size: int, deadline: float) -> int:
