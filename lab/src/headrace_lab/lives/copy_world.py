@@ -1,7 +1,7 @@
 """Group 0 with the copy of its metadata on a disk in memory, and what may be done to it.
 
-`World` drives group 0 as a node's journal thread and loop do; `Known` is what is known outside
-the disk, and decides what a start must come to; `harm` is damage at rest.
+`CopyWorld` drives group 0 as a node's journal thread and loop do; `Known` is what is known
+outside the disk, and decides what a start must come to; `harm` is damage at rest.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class World:
+class CopyWorld:
     """One node's group 0, as its thread and its loop drive it."""
 
     disk: MemoryDisk
