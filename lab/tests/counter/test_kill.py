@@ -8,16 +8,16 @@ import pytest
 from headrace.errors import DirectoryHeld
 from headrace.storage.lock import DirectoryLock
 from headrace_lab.counter.trial import GroupTrial, Writer
-from headrace_lab.counter.workload import Workload
-from headrace_lab.counter.writer import Job
+from headrace_lab.counter.workload import GroupWorkload
+from headrace_lab.counter.writer import GroupJob
 from headrace_lab.harness.kill import Kills
 
 KILLS = 12
 
 
 def a_job(path, **changes):
-    workload = Workload(seed=11, seal_every=60)
-    return Job(data=str(path / "data"), workload=workload, file_size=256 * 1024, **changes)
+    workload = GroupWorkload(seed=11, seal_every=60)
+    return GroupJob(data=str(path / "data"), workload=workload, file_size=256 * 1024, **changes)
 
 
 def kill(path, kills, plant=""):

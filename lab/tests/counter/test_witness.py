@@ -9,10 +9,10 @@ from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.journal.recovery.scan_findings import Faulty
 from headrace.model.ids import Op
 from headrace_lab.counter.witness import GroupTestimony, Witness
-from headrace_lab.counter.workload import Replay, Workload
+from headrace_lab.counter.workload import GroupWorkload, Replay
 from headrace_lab.counter.writer import Findings
 
-WORKLOAD = Workload(seed=3)
+WORKLOAD = GroupWorkload(seed=3)
 
 
 def a_writer(acknowledged, tried=None):
@@ -79,7 +79,8 @@ def test_what_is_said_after_the_power_went_is_no_promise():
 def test_what_is_said_after_the_power_went_must_be_true_all_the_same():
     assert a_witness(a_writer([3, 8]), a_recovery(7, is_dark=True)).problems
     said = GroupTestimony(is_dark=True)
-    said.hear(f"acknowledged 3 {Replay(Workload(seed=4)).tip(Op(3)).hex()}")
+    tip = Replay(GroupWorkload(seed=4)).tip(Op(3)).hex()
+    said.hear(f"acknowledged 3 {tip}")
     assert a_witness(said).problems == ["op 3 was acknowledged with another content"]
 
 
@@ -97,7 +98,8 @@ def test_an_acknowledgement_after_a_failed_sync_is_a_lie_in_the_dark_too():
 
 def test_another_content_under_an_acknowledged_op_is_seen():
     said = GroupTestimony()
-    said.hear(f"acknowledged 3 {Replay(Workload(seed=4)).tip(Op(3)).hex()}")
+    tip = Replay(GroupWorkload(seed=4)).tip(Op(3)).hex()
+    said.hear(f"acknowledged 3 {tip}")
     assert a_witness(said).problems == ["op 3 was acknowledged with another content"]
 
 

@@ -7,12 +7,12 @@ from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Op
 from headrace_lab.counter.counter import ADD
 from headrace_lab.counter.solo import Solo
-from headrace_lab.counter.workload import COUNTER_COUNT, Replay, Workload
+from headrace_lab.counter.workload import COUNTER_COUNT, GroupWorkload, Replay
 from headrace_lab.disk.memory import MemoryDisk
 
 
 def a_workload(**changes):
-    return Workload(**{"seed": 7, "seal_every": 10, "body_size_max": 200, **changes})
+    return GroupWorkload(**{"seed": 7, "seal_every": 10, "body_size_max": 200, **changes})
 
 
 def test_equal_seeds_make_equal_logs_and_others_do_not():

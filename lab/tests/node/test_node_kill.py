@@ -9,7 +9,7 @@ from headrace.cli.demo.child_process import living
 from headrace.client.values.answers import Range
 from headrace.client.write.ledger import Line
 from headrace_lab.node.audit import NodeAudit, Unit, _units
-from headrace_lab.node.kill import Plan, kill_run, planted_run
+from headrace_lab.node.kill import KillPlan, kill_run, planted_run
 from headrace_lab.node.ledger import NodeAccount, Notes, place
 from headrace_lab.node.plants import CUT_TOO_MUCH, NEW_WRITER, PLANTS, WRITERS_FORGOTTEN
 from headrace_lab.node.process import NodeProcess, NodeTestimony
@@ -49,7 +49,7 @@ def show(audit, name, start, rows=None):
 
 
 def test_kills_at_random_moments_lose_nothing_and_double_nothing(tmp_path):
-    tally = kill_run(tmp_path, Plan(KILLS, seed=3, aims=SAMPLE))
+    tally = kill_run(tmp_path, KillPlan(KILLS, seed=3, aims=SAMPLE))
     assert tally.failures == []
     assert tally.count == KILLS
     assert not tally.more["wrong"]

@@ -10,7 +10,7 @@ from headrace.partition.segments.sealer import InProcess
 from headrace.partition.shard_store import StoreOptions
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.shard.kills.audit import Audit
-from headrace_lab.shard.kills.ledger import Rows, ShardAccount
+from headrace_lab.shard.kills.ledger import LedgerRows, ShardAccount
 from headrace_lab.shard.kills.workload import (
     CREATED,
     SCHEMA,
@@ -47,7 +47,7 @@ def a_shard(batches=(FIRST, OTHER, SECOND)):
 def rows_of(batch, start):
     rows = WORKLOAD.rows(batch)
     place = WORKLOAD.partition_of(batch)
-    return Rows(place, start, start + rows.num_rows, batch, digest_of(rows))
+    return LedgerRows(place, start, start + rows.num_rows, batch, digest_of(rows))
 
 
 def problems(shard, account):

@@ -8,7 +8,13 @@ import pytest
 from headrace.cli.demo.child_process import living
 from headrace_lab.harness.kill import Kills
 from headrace_lab.shard.kills.kill import kill_run
-from headrace_lab.shard.kills.ledger import Ledger, Rows, ShardAccount, size_of, void_since
+from headrace_lab.shard.kills.ledger import (
+    Ledger,
+    LedgerRows,
+    ShardAccount,
+    size_of,
+    void_since,
+)
 from headrace_lab.shard.kills.plants import KILL_PLANTS
 from headrace_lab.shard.kills.trial import ShardTrial
 from headrace_lab.shard.kills.workload import Batch, ShardWorkload
@@ -23,7 +29,7 @@ def a_trial(path, seed=1):
 
 
 def some_rows(start=0, digest="00"):
-    return Rows(2, start, start + 3, Batch(4, 1), digest)
+    return LedgerRows(2, start, start + 3, Batch(4, 1), digest)
 
 
 def test_no_acknowledged_row_is_lost_to_kills_at_random_moments(tmp_path):

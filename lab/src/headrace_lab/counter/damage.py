@@ -10,7 +10,7 @@ from headrace.journal.heads import NAME as HEADS
 from headrace.journal.heads import SLOT_SIZE
 from headrace.model.ids import Op
 from headrace.model.proposal import EntryProposal
-from headrace_lab.counter.scene import Layout, Region, Scene
+from headrace_lab.counter.scene import GroupScene, Layout, Region
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import SECTOR_SIZE
 from headrace_lab.harness.damage import Damage, changed, ranges
@@ -20,7 +20,7 @@ SECTORS = ("old", "swap", "unreadable")  # besides zeros
 _HEADS_USED = 64 + 28  # bytes of a slot with one head
 
 
-def damaged(scene: Scene, damage: Damage) -> bytes | None:
+def damaged(scene: GroupScene, damage: Damage) -> bytes | None:
     """Return the content after the damage, None if the file is gone."""
     data = scene.disk.content(damage.path)
     if damage.kind == "forged":
@@ -31,7 +31,7 @@ def damaged(scene: Scene, damage: Damage) -> bytes | None:
     return changed(data, damage, others)
 
 
-def ranges_of(scene: Scene) -> Iterator[Damage]:
+def ranges_of(scene: GroupScene) -> Iterator[Damage]:
     """Yield every range of every file of a scene, and what can befall its heads as a whole."""
     sizes = {path: len(scene.disk.content(path)) for path in scene.disk.files()}
     yield from ranges(sizes)
@@ -41,7 +41,7 @@ def ranges_of(scene: Scene) -> Iterator[Damage]:
         yield from (Damage(HEADS, "flip", start + bit) for bit in used)
 
 
-def sample_ranges(scene: Scene, count: int, seed: int) -> list[Damage]:
+def sample_ranges(scene: GroupScene, count: int, seed: int) -> list[Damage]:
     """Return `count` of them, two thirds in the journal, which has most to lose."""
     of_journal = [one for one in ranges_of(scene) if one.path.startswith("journal/0")]
     others = [one for one in ranges_of(scene) if not one.path.startswith("journal/")]
@@ -50,7 +50,7 @@ def sample_ranges(scene: Scene, count: int, seed: int) -> list[Damage]:
     return [*chosen, *rng.sample(others, min(len(others), count - len(chosen)))]
 
 
-def _sector(scene: Scene, damage: Damage, data: bytes) -> bytes:
+def _sector(scene: GroupScene, damage: Damage, data: bytes) -> bytes:
     start, end = damage.at * SECTOR_SIZE, (damage.at + 1) * SECTOR_SIZE
     match damage.kind:
         case "old":
@@ -95,7 +95,7 @@ def _forged(data: bytes, layout: Layout, op: Op) -> bytes:
     return data[: region.start] + frame + data[region.start + len(frame) :]
 
 
-def every(scene: Scene) -> Iterator[Damage]:
+def every(scene: GroupScene) -> Iterator[Damage]:
     """Yield every damage of every file: all bits, all lengths, all sectors, the whole file."""
     for path in scene.disk.files():
         if path.startswith("journal/spare/"):
@@ -118,7 +118,7 @@ def every(scene: Scene) -> Iterator[Damage]:
         )
 
 
-def sample(scene: Scene, count: int, seed: int) -> list[Damage]:
+def sample(scene: GroupScene, count: int, seed: int) -> list[Damage]:
     """Return about `count` damages: all but flips and cuts, and a fair share of those."""
     all_of_them = list(every(scene))
     few = [one for one in all_of_them if one.kind not in ("flip", "cut")]
@@ -133,7 +133,7 @@ def sample(scene: Scene, count: int, seed: int) -> list[Damage]:
     return [*few, *chosen, *rest]
 
 
-def _is_telling(scene: Scene, damage: Damage) -> bool:
+def _is_telling(scene: GroupScene, damage: Damage) -> bool:
     if not damage.path.startswith("journal/"):
         return True
     place = damage.at // 8 if damage.kind == "flip" else damage.at

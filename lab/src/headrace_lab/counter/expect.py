@@ -10,7 +10,7 @@ from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.heads import NAME as HEADS
 from headrace.model.ids import Op
 from headrace_lab.counter.damage import damaged
-from headrace_lab.counter.scene import Layout, Region, Scene
+from headrace_lab.counter.scene import GroupScene, Layout, Region
 from headrace_lab.disk.faults import SECTOR_SIZE
 from headrace_lab.harness.damage import Damage
 
@@ -37,7 +37,7 @@ def refused(error: str) -> Ended:
     return Ended(f"refused: {error}")
 
 
-def expected(scene: Scene, damage: Damage) -> Ended | None:
+def expected(scene: GroupScene, damage: Damage) -> Ended | None:
     """Return what must happen; None if the damage changes nothing, so that there is no case."""
     before, after = scene.disk.content(damage.path), damaged(scene, damage)
     if before == after and damage.kind != "unreadable":
@@ -55,7 +55,7 @@ def expected(scene: Scene, damage: Damage) -> Ended | None:
     return _Judgement(scene, damage, scene.layout(damage.path), before, after).outcome()
 
 
-def _snapshot(scene: Scene, damage: Damage) -> Ended:
+def _snapshot(scene: GroupScene, damage: Damage) -> Ended:
     newest = damage.path == f"snapshots/{scene.base:020}.snap"
     if newest:
         return Ended("fell back", scene.head)
@@ -66,7 +66,7 @@ def _snapshot(scene: Scene, damage: Damage) -> Ended:
 class _Judgement:
     """A damaged journal file."""
 
-    scene: Scene
+    scene: GroupScene
     damage: Damage
     layout: Layout
     before: bytes

@@ -15,7 +15,7 @@ from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace_lab.counter.counter import CounterMachine
 from headrace_lab.counter.damage import damaged, every, ranges_of, sample, sample_ranges
 from headrace_lab.counter.expect import Ended, expected, refused
-from headrace_lab.counter.scene import RESTED, STORIES, Scene, build, opened
+from headrace_lab.counter.scene import RESTED, STORIES, GroupScene, build, opened
 from headrace_lab.counter.solo import Solo
 from headrace_lab.disk.faults import SECTOR_SIZE
 from headrace_lab.disk.memory import MemoryDisk
@@ -30,7 +30,7 @@ CASES_HUNT = 1_500  # of each story, for a planted bug
 TWICE_EVERY = 8  # of the cases that recover, how many are recovered a second time
 
 
-class GroupMatrix(Matrix[Scene]):
+class GroupMatrix(Matrix[GroupScene]):
     """A group of counters."""
 
     program = "headrace_lab.counter.matrix"
@@ -47,19 +47,19 @@ class GroupMatrix(Matrix[Scene]):
     }
     parts = (8, 8)
 
-    def build(self, name: str) -> Scene:
+    def build(self, name: str) -> GroupScene:
         return build(name)
 
-    def damages(self, scene: Scene, count: int | None, seed: int) -> Iterable[Damage]:
+    def damages(self, scene: GroupScene, count: int | None, seed: int) -> Iterable[Damage]:
         if count is None:
             return ranges_of(scene) if scene.vouched else every(scene)
         choose = sample_ranges if scene.vouched else sample
         return choose(scene, count, seed)
 
-    def expected(self, scene: Scene, damage: Damage) -> Ended | None:
+    def expected(self, scene: GroupScene, damage: Damage) -> Ended | None:
         return expected(scene, damage)
 
-    def case(self, scene: Scene, damage: Damage, wanted: Ended, number: int) -> str:
+    def case(self, scene: GroupScene, damage: Damage, wanted: Ended, number: int) -> str:
         disk = _damaged_disk(scene, damage)
         found = _recover(scene, disk, twice=number % TWICE_EVERY == 0)
         if not found.name.startswith("refused") and found.head < scene.vouched:
@@ -69,7 +69,7 @@ class GroupMatrix(Matrix[Scene]):
         return found.family
 
 
-def _damaged_disk(scene: Scene, damage: Damage) -> MemoryDisk:
+def _damaged_disk(scene: GroupScene, damage: Damage) -> MemoryDisk:
     disk = scene.disk.clone()
     content = damaged(scene, damage)
     if damage.kind == "unreadable":
@@ -87,7 +87,7 @@ def _damaged_disk(scene: Scene, damage: Damage) -> MemoryDisk:
     return disk
 
 
-def _recover(scene: Scene, disk: MemoryDisk, *, twice: bool) -> Ended:
+def _recover(scene: GroupScene, disk: MemoryDisk, *, twice: bool) -> Ended:
     before = disk.effect_count
     try:
         solo = opened(scene, disk)
@@ -119,7 +119,7 @@ def _outcome(report: RecoveryReport, solo: Solo) -> Ended:
     return Ended("noted" if report.notes else "clean", solo.head)
 
 
-def _holds(scene: Scene, solo: Solo) -> bool:
+def _holds(scene: GroupScene, solo: Solo) -> bool:
     """Compare log and state with what was acknowledged, up to the recovered head."""
     if solo.head > scene.head:
         return False
@@ -133,7 +133,7 @@ def _holds(scene: Scene, solo: Solo) -> bool:
 class _Entries:
     """A scene's entries, hashable, so that digests of prefixes are computed once."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: GroupScene) -> None:
         self.scene = scene
 
     def __hash__(self) -> int:

@@ -46,7 +46,7 @@ class Layout:
 
 
 @dataclass(slots=True)
-class Scene:
+class GroupScene:
     """A disk at rest, its history, and its older and foreign selves."""
 
     name: str
@@ -194,7 +194,7 @@ def large_options() -> RecoveryOptions:
     return replace(options(), slots=512, file_size=size, first_size=size)
 
 
-def build(name: str) -> Scene:
+def build(name: str) -> GroupScene:
     """Play one story to its end, here and in another cluster."""
     is_rested = name in RESTED
     story, chosen = RESTED[name] if is_rested else STORIES[name], options
@@ -215,7 +215,7 @@ def build(name: str) -> Scene:
     superblock = decode_superblock(disk.content("superblock.a"), "superblock.a")
     assert isinstance(superblock, Superblock)
     layouts = [_layout(disk, path) for path in disk.files() if _is_live(path)]
-    scene = Scene(
+    scene = GroupScene(
         name=name,
         disk=disk,
         history=actor.history,
@@ -242,7 +242,7 @@ def _write_head(actor: GroupActor) -> None:
     file.write({SOLO.group: Head(newest.op, newest.checksum)}, 2)
 
 
-def _check_story(scene: Scene) -> None:
+def _check_story(scene: GroupScene) -> None:
     """A scene that is not what its story says would excuse every outcome."""
     if scene.disk.content("superblock.a") != scene.disk.content("superblock.b"):
         raise Broken("the copies of the superblock differ at rest")
@@ -299,7 +299,7 @@ def _layout(disk: MemoryDisk, path: str) -> Layout:
     )
 
 
-def opened(scene: Scene, disk: MemoryDisk) -> Solo:
+def opened(scene: GroupScene, disk: MemoryDisk) -> Solo:
     """Recover a disk of this scene, with file ids that no file of it has."""
     fresh = scene.options()
     for _ in range(100):

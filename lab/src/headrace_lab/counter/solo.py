@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.journal.entry import SEAL, Entry, seal
 from headrace.journal.group import Group
+from headrace.journal.journal import Journal
 from headrace.journal.recovery.recover import RecoveryOptions, recover
 from headrace.journal.recovery.recovery_report import RecoveryReport
 from headrace.model.ids import GroupId, Identity, Op, ReplicaId, View
@@ -38,14 +40,8 @@ class Solo:
 
     def append(self, bodies: Sequence[bytes], operation: int = ADD) -> Op:
         """Append one commit group and apply it; all up to the op returned is acknowledged."""
-        entries = self.seal(bodies, operation)
-        try:
-            return self.group.append(entries)
-        finally:
-            # A group that needs a roll may end half way: what is durable is in the log.
-            for entry in entries:
-                if self.group.applied < entry.op <= self.head:
-                    self.group.apply(entry)
+        append(self.group, self.seal(bodies, operation), [])
+        return self.head
 
     def checkpoint(self) -> Op | None:
         """Append a Seal and bring its checkpoint to the end."""
@@ -54,20 +50,38 @@ class Solo:
 
     def seal(self, bodies: Sequence[bytes], operation: int = ADD) -> list[Entry]:
         """Make the entries that would follow the head."""
-        journal = self.group.journal
-        op, parent = journal.durable, journal.tip
-        entries: list[Entry] = []
-        for body in bodies:
-            self.timestamp += 1
-            op = Op(op + 1)
-            entry = seal(
-                journal.identity,
-                EntryProposal(operation, body),
-                op=op,
-                parent=parent,
-                view=View(0),
-                timestamp=self.timestamp,
-            )
-            entries.append(entry)
-            parent = entry.checksum
+        proposals = [EntryProposal(operation, body) for body in bodies]
+        entries = following(self.group.journal, proposals, self.timestamp)
+        self.timestamp += len(entries)
         return entries
+
+
+def following(
+    journal: Journal, proposals: Sequence[EntryProposal], timestamp: int, tick: int = 1
+) -> list[Entry]:
+    """Make the entries that would follow the head, the first one a tick after `timestamp`."""
+    op, parent = journal.durable, journal.tip
+    entries: list[Entry] = []
+    for number, proposal in enumerate(proposals, start=1):
+        op = Op(op + 1)
+        entry = seal(
+            journal.identity,
+            proposal,
+            op=op,
+            parent=parent,
+            view=View(0),
+            timestamp=timestamp + number * tick,
+        )
+        entries.append(entry)
+        parent = entry.checksum
+    return entries
+
+
+def append(group: Group, entries: Sequence[Entry], results: list[Any]) -> None:
+    """Append one commit group, apply it, and add what became of each entry to `results`."""
+    try:
+        group.append(entries)
+    finally:
+        # A group that needs a roll may end half way: what is durable is in the log.
+        left = (one for one in entries if group.applied < one.op <= group.journal.durable)
+        results.extend(map(group.apply, left))

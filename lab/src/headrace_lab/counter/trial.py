@@ -12,8 +12,8 @@ import msgspec
 
 from headrace.cli.demo.child_process import SECONDS_MAX
 from headrace_lab.counter.witness import GroupTestimony, Witness
-from headrace_lab.counter.workload import Replay, Workload
-from headrace_lab.counter.writer import Job, Plant
+from headrace_lab.counter.workload import GroupWorkload, Replay
+from headrace_lab.counter.writer import GroupJob, Plant
 from headrace_lab.disk.loopdisk import LoopDisk
 from headrace_lab.harness.process import LabProcess
 from headrace_lab.harness.trial import Task, Trial
@@ -30,7 +30,7 @@ POWER_PLANTS: Final[tuple[Plant, ...]] = ("ack-before-sync", "ack-after-failed-s
 class Writer(LabProcess[GroupTestimony]):
     """A running writer."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: GroupJob) -> None:
         text = msgspec.json.encode(job).decode()
         super().__init__(GroupTestimony(), "headrace_lab.counter.writer", text)
 
@@ -41,21 +41,21 @@ class GroupTrial(Trial[GroupTestimony]):
 
     data: str
     witness: Witness = field(init=False)
-    _job: Job = field(init=False)
+    _job: GroupJob = field(init=False)
 
     shares: ClassVar = {"recovery": 3}
 
     def begin_log(self) -> None:
         if Path(self.data).exists():
             shutil.rmtree(self.data)
-        workload = Workload(
+        workload = GroupWorkload(
             self.chance.getrandbits(32),
             group_count_max=GROUP_COUNT_MAX,
             body_size_max=BODY_SIZE_MAX,
             seal_every=SEAL_EVERY,
         )
         self.witness = Witness(Replay(workload), problems=self.tally.failures)
-        self._job = Job(self.data, workload, file_size=FILE_SIZE)
+        self._job = GroupJob(self.data, workload, file_size=FILE_SIZE)
         self.tally.counts["logs"] += 1
 
     def process(self, task: Task) -> Writer:

@@ -23,7 +23,7 @@ _AMOUNT_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class GroupWorkload:
     """What is written. Equal values make equal logs."""
 
     seed: int
@@ -55,7 +55,7 @@ class Workload:
 
 
 @cache
-def _name(workload: Workload, index: int) -> str:
+def _name(workload: GroupWorkload, index: int) -> str:
     """A counter's name, padded: mostly short bodies, a few near the largest."""
     share = (workload._chance("size", index) % 1000 / 1000) ** 2
     return f"counter-{index:02}".ljust(int(share * workload.body_size_max), ".")
@@ -65,7 +65,7 @@ def _name(workload: Workload, index: int) -> str:
 class Replay:
     """The log and the state as they must be, made from the seed alone."""
 
-    workload: Workload
+    workload: GroupWorkload
     _tips: list[bytes] = field(default_factory=lambda: [root(SOLO)])
     _machine: CounterMachine = field(default_factory=CounterMachine)
 

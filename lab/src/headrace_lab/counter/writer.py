@@ -21,7 +21,7 @@ from headrace.model.ids import Op
 from headrace.storage.seam import Directory
 from headrace_lab.counter.counter import ADD
 from headrace_lab.counter.solo import Solo
-from headrace_lab.counter.workload import Replay, Workload
+from headrace_lab.counter.workload import GroupWorkload, Replay
 from headrace_lab.disk.tapped import Tap, TappedDirectory
 from headrace_lab.harness.process import a_group, say, work
 from headrace_lab.harness.trial import Task
@@ -32,11 +32,11 @@ MARK_CHANCE = 0.05  # how often a commit group is followed by an idle tick
 BEHIND_COUNT = 8  # commit groups that the planted early acknowledgement runs ahead
 
 
-class Job(msgspec.Struct, frozen=True):
+class GroupJob(msgspec.Struct, frozen=True):
     """What one process is to do. Sent as JSON in its only argument."""
 
     data: str
-    workload: Workload
+    workload: GroupWorkload
     task: Task = "write"
     life: int = 0  # differs in each process: its own pace, other file ids
     op_count_max: int = 1_000_000  # nobody killed it: it ends by itself
@@ -55,7 +55,7 @@ class Findings(msgspec.Struct, frozen=True):
     report: RecoveryReport
 
 
-def _run(job: Job) -> None:
+def _run(job: GroupJob) -> None:
     with a_group(job.data) as directory:
         options = RecoveryOptions(
             slots=job.slots, file_size=job.file_size, first_size=job.first_size
@@ -70,7 +70,7 @@ def _run(job: Job) -> None:
             _write(job, solo)
 
 
-def _tapped(directory: Directory, job: Job) -> Directory:
+def _tapped(directory: Directory, job: GroupJob) -> Directory:
     tap = Tap(
         tell=lambda kind, name: say("effect", kind, name),
         skips_journal_sync=job.plant == "ack-before-sync",
@@ -93,7 +93,7 @@ def _tell_entries(solo: Solo) -> None:
             say("entry", number, entry.checksum.hex())
 
 
-def _write(job: Job, solo: Solo) -> None:
+def _write(job: GroupJob, solo: Solo) -> None:
     """Append commit group after commit group; say each once it is durable, never before."""
     pace = Random(job.life)
     while solo.head < job.op_count_max:
@@ -106,7 +106,7 @@ def _write(job: Job, solo: Solo) -> None:
             solo.group.idle()
 
 
-def _append(job: Job, solo: Solo, bodies: list[bytes]) -> Op:
+def _append(job: GroupJob, solo: Solo, bodies: list[bytes]) -> Op:
     is_seal = job.workload.is_seal(Op(solo.head + 1))
     return solo.append(bodies, SEAL if is_seal else ADD)
 
@@ -118,7 +118,7 @@ def _checkpoint(solo: Solo) -> None:
         say("sealed", solo.group.checkpoints.run())
 
 
-def _write_behind(job: Job, solo: Solo) -> None:
+def _write_behind(job: GroupJob, solo: Solo) -> None:
     """The planted bug: acknowledge when queued, write when the queue is long enough."""
     replay = Replay(job.workload)
     head, queue = solo.head, list[list[bytes]]()
@@ -136,5 +136,5 @@ def _write_behind(job: Job, solo: Solo) -> None:
 
 
 if __name__ == "__main__":
-    todo = msgspec.json.decode(sys.argv[1], type=Job)
+    todo = msgspec.json.decode(sys.argv[1], type=GroupJob)
     work(lambda: _run(todo))

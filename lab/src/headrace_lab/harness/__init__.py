@@ -1,1 +1,1 @@
-"""What all harnesses share: campaigns, planted bugs, strikes. Start at `campaign`."""
+"""Each harness once, with a machine as argument. Start at `sweep`."""

@@ -80,14 +80,14 @@ class Kills(Generic[T]):
         trial.note_orphans(orphans.result())
 
 
-class Run(Protocol):
+class KillRun(Protocol):
     """Kills in a directory, with a seed and perhaps a planted bug."""
 
     def __call__(self, root: Path, kills: int, seed: int, plant: str, tell: Tell) -> Tally: ...
 
 
 def kill_all(
-    name: str, run: Run, plants: Sequence[str], kills: int, seed: int, tell: Tell
+    name: str, run: KillRun, plants: Sequence[str], kills: int, seed: int, tell: Tell
 ) -> Outcome:
     """Run the planted bugs and then the kills, each in a directory of its own."""
     started = time.monotonic()
@@ -102,7 +102,9 @@ def kill_all(
     return Outcome(name, seed, planted, tally, is_whole, time.monotonic() - started)
 
 
-def kill_command(name: str, program: str, run: Run, plants: Sequence[str], **more: int) -> int:
+def kill_command(
+    name: str, program: str, run: KillRun, plants: Sequence[str], **more: int
+) -> int:
     """Run a command that kills; `more` are options for `run`. Return 0 if all held."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument("--kills", type=int, default=200, help="kills that must land")

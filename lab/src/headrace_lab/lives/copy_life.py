@@ -36,8 +36,8 @@ from headrace_lab.lives.copy_world import (
     OLDER,
     PLACE,
     ZERO,
+    CopyWorld,
     Known,
-    World,
     contents,
     harm,
     put_group,
@@ -51,7 +51,7 @@ SEEDS_SHORT = 24
 class _Life:
     rng: Random
     tally: Tally
-    world: World = field(default_factory=lambda: World(MemoryDisk(), Known()))
+    world: CopyWorld = field(default_factory=lambda: CopyWorld(MemoryDisk(), Known()))
     earlier: list[tuple[dict[str, bytes], Op, bytes]] = field(default_factory=list)
     forgot: bool = False  # a copy was lost, and with it the memory of older entries
 
@@ -159,7 +159,7 @@ class _Life:
 def a_hurt_world(rng: Random, kind: str) -> tuple[MemoryDisk, Known, dict[str, bytes]]:
     """A log at rest whose group 0 is hurt so that it must be healed, and the files of it."""
     while True:
-        world = World(MemoryDisk(), Known())
+        world = CopyWorld(MemoryDisk(), Known())
         world.open()
         world.change(3, rng)
         earlier = contents(world.disk, PLACE)
@@ -169,7 +169,7 @@ def a_hurt_world(rng: Random, kind: str) -> tuple[MemoryDisk, Known, dict[str, b
         world.write_heads()
         disk = world.disk.kill().power_cut()
         harm(disk, kind, rng, earlier)
-        trial = World(disk.clone(), world.known.copy())
+        trial = CopyWorld(disk.clone(), world.known.copy())
         trial.open()
         if isinstance(trial.start.verdict, Healed):
             return disk, world.known, contents(disk, PLACE)
@@ -183,11 +183,11 @@ def sweep(seed: int, every: int = 1) -> Tally:
         seen: list[Effect] = []
         trial = disk.clone()
         trial.hook = seen.append
-        World(trial, known.copy()).open()
+        CopyWorld(trial, known.copy()).open()
         for strike in list(strikes(seen, rng))[::every]:
             hurt = disk.clone()
             hurt.hook = Hook(strike)
-            world = World(hurt, known.copy())
+            world = CopyWorld(hurt, known.copy())
             with suppress(Crashed, HeadraceError):
                 world.open()
             for way, after in deaths(hurt, rng, 16):
@@ -205,7 +205,7 @@ def _come_back(disk: MemoryDisk, known: Known, old: dict[str, bytes]) -> None:
     """Start twice; everything is there, and so are the old files."""
     for _ in range(2):
         known.starts += 1
-        world = World(disk, known)
+        world = CopyWorld(disk, known)
         world.open()
         disk = disk.kill()
     aside = contents(disk, "groups/")
@@ -239,7 +239,7 @@ def _grown(
     rng: Random, disk: MemoryDisk | None = None, known: Known | None = None
 ) -> tuple[MemoryDisk, Known]:
     """Start, change metadata, and come to rest."""
-    world = World(disk or MemoryDisk(), known or Known())
+    world = CopyWorld(disk or MemoryDisk(), known or Known())
     world.open()
     world.serial = rng.randrange(10**6)
     world.change(4, rng)
@@ -253,7 +253,7 @@ def _must_refuse(tally: Tally, what: str, disk: MemoryDisk, known: Known) -> Non
     tally.cases += 1
     before = contents(disk)
     try:
-        World(disk, known).open()
+        CopyWorld(disk, known).open()
     except Corrupt as error:
         if contents(disk) != before:
             tally.failures.append(f"{what}: refused, and changed something: {error}")

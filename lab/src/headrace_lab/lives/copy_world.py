@@ -1,28 +1,28 @@
 """Group 0 with the copy of its metadata on a disk in memory, and what may be done to it.
 
-`World` drives group 0 as a node's journal thread and loop do; `Known` is what is known outside
-the disk, and decides what a start must come to; `harm` is damage at rest.
+`CopyWorld` drives group 0 as a node's journal thread and loop do; `Known` is what is known
+outside the disk, and decides what a start must come to; `harm` is damage at rest.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from headrace.journal.entry import SEAL, Entry, seal
+from headrace.journal.entry import SEAL, Entry
 from headrace.journal.group import Group
 from headrace.journal.heads import Head
 from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.metadata import commands
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import FOREVER, LEVEL
-from headrace.model.ids import GroupId, Identity, Op, Revision, View
+from headrace.model.ids import GroupId, Identity, Op, Revision
 from headrace.model.namespace import NamespaceLayout
 from headrace.model.proposal import EntryProposal
 from headrace.node.doubt.metadata_copy import NAME, read_copy
 from headrace.node.doubt.metadata_start import MetadataStart, replayed
 from headrace.node.requests.catalog import MetadataGroup
 from headrace_lab.counter.script import options
-from headrace_lab.counter.solo import SOLO
+from headrace_lab.counter.solo import SOLO, following
 from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.history import Broken
 
@@ -49,7 +49,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class World:
+class CopyWorld:
     """One node's group 0, as its thread and its loop drive it."""
 
     disk: MemoryDisk
@@ -129,22 +129,11 @@ class World:
 
     def _append(self, requests: list[EntryProposal]) -> None:
         """Append one commit group, and apply it."""
-        op, parent = self.group.journal.durable, self.group.journal.tip
-        entries: list[Entry] = []
-        for request in requests:
-            entry = seal(
-                ZERO,
-                EntryProposal(request.operation, request.body),
-                op=Op(op + 1),
-                parent=parent,
-                view=View(0),
-                timestamp=1_000 * self.known.starts + op + 1,
-            )
-            entries.append(entry)
-            op, parent = entry.op, entry.checksum
+        journal = self.group.journal
+        entries = following(journal, requests, 1_000 * self.known.starts + journal.durable)
         self.known.log += entries
         self.group.append(entries)
-        self.known.acknowledged = op
+        self.known.acknowledged = entries[-1].op
         for entry in entries:
             self.group.apply(entry)
 

@@ -54,8 +54,8 @@ from headrace_lab.lives.copy_world import (
     PLACE,
     SHARD,
     ZERO,
+    CopyWorld,
     Known,
-    World,
     come_to,
     contents,
     fresh,
@@ -175,7 +175,7 @@ def adopt(disk: MemoryDisk, begun: Start, hurt: Hurt) -> Group:
 def a_hurt_log(rng: Random, kind: str, copy: str) -> Hurt:
     """A log at rest whose group 0 no start recovers or heals."""
     while True:
-        world = World(MemoryDisk(), Known())
+        world = CopyWorld(MemoryDisk(), Known())
         world.open()
         world.change(3, rng)
         earlier, older_copy = contents(world.disk, PLACE), world.disk.content(COPY)
@@ -355,7 +355,7 @@ def _half(disk: MemoryDisk, begun: Start, hurt: Hurt) -> None:
 def stale(seed: int) -> Tally:
     """A decision that was not brought to its end, and a whole group 0 that was put back."""
     tally, rng = Tally(), Random(seed)
-    world = World(MemoryDisk(), Known())
+    world = CopyWorld(MemoryDisk(), Known())
     world.open()
     world.change(4, rng)
     world.group.idle()

@@ -21,7 +21,7 @@ from headrace.client.topic import AsyncTopic
 from headrace.client.values.answers import Range, merged
 from headrace.client.write.ledger import Line
 from headrace.errors import HeadraceError
-from headrace_lab.node.ledger import NodeAccount, Place, Source
+from headrace_lab.node.ledger import NodeAccount, NodeSource, Place
 from headrace_lab.node.workload import (
     FIRST_LATE,
     FIRST_TRANSACTOR,
@@ -160,7 +160,7 @@ class NodeAudit:
             return None
         return self.workload.rows_in(name, unit.partition)
 
-    def _judge_ledger(self, number: int, source: Source) -> None:
+    def _judge_ledger(self, number: int, source: NodeSource) -> None:
         """Find each acknowledged append where the client's ledger says that it is."""
         for line, life in zip(source.lines, source.lives, strict=True):
             unit = self.units.get((line.topic, line.partition, line.start))
@@ -175,7 +175,7 @@ class NodeAudit:
             told, known = source.told_rows, source.acknowledged_rows
             self._blame("wrong", f"{number} was told of {told} rows, the ledger has {known}")
 
-    def _judge_versions(self, source: Source) -> None:
+    def _judge_versions(self, source: NodeSource) -> None:
         """Versions of one writer follow each other in its partition, and so do the batches."""
         lanes = defaultdict(list)
         for line in source.lines:
@@ -194,7 +194,7 @@ class NodeAudit:
         unit = self.units.get((line.topic, line.partition, line.start))
         return 0 if unit is None else unit.name.sequence
 
-    def _judge_transactions(self, number: int, source: Source) -> None:
+    def _judge_transactions(self, number: int, source: NodeSource) -> None:
         """A transaction is there with all its pieces or with none, and where it was told."""
         found: dict[int, list[Unit]] = defaultdict(list)
         for unit in self.units.values():

@@ -44,7 +44,7 @@ _ALWAYS_KILLED: Final = ("start", "recovery", AT_REST, "stop")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class KillPlan:
     """What one run does."""
 
     kills: int
@@ -57,7 +57,7 @@ class Plan:
     aims: Mapping[str, int] = field(default_factory=lambda: AIMS)
 
 
-def kill_run(root: Path, plan: Plan, tell: Tell = lambda tally: None) -> Tally:
+def kill_run(root: Path, plan: KillPlan, tell: Tell = lambda tally: None) -> Tally:
     """Kill until enough landed, or something is wrong."""
     tally = Tally()
     chance = Random(f"{plan.seed} node kills {plan.plant}")
@@ -100,7 +100,7 @@ def _look(trial: NodeTrial, rest_seconds: float) -> None:
 
 def planted_run(root: Path, name: str, seed: int, kills: int = PLANTED_KILLS) -> Tally:
     """Kill with a planted bug, and look more often."""
-    plan = Plan(
+    plan = KillPlan(
         kills,
         seed,
         transactors=PLANTED_TRANSACTORS,
@@ -117,7 +117,7 @@ def _run(
 ) -> Tally:
     if plant:
         return planted_run(root, plant, seed)
-    return kill_run(root, Plan(kills, seed, producers), tell)
+    return kill_run(root, KillPlan(kills, seed, producers), tell)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ class Notes:
 
 
 @dataclass(slots=True)
-class Source:
+class NodeSource:
     """What one source tried, and what it was told."""
 
     tried: int = 0  # the highest batch
@@ -120,7 +120,7 @@ class NodeAccount:
     """What all ledgers and notes say so far. Each is read once, from where it was left."""
 
     directory: str
-    sources: dict[int, Source] = field(default_factory=dict)
+    sources: dict[int, NodeSource] = field(default_factory=dict)
     creating: set[str] = field(default_factory=set)
     created: dict[str, set[int]] = field(default_factory=dict)  # one revision, or it is a lie
     seen: list[Seen] = field(default_factory=list)
@@ -148,8 +148,8 @@ class NodeAccount:
                     self._hear(path.stem, line.decode())
         return self
 
-    def source(self, number: int) -> Source:
-        return self.sources.setdefault(number, Source())
+    def source(self, number: int) -> NodeSource:
+        return self.sources.setdefault(number, NodeSource())
 
     @property
     def acknowledged_rows(self) -> int:

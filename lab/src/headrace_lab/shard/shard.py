@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from headrace.journal.entry import SEAL, Entry, seal
+from headrace.journal.entry import SEAL, Entry
 from headrace.model import batch as batches
-from headrace.model.ids import Identity, Offset, Op, Revision, View
+from headrace.model.ids import Identity, Offset, Op, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.proposal import NO_WRITER, EntryProposal
 from headrace.model.results import Receipt
@@ -34,7 +34,7 @@ from headrace.partition.machine.results import Result
 from headrace.partition.reader import Key
 from headrace.partition.shard_store import Store, StoreOptions, open_store
 from headrace.storage.seam import Buffer, Directory
-from headrace_lab.counter.solo import SOLO
+from headrace_lab.counter.solo import SOLO, append, following
 
 TICK_US = 1_000  # replicated time between two entries
 NO_KEY = Key(Namespace(0), Revision(0))
@@ -64,16 +64,8 @@ class SoloShard:
 
     def submit(self, proposals: Sequence[EntryProposal]) -> list[Result]:
         """Append one commit group, apply it, and return what became of each."""
-        entries = self.entries(proposals)
-        group = self.store.group
         self.results = []
-        try:
-            group.append(entries)
-        finally:
-            # A group that needs a roll may end half way: what is durable is in the log.
-            for entry in entries:
-                if group.applied < entry.op <= self.head:
-                    self.results.append(group.apply(entry))  # type: ignore[arg-type]
+        append(self.store.group, self.entries(proposals), self.results)
         return self.results
 
     def checkpoint(self, *, expire: bool = False) -> Op | None:
@@ -83,22 +75,8 @@ class SoloShard:
 
     def entries(self, proposals: Sequence[EntryProposal]) -> list[Entry]:
         """Make the entries that would follow the head."""
-        journal = self.store.group.journal
-        op, parent = journal.durable, journal.tip
-        made: list[Entry] = []
-        for one in proposals:
-            self.timestamp += TICK_US
-            op = Op(op + 1)
-            entry = seal(
-                journal.identity,
-                one,
-                op=op,
-                parent=parent,
-                view=View(0),
-                timestamp=self.timestamp,
-            )
-            made.append(entry)
-            parent = entry.checksum
+        made = following(self.store.group.journal, proposals, self.timestamp, TICK_US)
+        self.timestamp += len(made) * TICK_US
         return made
 
     def one(self, proposal: EntryProposal) -> Result:

@@ -18,7 +18,7 @@ from headrace.model.ids import Offset
 from headrace.partition.machine.state import Placed
 from headrace.partition.scrub import scrub
 from headrace.partition.shard_store import Store
-from headrace_lab.shard.kills.ledger import Rows, ShardAccount
+from headrace_lab.shard.kills.ledger import LedgerRows, ShardAccount
 from headrace_lab.shard.kills.workload import SCHEMA, Batch, ShardWorkload, digest_of
 
 PROBLEM_COUNT_MAX: Final = 8  # more of the same kind tells no more
@@ -44,7 +44,7 @@ class Audit:
     account: ShardAccount
     workload: ShardWorkload
     problems: list[str] = field(default_factory=list)
-    seen: dict[Batch, Rows] = field(default_factory=dict)  # all that is retained
+    seen: dict[Batch, LedgerRows] = field(default_factory=dict)  # all that is retained
     firsts: dict[int, Offset] = field(default_factory=dict)  # by partition
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -74,7 +74,7 @@ class Audit:
         )
 
     @property
-    def unheard(self) -> list[Rows]:
+    def unheard(self) -> list[LedgerRows]:
         """What is there and not in the ledger: whoever saw it must find it again."""
         return [rows for batch, rows in self.seen.items() if batch not in self.account.rows]
 
@@ -139,7 +139,7 @@ class Audit:
                 self._blame(f"partition {number} holds half of {batch} at {first + start}")
             if batch in self.seen:
                 self._blame(f"partition {number} holds {batch} twice")
-            self.seen[batch] = Rows(
+            self.seen[batch] = LedgerRows(
                 number, first + start - skipped, first + end, batch, digest_of(wanted)
             )
 

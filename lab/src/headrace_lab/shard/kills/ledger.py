@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 from headrace_lab.shard.kills.workload import Batch
 
 
-class Rows(NamedTuple):
+class LedgerRows(NamedTuple):
     """One acknowledged batch at its place."""
 
     partition: int
@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 class ShardAccount:
     """What a ledger says."""
 
-    rows: dict[Batch, Rows] = field(default_factory=dict)  # acknowledged or shown
+    rows: dict[Batch, LedgerRows] = field(default_factory=dict)  # acknowledged or shown
     tried: dict[int, int] = field(default_factory=dict)  # the highest version of a source
     answered: dict[int, int] = field(default_factory=dict)  # its writer heard, or discarded it
     dropped: set[tuple[int, int]] = field(default_factory=set)  # source, version
@@ -68,7 +68,7 @@ class ShardAccount:
             case "rows" | "shown":
                 *numbers, digest = rest
                 partition, start, end, *name = map(int, numbers)
-                self._keep(Rows(partition, start, end, Batch(*name), digest))
+                self._keep(LedgerRows(partition, start, end, Batch(*name), digest))
                 if word == "rows":
                     _raise(self.answered, *name[:2])
             case "trying":
@@ -84,7 +84,7 @@ class ShardAccount:
             case _:
                 raise ValueError(f"a ledger has no line {line!r}")
 
-    def _keep(self, rows: Rows) -> None:
+    def _keep(self, rows: LedgerRows) -> None:
         known = self.rows.get(rows.batch)
         if known is None:
             self.rows[rows.batch] = rows

@@ -30,7 +30,7 @@ from headrace.partition.machine.operations import Seal
 from headrace.partition.machine.results import Opened, Refusal, RefusalCode, Result
 from headrace.partition.machine.state import Partition
 from headrace_lab.harness.history import Broken
-from headrace_lab.shard.kills.ledger import Ledger, Rows
+from headrace_lab.shard.kills.ledger import Ledger, LedgerRows
 from headrace_lab.shard.kills.workload import (
     CREATED,
     SCHEMA,
@@ -201,9 +201,9 @@ class ShardLife:
         if batch in self.ledger.account.rows and not repeated:
             raise Broken(f"{batch} was appended a second time")
 
-    def _rows(self, batch: Batch, start: int, end: int) -> Rows:
+    def _rows(self, batch: Batch, start: int, end: int) -> LedgerRows:
         partition = self.workload.partition_of(batch)
-        return Rows(partition, start, end, batch, digest_of(self.workload.rows(batch)))
+        return LedgerRows(partition, start, end, batch, digest_of(self.workload.rows(batch)))
 
     # Transactions.
 
@@ -283,12 +283,12 @@ class ShardLife:
 
     def _published(
         self, batches: list[Batch], ranges: tuple[PartitionRange, ...]
-    ) -> list[Rows]:
+    ) -> list[LedgerRows]:
         """Part the ranges of an answer, one for each partition, into what was published."""
         left = {one.namespace: (one.start, one.end) for one in ranges}
         if len(left) != len(ranges):
             raise Broken(f"a partition has two ranges: {ranges}")
-        made: list[Rows] = []
+        made: list[LedgerRows] = []
         for batch in batches:
             key = self.workload.partitions[self.workload.partition_of(batch)]
             start, end = left.get(key.namespace, (Offset(0), Offset(0)))
