@@ -91,10 +91,10 @@ class AsyncLog:
         retention_size: str | int | None = None,
         if_not_exists: bool = False,
     ) -> AsyncTopic:
-        """Make a topic, and its stream if there is none.
+        """Create a topic, and its stream if needed.
 
         `schema` is a pa.Schema, a pydantic model or dataclass, a dict of type names, or data to
-        take it from. `key` is the column whose value chooses a row's partition.
+        derive it from. `key` is the column whose value chooses a row's partition.
         """
         parse_topic(word(name, "topic"))
         wanted = schema_of(schema)
@@ -120,7 +120,7 @@ class AsyncLog:
         return self._handle(info)
 
     async def topic(self, name: str) -> AsyncTopic:
-        """Return a topic that is there; TopicUnknown suggests another name."""
+        """Return an existing topic. TopicUnknown suggests a similar name."""
         parse_topic(word(name, "topic"))
         return self._handle(await self.caller.get(DescribeTopic(name), TopicInfo))
 
@@ -142,9 +142,9 @@ class AsyncLog:
         erase_timeout: str | float | timedelta = ERASE_TIMEOUT,
         told: Told | None = None,
     ) -> None:
-        """Return once no file of the log holds bytes of rows of topics that are deleted now.
+        """Wait until no file of the log holds bytes of rows of deleted topics.
 
-        `told` is given what is left, on the log's own loop. NotErased: the time is over.
+        `told` is called with what is left, on the log's own loop. NotErased on timeout.
         """
         await wait_for_erasure(self.caller, erase_seconds(erase_timeout), told)
 
@@ -152,7 +152,7 @@ class AsyncLog:
         await self.caller.get(CreateStreamRequest(_stream(name)), Changed)
 
     async def delete_stream(self, name: str, *, with_topics: bool = False) -> None:
-        """Delete a stream. One that has topics goes only `with_topics`."""
+        """Delete a stream. If it has topics, pass `with_topics`."""
         request = DeleteStreamRequest(_stream(name), with_topics)
         await self.caller.get(request, Changed)
 
@@ -166,10 +166,10 @@ class AsyncLog:
         partition: int | None = None,
         ledger: str | PathLike[str] | None = None,
     ) -> AsyncProducer:
-        """Make a producer, which sends rows in batches of so many rows or bytes.
+        """Create a producer, which sends rows in batches of limited rows and bytes.
 
-        Rows wait for others at most `linger`, and go to `partition`, if it is said. A `ledger`
-        is a file that gets a line for each acknowledged batch, before that is told.
+        A row waits at most `linger` for its batch to fill, and goes to `partition` if given.
+        `ledger` is a file that gets a line for each acknowledged batch, before it is reported.
         """
         rows_max = whole(batch_rows, "batch_rows")
         if rows_max < 1:
@@ -195,7 +195,7 @@ class AsyncLog:
     async def transaction(
         self, topic: str | AsyncTopic, app_id: str, version: int
     ) -> AsyncTransaction:
-        """Begin a transaction: `async with await log.transaction(…) as transaction`."""
+        """Start a transaction: `async with await log.transaction(…) as transaction`."""
         word(app_id, "app_id")
         number = whole(version, "version")
         return AsyncTransaction(await self._topic(topic), app_id, number)
@@ -203,26 +203,26 @@ class AsyncLog:
     async def adopt_orphans(
         self, names: Mapping[str, str] | None = None, *, dry_run: bool = False
     ) -> AdoptedOrphans:
-        """Make what shards have, and the metadata has lost, topics again, under new names.
+        """Turn partitions that the metadata has lost back into topics, under new names.
 
-        `names`: a topic's own name, by the namespace of one of its partitions, in hex. It ends
-        the doubt. With `dry_run` nothing is changed, and it says what would become of each.
+        `names` maps the hex namespace of a partition to the name of its topic. This ends the
+        doubt. With `dry_run` nothing is changed; it returns what would happen to each.
         """
         chosen = tuple((namespace_of(key), name) for key, name in (names or {}).items())
         answer = await self.caller.get(AdoptOrphans(dry_run, chosen), Adoption)
         return AdoptedOrphans(answer.revision, answer.adopted, answer.left)
 
     async def orphans(self, partition: str) -> tuple[OrphanedPartition, ...]:
-        """Return what shards have of a partition, in hex, that the metadata has lost."""
+        """Return what shards have of a lost partition, given in hex."""
         answer = await self.caller.get(DescribeOrphans(namespace_of(partition)), Orphans)
         return tuple(orphaned(one) for one in answer.orphans)
 
     async def forget_orphan(self, partition: str, created: int) -> None:
-        """Give up a partition that a shard has and the metadata has lost: its rows go."""
+        """Give up a partition that the metadata has lost. Its rows are removed."""
         await self.caller.get(ForgetOrphan(namespace_of(partition), created), Changed)
 
     async def status(self) -> dict[str, Any]:
-        """Say how the node is."""
+        """Return the state of the node."""
         answer = await self.caller.get(GetStatus(), StatusReply)
         try:
             found = json.loads(answer.text)
@@ -233,7 +233,7 @@ class AsyncLog:
         return found
 
     async def recovery_report(self) -> dict[str, list[str]]:
-        """Say what each group found when the node started, in words."""
+        """Return what each group found when the node started, as text."""
         groups = (await self.status()).get("groups")
         if not isinstance(groups, Mapping):
             return {}
@@ -244,7 +244,7 @@ class AsyncLog:
         }
 
     async def summary(self, count_max: int | None = None) -> list[TopicSummary]:
-        """Return one line for each topic: its rows, its bytes, its settings."""
+        """Return a summary of each topic: its rows, bytes and settings."""
         found = []
         wanted = None if count_max is None else max(0, whole(count_max, "count_max"))
         for name in (await self.topics())[:wanted]:
@@ -253,7 +253,7 @@ class AsyncLog:
         return found
 
     async def close(self) -> None:
-        """Let go of the log. Producers are flushed first."""
+        """Close the log. Producers are flushed first."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -1,4 +1,4 @@
-"""The ways in: `open` for a log in this process, `connect` for one elsewhere."""
+"""How to reach a log: `open` one in this process, or `connect` to a node."""
 
 import asyncio
 import atexit
@@ -80,11 +80,11 @@ _open_logs: set[Log] = set()  # until they are closed: their producers may have 
 def open(  # noqa: A001
     path: str | PathLike[str], *, timeout: str | float = TIMEOUT, **settings: object
 ) -> Log:
-    """Open the log in directory `path`; make it if it is not there.
+    """Open the log in directory `path`; create it if it does not exist.
 
-    Opened twice in one process, it is the same log. If another process of this user holds the
-    directory, the log is reached through that process's socket. Settings are those of a node,
-    written `commit__group_size="16MiB"` for `commit.group_size`.
+    Opening it twice in one process returns the same log. If another process of this user holds
+    the directory, the log is reached through that process's socket. Settings are those of a
+    node, written as `commit__group_size="16MiB"` for `commit.group_size`.
     """
     # A program that only connects does not need a node.
     from headrace.client.connect.embedded_nodes import Guest, enter
@@ -166,7 +166,7 @@ def _socket_in(path: str) -> str:
 
 
 def connect(address: str, token: str | None = None, timeout: str | float = TIMEOUT) -> Log:
-    """Connect to a node: `host:port`, several with commas between, or `unix:/path`."""
+    """Connect to a node: `host:port`, several separated by commas, or `unix:/path`."""
     runner = LoopThread(f"headrace {address}")
     try:
         core = runner.run(connect_async(address, token, timeout))
@@ -217,7 +217,7 @@ def _release() -> str:
 
 
 def _close_all(logs: Callable[[], list[Log]] = lambda: list(_open_logs)) -> None:
-    """Stop what a program that ends has left open. What was acknowledged is on disk."""
+    """Close what an exiting program has left open. Everything acknowledged is on disk."""
     for log in logs():
         with suppress(HeadraceError, RuntimeError):
             log.close()

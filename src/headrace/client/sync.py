@@ -51,7 +51,7 @@ _Found = TypeVar("_Found")
 
 
 class Topic:
-    """One life of one topic. If it is deleted and made again, this handle says so."""
+    """A topic. If it is deleted and created again, this handle raises Recreated."""
 
     def __init__(self, core: AsyncTopic, runner: LoopThread) -> None:
         self._core = core
@@ -63,12 +63,12 @@ class Topic:
 
     @property
     def schema(self) -> pa.Schema:
-        """The newest schema that this handle knows; see `refresh`."""
+        """The newest schema known to this handle; see `refresh`."""
         return self._core.schema
 
     @property
     def schemas(self) -> dict[int, pa.Schema]:
-        """Every version of the schema that this handle knows, the oldest first."""
+        """Every schema version known to this handle, oldest first."""
         return self._core.schemas
 
     @property
@@ -86,12 +86,12 @@ class Topic:
 
     @property
     def cluster(self) -> str:
-        """The id of its log, which no other log has."""
+        """The unique id of its log."""
         return self._core.cluster
 
     @property
     def created(self) -> int:
-        """The revision at which this life of the topic began."""
+        """The revision at which this topic was created."""
         return self._core.created
 
     @property
@@ -109,11 +109,11 @@ class Topic:
         return as_html(self._title, topic_lines(bounds), len(bounds) - SHOWN_MAX)
 
     def append(self, data: Data, partition: int | None = None) -> Appended:
-        """Append rows, and return where they are once they are on disk.
+        """Append rows. Returns their offsets once they are on disk.
 
-        Tables, frames, Arrow streams, lists of dicts and dicts of lists are taken. A large
-        append goes as several batches, each of which is appended exactly once; if one fails,
-        the error's notes say what was appended. For all or nothing see `Log.transaction`.
+        Takes tables, frames, Arrow streams, lists of dicts and dicts of lists. A large append
+        is split into batches, each appended exactly once. If one fails, the error's notes list
+        what was appended. For all or nothing, use `Log.transaction`.
         """
         job, runner = self._core.appending(), self._runner
         held: Parcel | None = None  # until it is known whether it is the last
@@ -146,12 +146,12 @@ class Topic:
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> Rows:
-        """Return the rows from `start` to before `end`, by default all that there are now.
+        """Return the rows from `start` up to but not including `end`; by default all rows.
 
         `start` and `end` are offsets, times (`datetime`, `-15m`, ISO 8601), `earliest`,
-        `latest`, or a dict with an offset for each partition. `last` is a number of rows of
-        each partition; of them, those that `where` wants. `where` is a condition as that of
-        `headrace read --where`: `"amount > 10 and customer = 'ann'"`.
+        `latest`, or a dict with an offset for each partition. `last` reads that many rows from
+        the end of each partition, which `where` then filters. `where` is a condition like that
+        of `headrace read --where`: `"amount > 10 and customer = 'ann'"`.
         """
         reading = self._core.read(
             partition, start=start, end=end, last=last, columns=columns, where=where
@@ -165,10 +165,10 @@ class Topic:
         start: Where = LATEST,
         columns: Sequence[str] | None = None,
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Give rows from `start` on as they come, for ever; by default only new ones.
+        """Yield rows from `start` on as they arrive, forever; by default only new ones.
 
-        When the topic gets a newer schema, later batches have it. Partitions that it gets are
-        read from their beginning, unless `partition` names others.
+        When the topic gets a newer schema, later batches use it. New partitions are read from
+        their beginning, unless `partition` names others.
         """
         batches = Taking(self._core.follow(partition, start=start, columns=columns))
         try:
@@ -187,7 +187,7 @@ class Topic:
         hold: bool = False,
         auto_commit: bool = False,
     ) -> Consumer:
-        """Read as a consumer group: from its cursors, or from `start` where it has none.
+        """Read as a consumer group, from its cursors, or from `start` where it has none.
 
         `hold` keeps retention from dropping rows that the group has not read.
         """
@@ -202,7 +202,7 @@ class Topic:
         return Consumer(core, self._runner)
 
     def bounds(self) -> list[Bounds]:
-        """Return what is retained of each partition."""
+        """Return the first and end offset of each partition."""
         return self._runner.run(self._core.bounds())
 
     def lease_files(
@@ -210,9 +210,9 @@ class Topic:
     ) -> Lease:
         """Keep the topic's segments from being deleted, for readers that open them directly.
 
-        The lease is renewed until it is released, the log is closed, or `is_needed` says no;
-        that is asked on the log's own thread. `lasting` is for how long it is taken each time:
-        so long files stay after a crash.
+        The lease is renewed until it is released, the log is closed, or `is_needed` returns
+        false; that is called on the log's own thread. `lasting` is the length of each renewal:
+        files stay that long after a crash.
         """
         leasing = self._core.lease_files(lasting, is_needed)
         return Lease(self._runner.run(leasing), self._runner)
@@ -222,25 +222,25 @@ class Topic:
         return self._runner.run(self._core.offsets_at(time))
 
     def cursors(self, group: str | None = None) -> list[Cursor]:
-        """Return where consumer groups are, and how far behind; of all, or of one."""
+        """Return the cursors and the lag of all consumer groups, or of one."""
         return self._runner.run(self._core.cursors(group))
 
     def store_cursors(
         self, group: str, places: Mapping[int, int], *, hold: bool | None = None
     ) -> None:
-        """Have a consumer group read on from these offsets, one for each partition named."""
+        """Move a consumer group to these offsets, one for each partition named."""
         self._runner.run(self._core.store_cursors(group, places, hold=hold))
 
     def delete_cursors(self, group: str) -> None:
-        """Forget a consumer group: it begins anew, and holds nothing any more."""
+        """Delete a consumer group: its cursors and its holds."""
         self._runner.run(self._core.delete_cursors(group))
 
     def evolve(self, schema: SchemaLike | pa.Schema) -> None:
-        """Give the topic a newer schema: more nullable columns at its end, wider numbers."""
+        """Give the topic a newer schema: nullable columns added at its end, wider numbers."""
         self._runner.run(self._core.evolve(schema))
 
     def add_partitions(self, count: int) -> None:
-        """Add partitions. Keys move: new rows of a key may go elsewhere than its old ones."""
+        """Add partitions. Keys move: new rows of a key may go to another partition."""
         self._runner.run(self._core.add_partitions(count))
 
     def alter(
@@ -249,7 +249,7 @@ class Topic:
         retention: str | float | timedelta | None = AS_IT_IS,
         retention_size: str | int | None = AS_IT_IS,
     ) -> None:
-        """Change how long and how much is kept; None is for ever, and without a limit."""
+        """Change how long and how much is kept; None means no limit."""
         altering = self._core.alter(retention=retention, retention_size=retention_size)
         self._runner.run(altering)
 
@@ -260,11 +260,11 @@ class Topic:
         *,
         past_hold: bool = False,
     ) -> list[Trimmed]:
-        """Drop the rows before an offset or a time; what a consumer group holds stays."""
+        """Drop the rows before an offset or a time, except what a consumer group holds."""
         return self._runner.run(self._core.trim(before, partition, past_hold=past_hold))
 
     def purge(self, partition: int | Sequence[int] | None = None) -> list[Trimmed]:
-        """Drop all rows; offsets go on from where they are."""
+        """Drop all rows. Offsets continue where they were."""
         return self._runner.run(self._core.purge(partition))
 
     def delete(
@@ -274,23 +274,23 @@ class Topic:
         erase_timeout: str | float | timedelta = ERASE_TIMEOUT,
         told: Told | None = None,
     ) -> None:
-        """Delete the topic, in just this life.
+        """Delete this topic, but not a later one of the same name.
 
-        With `wait_erased`, return once no file of the log holds bytes of its rows, nor of any
-        deleted topic's; `told` is given what is left, in another thread. NotErased: the topic
-        is deleted, and the time is over; see `Log.erase_deleted`.
+        With `wait_erased`, wait until no file of the log holds bytes of its rows or of any
+        other deleted topic; `told` is called with what is left, in another thread. On timeout
+        raises NotErased: the topic is deleted, but not erased; see `Log.erase_deleted`.
         """
         self._runner.run(
             self._core.delete(wait_erased=wait_erased, erase_timeout=erase_timeout, told=told)
         )
 
     def refresh(self) -> None:
-        """Look the topic up again: its schema, its partitions, its settings."""
+        """Look the topic up again: its schema, partitions and settings."""
         self._runner.run(self._core.refresh())
 
     @property
     def core(self) -> AsyncTopic:
-        """The topic's async twin. It belongs to the log's own loop."""
+        """The topic's async counterpart. It belongs to the log's own loop."""
         return self._core
 
     @property
@@ -346,10 +346,10 @@ class Log:
         retention_size: str | int | None = None,
         if_not_exists: bool = False,
     ) -> Topic:
-        """Make a topic, and its stream if there is none.
+        """Create a topic, and its stream if needed.
 
         `schema` is a pa.Schema, a pydantic model or dataclass, a dict of type names, or data to
-        take it from. `key` is the column whose value chooses a row's partition.
+        derive it from. `key` is the column whose value chooses a row's partition.
         """
         creating = self._core.create_topic(
             name,
@@ -363,7 +363,7 @@ class Log:
         return Topic(self._runner.run(creating), self._runner)
 
     def topic(self, name: str) -> Topic:
-        """Return a topic that is there; TopicUnknown suggests another name."""
+        """Return an existing topic. TopicUnknown suggests a similar name."""
         return Topic(self._runner.run(self._core.topic(name)), self._runner)
 
     def topics(self) -> list[str]:
@@ -384,9 +384,9 @@ class Log:
         erase_timeout: str | float | timedelta = ERASE_TIMEOUT,
         told: Told | None = None,
     ) -> None:
-        """Return once no file of the log holds bytes of rows of topics that are deleted now.
+        """Wait until no file of the log holds bytes of rows of deleted topics.
 
-        `told` is given what is left, in another thread. NotErased: the time is over.
+        `told` is called with what is left, in another thread. NotErased on timeout.
         """
         self._runner.run(self._core.erase_deleted(erase_timeout=erase_timeout, told=told))
 
@@ -394,7 +394,7 @@ class Log:
         self._runner.run(self._core.create_stream(name))
 
     def delete_stream(self, name: str, *, with_topics: bool = False) -> None:
-        """Delete a stream. One that has topics goes only `with_topics`."""
+        """Delete a stream. If it has topics, pass `with_topics`."""
         self._runner.run(self._core.delete_stream(name, with_topics=with_topics))
 
     def producer(
@@ -407,10 +407,10 @@ class Log:
         partition: int | None = None,
         ledger: str | PathLike[str] | None = None,
     ) -> Producer:
-        """Make a producer, which sends rows in batches of so many rows or bytes.
+        """Create a producer, which sends rows in batches of limited rows and bytes.
 
-        Rows wait for others at most `linger`, and go to `partition`, if it is said. A `ledger`
-        is a file that gets a line for each acknowledged batch, before that is told.
+        A row waits at most `linger` for its batch to fill, and goes to `partition` if given.
+        `ledger` is a file that gets a line for each acknowledged batch, before it is reported.
         """
         making = self._core.producer(
             _core_of(topic),
@@ -423,9 +423,9 @@ class Log:
         return Producer(self._runner.run(making), self._runner)
 
     def transaction(self, topic: str | Topic, app_id: str, version: int) -> Transaction:
-        """Begin a transaction: `with log.transaction(…) as transaction`.
+        """Start a transaction: `with log.transaction(…) as transaction`.
 
-        Who repeats it after a crash gives the same app id and version: it counts once.
+        To repeat it after a crash, use the same app id and version: it is applied once.
         """
         beginning = self._core.transaction(_core_of(topic), app_id, version)
         return Transaction(self._runner.run(beginning), self._runner)
@@ -433,35 +433,35 @@ class Log:
     def adopt_orphans(
         self, names: Mapping[str, str] | None = None, *, dry_run: bool = False
     ) -> AdoptedOrphans:
-        """Make what shards have, and the metadata has lost, topics again, under new names.
+        """Turn partitions that the metadata has lost back into topics, under new names.
 
-        `names`: a topic's own name, by the namespace of one of its partitions, in hex. It ends
-        the doubt. With `dry_run` nothing is changed, and it says what would become of each.
+        `names` maps the hex namespace of a partition to the name of its topic. This ends the
+        doubt. With `dry_run` nothing is changed; it returns what would happen to each.
         """
         return self._runner.run(self._core.adopt_orphans(names, dry_run=dry_run))
 
     def orphans(self, partition: str) -> tuple[OrphanedPartition, ...]:
-        """Return what shards have of a partition, in hex, that the metadata has lost."""
+        """Return what shards have of a lost partition, given in hex."""
         return self._runner.run(self._core.orphans(partition))
 
     def forget_orphan(self, partition: str, created: int) -> None:
-        """Give up a partition that a shard has and the metadata has lost: its rows go."""
+        """Give up a partition that the metadata has lost. Its rows are removed."""
         self._runner.run(self._core.forget_orphan(partition, created))
 
     def status(self) -> dict[str, Any]:
-        """Say how the node is."""
+        """Return the state of the node."""
         return self._runner.run(self._core.status())
 
     def recovery_report(self) -> dict[str, list[str]]:
-        """Say what each group found when the node started, in words."""
+        """Return what each group found when the node started, as text."""
         return self._runner.run(self._core.recovery_report())
 
     def summary(self, count_max: int | None = None) -> list[TopicSummary]:
-        """Return one line for each topic: its rows, its bytes, its settings."""
+        """Return a summary of each topic: its rows, bytes and settings."""
         return self._runner.run(self._core.summary(count_max))
 
     def close(self) -> None:
-        """Let go of the log. Producers are flushed first."""
+        """Close the log. Producers are flushed first."""
         with self._lock:
             if self._is_closed:
                 return

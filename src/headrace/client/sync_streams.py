@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """The rows of a read, fetched as they are taken. May be read as often as you like.
+    """The rows of a read, fetched lazily. Can be read any number of times.
 
-    Iterate over it for record batches, or give it to whatever takes Arrow streams: polars,
-    DuckDB. `to_pandas`, `to_polars` and `to_table` read all of it; `len` is its rows.
+    Iterate over it for record batches, or pass it to anything that takes an Arrow stream, such
+    as Polars or DuckDB. `to_pandas`, `to_polars` and `to_table` read all of it; `len` counts.
     """
 
     def __init__(self, core: AsyncRows, runner: LoopThread) -> None:
@@ -38,7 +38,7 @@ class Rows:
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """The offsets that are read, fixed when `read` was called."""
+        """The offsets to read, fixed when `read` was called."""
         return self._core.ranges
 
     @property
@@ -52,7 +52,7 @@ class Rows:
         return True  # it is a read, whatever it finds
 
     def __array__(self, *_: object, **__: object) -> object:
-        """Say what to do: pandas would make one cell of each batch."""
+        """Raise with a hint: pandas would make one cell of each batch."""
         raise TypeError("rows are no array: use rows.to_pandas(), or rows.to_table()")
 
     def __repr__(self) -> str:
@@ -96,13 +96,13 @@ class Taking:
             return await anext(self._batches, None)
 
     async def close(self) -> None:
-        """Take no more."""
+        """Stop reading."""
         async with self._lock:
             await self._batches.aclose()
 
 
 class Producer:
-    """Takes rows, and sends them in good batches. Any thread may send."""
+    """Buffers rows and appends them in batches. Thread-safe."""
 
     def __init__(self, core: AsyncProducer, runner: LoopThread) -> None:
         self._core = core
@@ -123,9 +123,9 @@ class Producer:
         self.close()
 
     def send(self, data: Data | object) -> None:
-        """Take a row, rows or a table, to be sent soon. Waits while too much is waiting.
+        """Buffer a row, a list of rows or a table. Blocks while the buffer is full.
 
-        Raise what became of rows sent before, if they could not be appended.
+        Raises the error of an earlier batch that failed.
         """
         core = self._core
         for signal in core.put(data):
@@ -135,20 +135,20 @@ class Producer:
                 self._runner.post(lambda told=signal: core.on_signal(told))  # type: ignore[misc]
 
     def flush(self) -> Appended:
-        """Wait until all rows sent are on disk; return where those since the last flush are.
+        """Wait until all rows sent are on disk. Returns the offsets since the last flush.
 
-        Of more than 65,536 batches since then, only the last so many are told.
+        Returns at most the last 65,536 batches.
         """
         return self._runner.run(self._core.flush())
 
     def close(self) -> None:
-        """Flush, and let go of everything."""
+        """Flush, then close."""
         if not self._core.is_closed:
             self._runner.run(self._core.close())
 
 
 class Consumer:
-    """Gives batches as they come. `commit` makes the place of the last one given durable."""
+    """Returns batches as they arrive. `commit` durably stores the place after the last one."""
 
     def __init__(self, core: AsyncConsumer, runner: LoopThread) -> None:
         self._core = core
@@ -180,28 +180,28 @@ class Consumer:
         return self._runner.run(self._core.__anext__())
 
     def poll(self, wait: str | float = "1s") -> pa.RecordBatch | None:
-        """Return the next batch, or None if none comes within `wait`."""
+        """Return the next batch, or None if none arrives within `wait`."""
         return self._runner.run(self._core.poll(wait))
 
     def positions(self) -> dict[int, int]:
-        """Return the next offset of each partition that this consumer gives."""
+        """Return the next offset of each partition that this consumer will return."""
         return self._runner.run(self._core.positions())
 
     def commit(self) -> dict[int, int]:
-        """Store that everything given so far is done; return the next offsets."""
+        """Mark everything returned so far as done. Returns the next offsets."""
         return self._runner.run(self._core.commit())
 
     def seek(self, where: Where) -> dict[int, int]:
-        """Go on from another place: an offset, a time, `earliest`, `latest`, or a dict."""
+        """Continue from another place: an offset, a time, `earliest`, `latest`, or a dict."""
         return self._runner.run(self._core.seek(where))
 
     def close(self) -> None:
-        """Stop reading. What was not committed will be given again."""
+        """Stop reading. Uncommitted rows will be redelivered."""
         self._runner.run(self._core.close())
 
 
 class Transaction:
-    """Rows that become readable together, once, at the end of its block, or not at all."""
+    """Rows that become readable together at the end of its block, once or not at all."""
 
     def __init__(self, core: AsyncTransaction, runner: LoopThread) -> None:
         self._core = core
@@ -209,7 +209,7 @@ class Transaction:
 
     @property
     def result(self) -> Published | None:
-        """What became of it, once it is published."""
+        """The outcome, once it is published."""
         return self._core.result
 
     def __repr__(self) -> str:
@@ -227,14 +227,14 @@ class Transaction:
         self._runner.run(self._core.__aexit__(kind, error, trace))
 
     def append(self, data: Data, partition: int | None = None) -> None:
-        """Put rows into the transaction."""
+        """Add rows to the transaction."""
         for parcel in self._core.parcels(data, partition):
             self._runner.run(self._core.put(parcel))
 
     def publish(self) -> Published:
-        """Give all rows their offsets, in one step. The end of the block does it, too."""
+        """Give all rows their offsets in one step. The end of the block does so too."""
         return self._runner.run(self._core.publish())
 
     def discard(self) -> None:
-        """Forget the rows."""
+        """Discard the rows."""
         self._runner.run(self._core.discard())

@@ -46,7 +46,7 @@ AS_IT_IS = "as it is"  # of a retention that `alter` does not change
 
 
 class AsyncTopic:
-    """One life of one topic. If it is deleted and made again, this handle says so."""
+    """A topic. If it is deleted and created again, this handle raises Recreated."""
 
     def __init__(self, caller: Caller, view: View) -> None:
         self.view = view
@@ -65,12 +65,12 @@ class AsyncTopic:
 
     @property
     def schema(self) -> pa.Schema:
-        """The newest schema that this handle knows; see `refresh`."""
+        """The newest schema known to this handle; see `refresh`."""
         return self.view.schema
 
     @property
     def schemas(self) -> dict[int, pa.Schema]:
-        """Every version of the schema that this handle knows, the oldest first."""
+        """Every schema version known to this handle, oldest first."""
         return dict(sorted(self.view.schemas.items()))
 
     @property
@@ -88,12 +88,12 @@ class AsyncTopic:
 
     @property
     def cluster(self) -> str:
-        """The id of its log, which no other log has."""
+        """The unique id of its log."""
         return self.caller.channel.cluster.hex()
 
     @property
     def created(self) -> int:
-        """The revision at which this life of the topic began."""
+        """The revision at which this topic was created."""
         return self.view.info.created
 
     @property
@@ -108,10 +108,10 @@ class AsyncTopic:
         return found
 
     async def append(self, data: Data, partition: int | None = None) -> Appended:
-        """Append rows, and return where they are once they are on disk.
+        """Append rows. Returns their offsets once they are on disk.
 
-        A large append goes as several batches, each of which is appended exactly once; if one
-        fails, the error's notes say what was appended. For all or nothing see `transaction`.
+        A large append is split into batches, each appended exactly once. If one fails, the
+        error's notes list what was appended. For all or nothing, use a transaction.
         """
         job = self.appending()
         try:
@@ -141,12 +141,12 @@ class AsyncTopic:
         columns: Sequence[str] | None = None,
         where: str | None = None,
     ) -> AsyncRows:
-        """Return the rows from `start` to before `end`, by default all that there are now.
+        """Return the rows from `start` up to but not including `end`; by default all rows.
 
         `start` and `end` are offsets, times (`datetime`, `-15m`, ISO 8601), `earliest`,
-        `latest`, or a dict with an offset for each partition. `last` is a number of rows of
-        each partition; of them, those that `where` wants. `where` is a condition as that of
-        `headrace read --where`: `"amount > 10 and customer = 'ann'"`.
+        `latest`, or a dict with an offset for each partition. `last` reads that many rows from
+        the end of each partition, which `where` then filters. `where` is a condition like that
+        of `headrace read --where`: `"amount > 10 and customer = 'ann'"`.
         """
         view = await self.refresh()
         numbers = view.numbers(partition)
@@ -176,10 +176,10 @@ class AsyncTopic:
         start: Where = LATEST,
         columns: Sequence[str] | None = None,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
-        """Give rows from `start` on as they come, for ever; by default only new ones.
+        """Yield rows from `start` on as they arrive, forever; by default only new ones.
 
-        When the topic gets a newer schema, later batches have it. Partitions that it gets are
-        read from their beginning, unless `partition` names others.
+        When the topic gets a newer schema, later batches use it. New partitions are read from
+        their beginning, unless `partition` names others.
         """
         view = await self.refresh()
         spans = Spans(self.caller, view)
@@ -220,7 +220,7 @@ class AsyncTopic:
         hold: bool = False,
         auto_commit: bool = False,
     ) -> AsyncConsumer:
-        """Read as a consumer group: from its cursors, or from `start` where it has none.
+        """Read as a consumer group, from its cursors, or from `start` where it has none.
 
         `hold` keeps retention from dropping rows that the group has not read.
         """
@@ -235,7 +235,7 @@ class AsyncTopic:
         )
 
     async def bounds(self) -> list[Bounds]:
-        """Return what is retained of each partition."""
+        """Return the first and end offset of each partition."""
         view = await self.refresh()
         return list((await Spans(self.caller, view).bounds(view.numbers(None))).values())
 
@@ -244,8 +244,8 @@ class AsyncTopic:
     ) -> AsyncLease:
         """Keep the topic's segments from being deleted, for readers that open them directly.
 
-        The lease is renewed until it is released, the log is closed, or `is_needed` says no.
-        `lasting` is for how long it is taken each time: so long files stay after a crash.
+        The lease is renewed until it is released, the log is closed, or `is_needed` returns
+        false. `lasting` is the length of each renewal: files stay that long after a crash.
         """
         seconds = duration(lasting, "lasting").seconds
         lease = await take_lease(self.caller, self.refresh, seconds, is_needed)
@@ -260,7 +260,7 @@ class AsyncTopic:
         return {number: await spans.at(number, moment) for number in view.numbers(None)}
 
     async def cursors(self, group: str | None = None) -> list[Cursor]:
-        """Return where consumer groups are, and how far behind; of all, or of one."""
+        """Return the cursors and the lag of all consumer groups, or of one."""
         if group is not None:
             word(group, "consumer group")
         view = await self.refresh()
@@ -282,10 +282,10 @@ class AsyncTopic:
     async def store_cursors(
         self, group: str, places: Mapping[int, int], *, hold: bool | None = None
     ) -> None:
-        """Have a consumer group read on from these offsets, one for each partition named.
+        """Move a consumer group to these offsets, one for each partition named.
 
-        `hold`: rows from there on are not trimmed; None keeps it as it is. A consumer that
-        runs is refused at its next commit: it is of an older generation.
+        `hold` keeps rows from there on from being trimmed; None leaves it as it is. A running
+        consumer is refused at its next commit, because its generation is older.
         """
         check_name("consumer group", word(group, "consumer group"))
         if not isinstance(places, Mapping):
@@ -314,7 +314,7 @@ class AsyncTopic:
             await self.caller.get(request, CursorStored)
 
     async def delete_cursors(self, group: str) -> None:
-        """Forget a consumer group: it begins anew, and holds nothing any more."""
+        """Delete a consumer group: its cursors and its holds."""
         for cursor in await self.cursors(group):
             info = self.view.partition(cursor.partition)
             request = read_messages.DeleteCursorRequest(
@@ -323,7 +323,7 @@ class AsyncTopic:
             await self.caller.get(request, CursorDeleted)
 
     async def evolve(self, schema: SchemaLike) -> None:
-        """Give the topic a newer schema: more nullable columns at its end, wider numbers."""
+        """Give the topic a newer schema: nullable columns added at its end, wider numbers."""
         view = await self.refresh()
         wanted = schema_of(schema)
         check_evolution(view.schema, wanted)
@@ -332,7 +332,7 @@ class AsyncTopic:
         self.take(await self.caller.get(request, TopicInfo))
 
     async def add_partitions(self, count: int) -> None:
-        """Add partitions. Keys move: new rows of a key may go elsewhere than its old ones."""
+        """Add partitions. Keys move: new rows of a key may go to another partition."""
         view = await self.refresh()
         first = len(view.info.partitions)
         added = whole(count, "count")
@@ -345,7 +345,7 @@ class AsyncTopic:
         retention: str | float | timedelta | None = AS_IT_IS,
         retention_size: str | int | None = AS_IT_IS,
     ) -> None:
-        """Change how long and how much is kept; None is for ever, and without a limit."""
+        """Change how long and how much is kept; None means no limit."""
         info = (await self.refresh()).info
         age_ms, kept = info.retention_age_ms, info.retention_size
         if retention != AS_IT_IS:
@@ -362,7 +362,7 @@ class AsyncTopic:
         *,
         past_hold: bool = False,
     ) -> list[Trimmed]:
-        """Drop the rows before an offset or a time; what a consumer group holds stays."""
+        """Drop the rows before an offset or a time, except what a consumer group holds."""
         view = await self.refresh()
         spans = Spans(self.caller, view)
         places = await spans.places(before, await spans.bounds(view.numbers(partition)))
@@ -375,7 +375,7 @@ class AsyncTopic:
         return found
 
     async def purge(self, partition: int | Sequence[int] | None = None) -> list[Trimmed]:
-        """Drop all rows; offsets go on from where they are."""
+        """Drop all rows. Offsets continue where they were."""
         view = await self.refresh()
         found = []
         for number in view.numbers(partition):
@@ -392,11 +392,11 @@ class AsyncTopic:
         erase_timeout: str | float | timedelta = ERASE_TIMEOUT,
         told: Told | None = None,
     ) -> None:
-        """Delete the topic, in just this life.
+        """Delete this topic, but not a later one of the same name.
 
-        With `wait_erased`, return once no file of the log holds bytes of its rows, nor of any
-        deleted topic's; `told` is given what is left, on the log's own loop. NotErased: the
-        topic is deleted, and the time is over; see `Log.erase_deleted`.
+        With `wait_erased`, wait until no file of the log holds bytes of its rows or of any
+        other deleted topic; `told` is called with what is left, on the log's own loop. On
+        timeout raises NotErased: the topic is deleted, but not erased; see `Log.erase_deleted`.
         """
         seconds = erase_seconds(erase_timeout)
         await self.caller.get(DeleteTopicRequest(self.name, self.created), Changed)
@@ -404,7 +404,7 @@ class AsyncTopic:
             await wait_for_erasure(self.caller, seconds, told)
 
     async def refresh(self) -> View:
-        """Look the topic up again: its schema, its partitions, its settings."""
+        """Look the topic up again: its schema, partitions and settings."""
         info = await self.caller.get(DescribeTopic(self.name), TopicInfo)
         self.take(info)
         return self.view

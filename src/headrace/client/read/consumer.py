@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class AsyncConsumer:
-    """Gives batches as they come. `commit` makes the place of the last one given durable."""
+    """Returns batches as they arrive. `commit` durably stores the place after the last one."""
 
     def __init__(
         self,
@@ -103,17 +103,17 @@ class AsyncConsumer:
         return rows
 
     async def poll(self, wait: str | float = "1s") -> pa.RecordBatch | None:
-        """Return the next batch, or None if none comes within `wait`."""
+        """Return the next batch, or None if none arrives within `wait`."""
         return await self._take(duration(wait, "wait").seconds)
 
     async def positions(self) -> dict[int, int]:
-        """Return the next offset of each partition that this consumer gives."""
+        """Return the next offset of each partition that this consumer will return."""
         return dict(await self._load())
 
     async def commit(self) -> dict[int, int]:
-        """Store that everything given so far is done; return the next offsets.
+        """Mark everything returned so far as done. Returns the next offsets.
 
-        Refused: another consumer took the group over, and this one reads no more either.
+        Raises Refused if another consumer has taken the group over; this one then stops.
         """
         positions = await self._active()
         moved = {
@@ -129,7 +129,7 @@ class AsyncConsumer:
         return dict(positions)
 
     async def seek(self, where: Where) -> dict[int, int]:
-        """Go on from another place: an offset, a time, `earliest`, `latest`, or a dict."""
+        """Continue from another place: an offset, a time, `earliest`, `latest`, or a dict."""
         positions = await self._active()
         await self._stop()
         await self._grow()
@@ -139,7 +139,7 @@ class AsyncConsumer:
         return found
 
     async def close(self) -> None:
-        """Stop reading. What was not committed will be given again."""
+        """Stop reading. Uncommitted rows will be redelivered."""
         await self._stop()
 
     async def _take(self, wait: float | None) -> pa.RecordBatch | None:

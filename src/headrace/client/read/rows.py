@@ -31,9 +31,9 @@ More = Callable[[], Awaitable[list[Feed]]]
 
 
 class AsyncRows:
-    """The rows of some ranges, read as they are taken. May be read as often as you like.
+    """The rows of some ranges, fetched lazily. Can be read any number of times.
 
-    With a condition it gives those for which that is true.
+    With a condition, only the rows that match.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class AsyncRows:
 
     @property
     def row_count(self) -> int:
-        """How many rows there are. With a condition nobody knows before they are read."""
+        """The number of rows. With a condition it is unknown until they are read."""
         if self._where is not None:
             raise BadRequest(
                 f"the number of rows matching {said(self._where.text)!r} is not known yet",

@@ -88,7 +88,7 @@ class Accumulator:
             raise BadRequest("the producer is closed", hint="Make a new one")
 
     def close(self) -> None:
-        """Take no more. What is in it may be taken out."""
+        """Stop reading. What is in it may be taken out."""
         with self._lock:
             self.is_closed = True
             self._rows = []  # so that the next row is looked at

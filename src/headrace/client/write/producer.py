@@ -1,4 +1,4 @@
-"""A producer: takes rows one by one or many at once, and sends them in good batches."""
+"""A producer: buffers rows, one or many at a time, and appends them in batches."""
 
 import asyncio
 import itertools
@@ -69,9 +69,9 @@ class AsyncProducer:
         await self.close()
 
     async def send(self, data: Data | object) -> None:
-        """Take a row, rows or a table, to be sent soon. Waits while too much is waiting.
+        """Buffer a row, a list of rows or a table. Blocks while the buffer is full.
 
-        Raise what became of rows sent before, if they could not be appended.
+        Raises the error of an earlier batch that failed.
         """
         for signal in self.put(data):
             if signal is Signal.FULL:
@@ -113,9 +113,9 @@ class AsyncProducer:
             self._timer = loop.call_later(self._linger, self._begin_push)
 
     async def flush(self) -> Appended:
-        """Wait until all rows sent are on disk; return where those since the last flush are.
+        """Wait until all rows sent are on disk. Returns the offsets since the last flush.
 
-        Of more than 65,536 batches since then, only the last so many are told.
+        Returns at most the last 65,536 batches.
         """
         self._basket.check()
         await self._settle()
@@ -123,7 +123,7 @@ class AsyncProducer:
         return Appended(merged(ranges))
 
     async def close(self) -> None:
-        """Flush, and let go of everything. What is sent from now on is refused."""
+        """Flush, then close. Later sends are refused."""
         if self.is_closed:
             return
         self._basket.close()

@@ -1,7 +1,7 @@
 """A transaction: rows of one topic that become readable together, once, or not at all.
 
-Who repeats a transaction after a crash gives the same app id and version: if it was published
-before, nothing is added, and the answer says where its rows are.
+To repeat a transaction after a crash, use the same app id and version. If it was published
+before, nothing is added, and the result says where its rows are.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class AsyncTransaction:
             await self.publish()
 
     async def append(self, data: Data, partition: int | None = None) -> None:
-        """Put rows into the transaction."""
+        """Add rows to the transaction."""
         for parcel in self.parcels(data, partition):
             await self.put(parcel)
 
@@ -148,7 +148,7 @@ class AsyncTransaction:
             stage.receipt = staged.receipt
 
     async def publish(self) -> Published:
-        """Give all rows their offsets, in one step."""
+        """Give all rows their offsets in one step."""
         if self.result is None:
             self._check()
             if self._unfinished:
@@ -162,7 +162,7 @@ class AsyncTransaction:
         return self.result
 
     async def discard(self) -> None:
-        """Forget the rows. They also expire by themselves, so a failure changes nothing."""
+        """Discard the rows. They also expire by themselves, so a failure is harmless."""
         self._is_over = True
         stage_ids = tuple(each.stage_id for each in self._stages.values())
         if self.result is not None or not stage_ids:
