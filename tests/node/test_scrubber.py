@@ -95,7 +95,7 @@ def test_a_flipped_bit_is_found_told_and_found_again_after_a_restart(tmp_path):
 
 def test_a_pass_keeps_to_its_rate_while_appends_go_on(tmp_path):
     async def scene():
-        scrub = ScrubSettings(every=SECOND, rate=64 * 1024)
+        scrub = ScrubSettings(every=SECOND, rate=16 * 1024)
         async with a_scrubbed_node(tmp_path, scrub) as node:
             writer = await rows_in_a_segment(node)
             scrubber = node.node.scrubber

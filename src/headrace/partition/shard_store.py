@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from headrace.errors import DiskFull, StorageFailed
 from headrace.journal.group import Group
 from headrace.journal.recovery.recover import RecoveryOptions, recover, room
 from headrace.journal.recovery.recovery_report import RecoveryReport
@@ -15,7 +14,7 @@ from headrace.partition.machine.partitions_machine import PartitionsMachine
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes
 from headrace.partition.reader import Reader
 from headrace.partition.segments.sealer import Children, Sealer
-from headrace.storage.seam import Directory, is_full
+from headrace.storage.seam import Directory
 
 SEGMENTS = "segments"
 CARRY = "carry"
@@ -76,15 +75,9 @@ def open_store(
     """Bring the shard in `directory` back, or make it. The caller holds the lock."""
     options = options or StoreOptions()
     machine = PartitionsMachine(identity.namespace_bits[2], options.sizes)
-    try:
-        segments, carries, quarantine = (
-            room(directory, name, options.group, "shard")
-            for name in (SEGMENTS, CARRY, QUARANTINE)
-        )
-    except OSError as error:
-        if is_full(error):
-            raise DiskFull(directory.path, "make") from error
-        raise StorageFailed(directory.path, "make", error) from error
+    segments, carries, quarantine = (
+        room(directory, name, options.group, "shard") for name in (SEGMENTS, CARRY, QUARANTINE)
+    )
     files = ShardFiles(identity, segments, carries, quarantine)
     keeper = CheckpointFiles(machine, identity, files, options.sealer(), options.new_id)
     try:

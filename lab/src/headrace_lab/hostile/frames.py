@@ -62,7 +62,12 @@ class Hostile:
 
 def letter(message: Message, body: bytes = b"") -> Letter:
     """Open a message for changes."""
-    return Letter(message, astuple(message), body)
+    return Letter(message, _plain(astuple(message)), body)
+
+
+def _plain(values: tuple[object, ...]) -> tuple[object, ...]:
+    """Return named values as the wire writes them: tuples without names."""
+    return tuple(_plain(one) if isinstance(one, tuple) else one for one in values)
 
 
 def frame_of(

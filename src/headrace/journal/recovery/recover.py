@@ -162,8 +162,13 @@ def room(
                 path=parent.path,
                 hint="Check the path of the data directory",
             ) from error
-    made = parent.child(name, make=True)
-    parent.sync()
+    try:
+        made = parent.child(name, make=True)
+        parent.sync()
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull(parent.path, "make") from error
+        raise StorageFailed(parent.path, "make", error) from error
     return made
 
 
