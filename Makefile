@@ -5,8 +5,7 @@ SHELL := /bin/sh
 
 # The interpreter that makes .venv; the first of these that is new enough and has venv.
 PYTHON ?=
-# Tests wait for disks and processes half of their time: three keep two cores busy.
-WORKERS ?= 3
+WORKERS ?= 2
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
