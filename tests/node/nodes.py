@@ -2,17 +2,20 @@
 
 import asyncio
 import secrets
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
+import pytest
 
 from headrace.errors import HeadraceError
 from headrace.model import batch
 from headrace.model.results import AppendResult
 from headrace.model.schema import canonical, encode_schema
+from headrace.node import bootstrap
 from headrace.node.bootstrap import StartedNode, start
 from headrace.node.config.settings import Commit, Config, JournalSettings, Listen, SealSettings
+from headrace.node.requests.catalog import Catalog
 from headrace.wire import read_messages, topic_messages, write_messages
 
 SCHEMA = canonical(pa.schema([("id", pa.int64()), ("name", pa.string())]))
@@ -59,6 +62,15 @@ async def ask_whole(started: StartedNode, request, body=b"", timeout: float = TI
     if isinstance(reply, HeadraceError):
         raise reply
     return reply, rows
+
+
+@contextmanager
+def as_an_older_release():
+    """Logs that are made in here are of before level 2: their lives have plain counts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Catalog, "begin_level", lambda _: None)
+        patch.setattr(bootstrap, "LEVEL", 1)
+        yield
 
 
 async def a_topic(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.node.nodes import NEWER, a_config, a_node, a_topic, append, ask
+from tests.node.nodes import NEWER, a_config, a_node, a_topic, append, as_an_older_release, ask
 from tests.node.test_doubt import TWO, Numbered, add_topic, copied, passes
 
 from headrace.doctor.salvage.salvage import salvage
@@ -17,9 +17,8 @@ from headrace.metadata.state import LEVEL
 from headrace.model.ids import GroupId
 from headrace.model.revisions import is_stamped
 from headrace.model.units import DURATION_UNITS, Duration
-from headrace.node import bootstrap
+from headrace.node.config.settings import Config
 from headrace.node.group.driver import Driver
-from headrace.node.requests.catalog import Catalog
 from headrace.wire import topic_messages
 
 ADOPT = topic_messages.AdoptOrphans(False, ())
@@ -34,6 +33,14 @@ def put(data: Path, group: int, source: Path) -> None:
         (data / name).unlink(missing_ok=True)
 
 
+async def begin_twice(place: Path, config: Config | None = None) -> None:
+    """Make one log with t1, and two copies of it that go their own ways: `a` and `b`."""
+    async with a_node(place / "base", config) as node:
+        await add_topic(node, 1)
+    for name in ("a", "b"):
+        shutil.copytree(place / "base", place / name)
+
+
 @pytest.fixture(scope="module")
 def branches(tmp_path_factory):
     return two_branches(tmp_path_factory.mktemp("branches"))
@@ -43,10 +50,7 @@ def two_branches(place: Path) -> Path:
     """One log that went on in two ways: `a` got t2, and `b` another topic in its place."""
 
     async def run():
-        async with a_node(place / "base") as node:
-            await add_topic(node, 1)
-        for name in ("a", "b"):
-            shutil.copytree(place / "base", place / name)
+        await begin_twice(place)
         async with a_node(place / "a") as node:
             await add_topic(node, 2)
         async with a_node(place / "b") as node:
@@ -214,10 +218,7 @@ def two_plain_branches(place: Path, **third: object) -> Path:
     """Two ways of a log whose lives have plain counts; then `b` went on at level 2."""
 
     async def old():
-        async with a_node(place / "base") as node:
-            await add_topic(node, 1)
-        for name in ("a", "b"):
-            shutil.copytree(place / "base", place / name)
+        await begin_twice(place)
         async with a_node(place / "a") as node:
             await add_topic(node, 2)
         async with a_node(place / "b") as node:
@@ -232,9 +233,7 @@ def two_plain_branches(place: Path, **third: object) -> Path:
             await passes(node, 6)
             assert node.node.metadata.topic("shop", "t3") is None
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Catalog, "begin_level", lambda _: None)
-        patch.setattr(bootstrap, "LEVEL", 1)
+    with as_an_older_release():
         asyncio.run(old())
     asyncio.run(new())
     return place
@@ -353,9 +352,7 @@ def test_one_entry_takes_an_older_log_to_its_level_and_adopts(tmp_path, monkeypa
             await passes(node, 6)
         put(data, 0, tmp_path / "before")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Catalog, "begin_level", lambda _: None)
-        patch.setattr(bootstrap, "LEVEL", 1)
+    with as_an_older_release():
         asyncio.run(old())
 
     async def run():
@@ -378,14 +375,11 @@ def test_one_entry_takes_an_older_log_to_its_level_and_adopts(tmp_path, monkeypa
 
 
 @pytest.fixture
-def twins(tmp_path, monkeypatch):
+def twins(tmp_path):
     """One count and number in two shards, of two histories, and metadata of before both."""
 
     async def run():
-        async with a_node(tmp_path / "base", TWO) as node:
-            await add_topic(node, 1)
-        for name in ("a", "b"):
-            shutil.copytree(tmp_path / "base", tmp_path / name)
+        await begin_twice(tmp_path, TWO)
         async with a_node(tmp_path / "a", TWO) as node:
             await a_topic(node, "other/x", partitions=3)
             await add_topic(node, 2)
@@ -394,9 +388,7 @@ def twins(tmp_path, monkeypatch):
             await ask(node, topic_messages.AddPartitionsRequest("shop/t1", info.created, 1, 3))
             await add_topic(node, 3, rows=5)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Catalog, "begin_level", lambda _: None)
-        patch.setattr(bootstrap, "LEVEL", 1)
+    with as_an_older_release():
         asyncio.run(run())
     data = tmp_path / "data"
     shutil.copytree(tmp_path / "a", data)

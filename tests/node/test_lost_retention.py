@@ -10,6 +10,7 @@ from tests.node.test_heads import until
 
 from headrace.model.units import MILLISECOND
 from headrace.node.config.settings import RetentionSettings
+from headrace.node.group.journal_thread import JournalWriter
 from headrace.wire import read_messages, topic_messages
 
 AGE_MS = 300
@@ -121,5 +122,27 @@ def test_an_adoption_suspends_every_retention_and_says_so(altered):
             await alter(node, info, AGE_MS)
             await until(lambda: node.node.shards[1].shard.state.partitions[
                 info.partitions[0].namespace].first == 5)  # fmt: skip
+
+    asyncio.run(run())
+
+
+def test_a_stop_waits_for_a_shard_that_is_still_building_to_follow(tmp_path, monkeypatch):
+    """It does not follow while a partition is being opened: here its disk takes a while."""
+    append = JournalWriter.append
+
+    def late(self, entries):
+        if self.group.journal.identity.group == 1:
+            asyncio.get_running_loop().call_later(0.05, append, self, entries)
+        else:
+            append(self, entries)
+
+    async def run():
+        async with a_node(tmp_path, EAGER) as node:
+            monkeypatch.setattr(JournalWriter, "append", late)
+            info = await a_topic(node)
+            changed = await alter(node, info, AGE_MS)
+            shard = node.node.shards[1].shard
+            assert shard.reconciler.flights
+        assert shard.state.revision == changed.revision
 
     asyncio.run(run())

@@ -159,7 +159,7 @@ class Adopt(MetadataValue, frozen=True):
     """Take what shards have for metadata's own, as an operator decided.
 
     The revision rises above `floor`, the newest of any shard, and what was remembered of the
-    history ends: from here on it is that of all of them. After it no
+    history ends: from here on it is that of all of them. The log is at level 2 after it, and no
     topic has a limit of retention: what was known of that may be of an earlier moment.
     """
 

@@ -58,6 +58,8 @@ from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Req
 from headrace.wire.topic_messages import AdoptOrphans, DescribeOrphans, ForgetOrphan
 
 TICK_S = 0.1  # how late a deadline may be noticed
+FOLLOW_S = 1.0  # how long a stop waits for shards to follow; a stuck one does so after a start
+FOLLOW_LOOK_S = 0.002
 _OF_PARTITIONS: Final = frozenset(get_args(PartitionRequest))
 
 
@@ -242,9 +244,26 @@ class Node:
         """Answer what is under way, and end the threads. The caller sets the limit."""
         self.begin_stop()
         await self.calls.drained()
+        await self._followed()
         if self._timer is not None:
             self._timer.cancel()
         await asyncio.gather(*(driver.stop() for driver in self.drivers))
+
+    async def _followed(self) -> None:
+        """Have each shard that can follow what metadata has, before its log ends.
+
+        It does not while a partition is being opened, and the last pass may have come then: a
+        stop would leave it behind a change that was acknowledged.
+        """
+        ends = self.loop.time() + FOLLOW_S
+        while self.loop.time() < ends and any(map(self._is_behind, self.shards.values())):
+            self._reconcile()
+            await asyncio.sleep(FOLLOW_LOOK_S)
+
+    def _is_behind(self, running: Running) -> bool:
+        if self.catalog is None or running.driver.pump.halted is not None:
+            return False
+        return running.shard.is_behind(self.target())
 
     def _submit(self, call: Call) -> None:
         request = call.request

@@ -120,15 +120,18 @@ class Shard:
             effects += self._perform(action, now)
         return [*effects, *self._follow(target, now)]
 
+    def is_behind(self, target: TargetView) -> bool:
+        """Say whether the log has yet to follow metadata that is sure."""
+        is_sure = target.is_normal and target.doubt is None
+        return is_sure and is_past(target.revision, self.state.revision)
+
     def _follow(self, target: TargetView, now: int) -> list[Effect]:
         """Tell the log the revision of metadata, if no deed does.
 
         Whoever finds it there knows that metadata of an earlier moment is not to be trusted. A
         failure needs no answer: each pass looks again.
         """
-        is_behind = is_past(target.revision, self.state.revision)
-        is_sure = target.is_normal and target.doubt is None
-        if not (is_behind and is_sure) or self.is_following or self.reconciler.flights:
+        if not self.is_behind(target) or self.is_following or self.reconciler.flights:
             return []
 
         def ended(_: object) -> None:
