@@ -17,16 +17,20 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.cli.commands import headrace_here
 from tests.spark.conftest import rows
+from tests.spark.test_desk import wait_until
 from tests.spark.test_pipeline import a_definition, ids, run
 
 import headrace
 from headrace.cli.demo.checks import Claim, Told
 from headrace.cli.terminal.exits import Exit
 from headrace.errors import Unavailable
+from headrace.model.results import PublishResult, Receipt
 from headrace.spark.batch_ranges import Backlog
 from headrace.spark.source.data_source import StreamReader, spark_schema
 from headrace.spark.tables.table_record import Record
+from headrace.wire.greeting import ErrorReply
 from headrace.wire.topic_messages import ListTopics
+from headrace.wire.write_messages import PublishRequest
 from headrace_lab.harness.mutants import Mutant
 from headrace_lab.spark import driver
 from headrace_lab.spark.check import Checked, check, table_rows
@@ -41,8 +45,9 @@ from headrace_lab.spark.names import (
 )
 from headrace_lab.spark.plants import PLANTS
 from headrace_lab.spark.process import holder_of, kill
-from headrace_lab.spark.proxy import Proxy
+from headrace_lab.spark.proxy import Asked, Proxy
 from headrace_lab.spark.run import Report, Run
+from headrace_lab.spark.scene import is_publish
 from headrace_lab.spark.strikes import Strike
 
 DRIVERS = (*OF_DRIVERS, Point.RANDOM_DRIVER)
@@ -202,8 +207,7 @@ class TestProxy:
             found = []
             asking = threading.Thread(target=lambda: found.append(log.topics()))
             asking.start()
-            asking.join(0.5)
-            assert hold.caught is not None
+            assert wait_until(lambda: hold.caught is not None)
             assert (hold.caught.answer is not None) == answer
             assert found == []
             hold.drop()
@@ -211,6 +215,14 @@ class TestProxy:
             assert found == [[]]
         again = [each for each in proxy.asked if isinstance(each.request, ListTopics)]
         assert len(again) == 2
+
+    def test_a_publish_that_the_node_refuses_is_not_what_a_strike_waits_for(self):
+        request = PublishRequest(1, 1, b"w", 1, (Receipt(b"s", 1, 1, b"d"),))
+        refused = ErrorReply("Busy", "the queue is full", "Wait", (), 10)
+        published = PublishResult((), repeated=False, same=True)
+        assert is_publish(Asked(None, request))
+        assert is_publish(Asked(None, request, published))
+        assert not is_publish(Asked(None, request, refused))
 
     def test_the_process_at_the_other_end_is_found(self, proxy):
         with headrace.connect(proxy.address) as log:

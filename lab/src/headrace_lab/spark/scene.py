@@ -163,8 +163,10 @@ class Scene:
 
 
 def is_publish(asked: Asked) -> bool:
-    """Tell whether it is a Publish of some rows."""
-    return isinstance(asked.request, PublishRequest) and bool(asked.request.stages)
+    """Return whether it is a Publish of some rows that is not refused, as by a busy node."""
+    is_refused = asked.answer is not None and not isinstance(asked.answer, PublishResult)
+    request = asked.request
+    return isinstance(request, PublishRequest) and bool(request.stages) and not is_refused
 
 
 def again(asked: Sequence[Asked], first: Message) -> Asked | None:
