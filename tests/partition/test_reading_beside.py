@@ -224,9 +224,11 @@ class Race:
             self.faults.append(repr(error))
 
     def _append(self, appends, reads, count):
-        checkpoints = self.shard.store.group.checkpoints
+        group = self.shard.store.group
+        checkpoints = group.checkpoints
         for number in range(100 * appends):
-            has_raced = self.reads >= reads and self.checkpoints >= count
+            has_drained = group.journal.first > 1 and self.shard.partition.first > 0
+            has_raced = self.reads >= reads and self.checkpoints >= count and has_drained
             if self.faults or (number >= appends and has_raced):
                 return
             self.shard.append(10)
