@@ -1,7 +1,7 @@
 """`headrace bench`: measure a part beside the machine's own limit."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -170,9 +170,19 @@ def run(
             if is_cache_full:
                 _tell("writing a file as large as the memory, to fill the page cache with")
             with full_cache(directory) if is_cache_full else nullcontext(_nothing) as before:
-                return [measure(case, rounds, _tell, before) for case in cases]
+                return [_measured(case, rounds, before) for case in cases]
     except OSError as error:
         raise StorageFailed(str(data), "bench", error) from error
+
+
+def _measured(case: Case, rounds: int, before: Callable[[], None]) -> Result:
+    """Measure a case, and tell at once what came out: a later one may fail."""
+    found = measure(case, rounds, _tell, before)
+    _tell(
+        f"{case.name}: {found.ours:,.1f} of {found.reference_value:,.1f} {case.unit}, "
+        f"a ratio of {found.ratio:.2f}, spread {found.spread:.0%}"
+    )
+    return found
 
 
 def chosen_cases(cases: list[Case], only: str | None) -> list[Case]:

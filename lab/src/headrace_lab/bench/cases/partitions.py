@@ -45,7 +45,7 @@ READ_SIZE = 64 * MIB
 # those of one partition.
 _DISTINCT = 251
 _GROUP_COUNT = 16  # batches in one commit group
-_COMPARED = 4  # Seals: the backlog is steady if these do not exceed as many before them
+_COMPARED = 8  # Seals: the backlog is steady if these do not exceed as many before them
 _SEALS_MAX = 64  # before it has to be steady: a small run is carried through 16
 _SLACK = 1.02
 _PENDING = 2  # checkpoints that may wait before appends do
@@ -112,7 +112,7 @@ class Load:
     number: int = 0  # batches appended
     backlogs: list[int] = field(default_factory=list)  # bytes, at each Seal
     start: int = 0  # the backlog when the first round began
-    bound: int = 0  # one Seal more than the most while it became steady
+    bound: int = 0  # the most while it became steady, and the checkpoints that may wait
     reads: list[float] = field(default_factory=list)  # MiB/s
 
     @contextmanager
@@ -138,7 +138,7 @@ class Load:
                 raise self._growing(self.backlogs[0], self.backlogs[-1])
             self._to_next_seal(pump, keys)
         pump.settle()
-        self.bound = max(self.backlogs[-2 * _COMPARED :]) + self.seal_size
+        self.bound = max(self.backlogs[-2 * _COMPARED :]) + _PENDING * self.seal_size
         self.backlogs.clear()
 
     def _is_steady(self) -> bool:
