@@ -49,7 +49,7 @@ def _address(events: IO[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ProducerLoad:
     """What producers send: `count` batches of `size` in all, `window` of each in flight."""
 
     producers: int
@@ -59,7 +59,7 @@ class Load:
 
 
 @contextmanager
-def producers(address: str, load: Load) -> Iterator["Producers"]:
+def producers(address: str, load: ProducerLoad) -> Iterator["Producers"]:
     """Run producers until the end of this context."""
     command = [sys.executable, "-m", "headrace_lab.bench.producers", address]
     command += [str(each) for each in (load.producers, load.size, load.window, load.count)]

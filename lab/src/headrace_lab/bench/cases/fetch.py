@@ -19,7 +19,7 @@ from pathlib import Path
 from headrace_lab.bench.bare import MIB
 from headrace_lab.bench.frame import Case, Round, Side, rate, scaled
 from headrace_lab.bench.rows import KIB
-from headrace_lab.bench.serving import Load, Producers, a_server, producers
+from headrace_lab.bench.serving import ProducerLoad, Producers, a_server, producers
 
 _COUNT = 256  # MiB: all of it stays in the journal
 _PASSES = 4  # in one round: the machine's mood changes within a tenth of a second
@@ -33,7 +33,9 @@ def cases(directory: Path, scale: float) -> list[Case]:
         Case(
             name=f"the tail, {name} batches",
             unit="MiB/s",
-            ours=_reading(directory / "node", Load(1, batch_size, 8, size // batch_size)),
+            ours=_reading(
+                directory / "node", ProducerLoad(1, batch_size, 8, size // batch_size)
+            ),
             reference="a bare copy through a loopback socket",
             limit=lambda: _copying(size),
             floor=floor,
@@ -42,7 +44,7 @@ def cases(directory: Path, scale: float) -> list[Case]:
     ]
 
 
-def _reading(path: Path, load: Load) -> Side:
+def _reading(path: Path, load: ProducerLoad) -> Side:
     @contextmanager
     def reading() -> Iterator[Round]:
         with a_server(path) as address, producers(address, load) as running:
