@@ -328,12 +328,13 @@ def name_faults(root: Path) -> list[str]:
 
 
 def class_faults(root: Path) -> list[str]:
-    """Class names that stand for more than one thing in the product."""
-    found: dict[str, list[str]] = {}
+    """Class names that stand for more than one thing in the product, or in the lab."""
+    found: dict[tuple[bool, str], list[str]] = {}
     for module in modules(root):
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef) and not module.is_in("headrace_lab"):
-                found.setdefault(node.name, []).append(module.at(node.lineno, node.name))
+            if isinstance(node, ast.ClassDef):
+                key = (module.is_in("headrace_lab"), node.name)
+                found.setdefault(key, []).append(module.at(node.lineno, node.name))
     return [
         f"{place} is there twice, as in {places[0]}"
         for places in found.values()
@@ -510,16 +511,20 @@ def test_a_house_in_order_has_no_faults(tmp_path):
     assert [fault for check in CHECKS for fault in check(tmp_path)] == []
 
 
-def test_a_class_name_is_there_once(tmp_path):
+@pytest.mark.parametrize(
+    ("twin", "first"),
+    [
+        ("headrace/vsr/log.py", "headrace/model/ids.py"),
+        ("headrace_lab/disk/ops.py", "headrace_lab/disk/memory.py"),
+    ],
+)
+def test_a_class_name_is_there_once(tmp_path, twin, first):
     _plant(tmp_path, "headrace/model/ids.py", DOC + "class Op: ...\n")
     _plant(tmp_path, "headrace/journal/ring.py", DOC + "class Slot: ...\n")
     _plant(tmp_path, "headrace_lab/disk/memory.py", DOC + "class Op: ...\n")
     assert class_faults(tmp_path) == []
-    _plant(tmp_path, "headrace/vsr/log.py", DOC + "class Op: ...\n")
-    (fault,) = class_faults(tmp_path)
-    assert (
-        fault == "headrace/vsr/log.py:2: Op is there twice, as in headrace/model/ids.py:2: Op"
-    )
+    _plant(tmp_path, twin, DOC + "class Op: ...\n")
+    assert class_faults(tmp_path) == [f"{twin}:2: Op is there twice, as in {first}:2: Op"]
 
 
 def test_a_folder_may_have_16_modules_and_no_more(tmp_path):

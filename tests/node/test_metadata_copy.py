@@ -25,7 +25,7 @@ from headrace_lab.counter.script import options
 from headrace_lab.counter.solo import SOLO, Solo
 from headrace_lab.disk.faults import Crashed, Effect, Fail
 from headrace_lab.disk.memory import MemoryDisk
-from headrace_lab.harness.strikes import Hook, deaths, strikes
+from headrace_lab.harness.strikes import StrikeHook, deaths, strikes
 
 GENESIS = Base(Op(0), root(SOLO), b"nothing", None)
 
@@ -298,7 +298,7 @@ def test_no_crash_takes_what_was_acknowledged(seed):
     cases = 0
     for strike in strikes(effects, rng):
         disk = MemoryDisk()
-        disk.hook = Hook(strike)
+        disk.hook = StrikeHook(strike)
         life = Life(disk)
         with suppress(Crashed, HeadraceError):
             play(life)

@@ -41,7 +41,7 @@ from headrace_lab.harness.mutants import planted
 from headrace_lab.reconcile.histories import converge
 from headrace_lab.reconcile.mutants import TESTED
 from headrace_lab.reconcile.shard import SimShard
-from headrace_lab.reconcile.world import World
+from headrace_lab.reconcile.world import ReconcileWorld
 
 ONE, TWO = GroupId(1), GroupId(2)
 LAYOUT = NamespaceLayout(16, 24, BITS)
@@ -513,24 +513,24 @@ def test_a_wake_is_never_skipped():
 # A whole node: real machines, two shards, one router.
 
 
-def a_world(partitions: int = 1) -> World:
-    world = World()
+def a_world(partitions: int = 1) -> ReconcileWorld:
+    world = ReconcileWorld()
     world.create("orders", ONE, partitions)
     converge(world)
     return world
 
 
-def orders(world: World) -> Key:
+def orders(world: ReconcileWorld) -> Key:
     topic = world.topic("orders")
     assert topic is not None
     return Key(Namespace(0), topic.created)
 
 
-def ask(world: World, key: Key) -> str:
+def ask(world: ReconcileWorld, key: Key) -> str:
     return world.request(key, world.now_ms + 60_000, world.truth)
 
 
-def recreate(world: World, shard: GroupId = ONE) -> None:
+def recreate(world: ReconcileWorld, shard: GroupId = ONE) -> None:
     topic = world.topic("orders")
     assert topic is not None
     world.delete(topic)
@@ -604,20 +604,20 @@ def test_t15_files_that_a_snapshot_still_names_are_asked_for_again():
     assert shard.reconciler.counters.failures == {}
 
 
-def lose_rows(world: World, shard: SimShard) -> None:
+def lose_rows(world: ReconcileWorld, shard: SimShard) -> None:
     for key in world.rows_of(shard.number):
         world.router.remove(key)
 
 
-def dead_files(_: World, shard: SimShard) -> None:
+def dead_files(_: ReconcileWorld, shard: SimShard) -> None:
     shard.files |= set(shard.ever_closed)
 
 
-def with_tombstones(_: World, shard: SimShard) -> None:
+def with_tombstones(_: ReconcileWorld, shard: SimShard) -> None:
     shard.reconciler.tombstones |= set(shard.ever_closed)
 
 
-def nothing(_: World, __: SimShard) -> None:
+def nothing(_: ReconcileWorld, __: SimShard) -> None:
     pass
 
 
@@ -673,7 +673,7 @@ def test_t16_the_skip_never_skips_a_real_change():
 
 
 def test_requests_wait_for_their_partition_and_are_served_in_the_pass_that_brings_the_row():
-    world = World()
+    world = ReconcileWorld()
     world.create("orders", TWO, 1)
     key = orders(world)
     assert ask(world, key) == "parked"

@@ -110,7 +110,7 @@ def test_a_cache_that_never_lets_go_cannot_be_dropped(tmp_path, monkeypatch):
 
 
 def test_a_load_at_a_scale_keeps_the_size_of_its_groups():
-    load = journal.Load("x", body_size=100, entry_count=4, group_count=50)
-    assert load.at(0.1) == journal.Load("x", body_size=100, entry_count=4, group_count=5)
+    load = journal.JournalLoad("x", body_size=100, entry_count=4, group_count=50)
+    assert load.at(0.1) == journal.JournalLoad("x", body_size=100, entry_count=4, group_count=5)
     assert load.group_size == 400
     assert [len(body) for body in load.bodies()] == [100] * 4

@@ -9,7 +9,7 @@ from headrace_lab.bench import remote
 from headrace_lab.bench.cases import fetch, small_rows
 from headrace_lab.bench.cases import open as opening
 from headrace_lab.bench.frame import measure
-from headrace_lab.bench.serving import Load, a_server, producers
+from headrace_lab.bench.serving import ProducerLoad, a_server, producers
 
 TINY = 1 / 128
 
@@ -26,7 +26,7 @@ def test_appends_over_tcp_are_measured_beside_the_disk(tmp_path: Path):
 
 
 def test_a_node_that_runs_already_is_used_and_left_running(tmp_path: Path):
-    load = Load(2, 1024, 1, 20)
+    load = ProducerLoad(2, 1024, 1, 20)
     with a_server(tmp_path / "node") as address:
         for _ in range(2):
             with producers(address, load) as running:

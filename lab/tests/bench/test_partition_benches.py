@@ -82,8 +82,8 @@ def test_appends_over_partitions_are_measured_in_a_steady_state(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def a_load(path: Path, options: StoreOptions) -> partitions.Load:
-    return partitions.Load(
+def a_load(path: Path, options: StoreOptions) -> partitions.SteadyShard:
+    return partitions.SteadyShard(
         path / "load", partitions.distinct_rows(), 10, 512 * KIB, 0.1, options
     )
 

@@ -11,7 +11,7 @@ import pytest
 from headrace_lab.cluster.cluster import run_seed
 from headrace_lab.cluster.hunt import catch, look
 from headrace_lab.cluster.mutants import MUTANTS, SMOKE
-from headrace_lab.cluster.report import Plan, Report, run, run_chunk
+from headrace_lab.cluster.report import SimPlan, SimReport, run, run_chunk
 from headrace_lab.cluster.swarm import PROMISED
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ SEEDS = range(0, 300, CHUNK)
 @pytest.mark.campaign(4)
 @pytest.mark.parametrize("first", SEEDS)
 def test_no_seed_breaks_a_promise(first):
-    report = run(Plan(first, CHUNK))
+    report = run(SimPlan(first, CHUNK))
     assert [(one.seed, one.violation) for one in report.violations] == []
     assert report.seeds == CHUNK
     assert report.requests_least >= 300
@@ -30,7 +30,7 @@ def test_no_seed_breaks_a_promise(first):
 
 def test_a_seed_does_enough_to_mean_something():
     outcomes = run_chunk(1000, 1010, None, True)
-    report = Report()
+    report = SimReport()
     for outcome in outcomes:
         report.add(outcome)
     assert report.violations == []
@@ -119,6 +119,6 @@ def test_there_are_thirty_planted_bugs_with_names_of_their_own():
 
 
 def test_a_run_that_lacks_a_promised_fault_says_so():
-    report = Report(seeds=1000)
+    report = SimReport(seeds=1000)
     report.landed.update({kind: 1 for kind in PROMISED if kind != "wiped"})
     assert report.missing == ["wiped"]

@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace_lab.cluster import report
-from headrace_lab.cluster.mutants import planted
+from headrace_lab.cluster.mutants import MUTANTS
+from headrace_lab.harness.mutants import planted
 
 
 def run(*arguments: str):
@@ -29,7 +30,7 @@ def test_json_is_one_object_of_the_same_seed_each_time():
 
 
 def test_a_violation_names_its_oracle_its_last_events_and_how_to_repeat_it():
-    with planted("commit by any ack"):
+    with planted("commit by any ack", MUTANTS):
         done = run("--seeds", "1", "--first", "3", "--replicas", "3")
     assert done.exit_code == 1
     assert "commit by a quorum" in done.stdout

@@ -12,7 +12,7 @@ from headrace.wire.frames import encode_frame
 from headrace.wire.greeting import Ping
 from headrace.wire.messages import Message, Reply, Request
 from headrace.wire.topic_messages import PartitionInfo, SchemaInfo, TopicInfo
-from headrace_lab.hostile.attack import Plan, besiege, catch, figures_of
+from headrace_lab.hostile.attack import AttackPlan, besiege, catch, figures_of
 from headrace_lab.hostile.bodies import (
     BOMB_LIMIT,
     BOMBS,
@@ -39,7 +39,7 @@ PLANTS = (
     "checksum not compared",
     "values not validated",
 )
-SAMPLE = Plan(
+SAMPLE = AttackPlan(
     strings=800,
     frames=400,
     bodies=300,

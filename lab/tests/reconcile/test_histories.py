@@ -10,7 +10,7 @@ from headrace.model.namespace import Namespace
 from headrace.partition.reader import Key
 from headrace_lab.reconcile.histories import NAMES, STUBBORN_MAX, catch, converge, job
 from headrace_lab.reconcile.mutants import MUTANTS
-from headrace_lab.reconcile.world import SHARDS, World
+from headrace_lab.reconcile.world import SHARDS, ReconcileWorld
 
 HISTORY_COUNT = 100  # of each part; thousands are `python -m headrace_lab.reconcile.histories`
 PARTS = 4
@@ -24,7 +24,7 @@ class Node(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
+        self.world = ReconcileWorld()
 
     @rule(name=names, shard=shards, count=st.integers(1, 2), wake=st.booleans())
     def create(self, name, shard, count, wake):

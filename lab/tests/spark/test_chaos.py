@@ -46,9 +46,9 @@ from headrace_lab.spark.names import (
 from headrace_lab.spark.plants import PLANTS
 from headrace_lab.spark.process import holder_of, kill
 from headrace_lab.spark.proxy import Asked, Proxy
-from headrace_lab.spark.run import Report, Run
+from headrace_lab.spark.run import ChaosReport, Run
 from headrace_lab.spark.scene import is_publish
-from headrace_lab.spark.strikes import Strike
+from headrace_lab.spark.strikes import Kill
 
 DRIVERS = (*OF_DRIVERS, Point.RANDOM_DRIVER)
 OTHERS = (*OF_OTHERS, Point.RANDOM_NODE, Point.RANDOM_WORKER)
@@ -128,22 +128,22 @@ def test_a_planted_bug_is_called_like_what_it_replaces(plant):
 
 class TestVerdict:
     def a_report(self, *strikes, promised=(Point.NODE_IN_READ,)):
-        report = Report(1, is_cluster=False)
+        report = ChaosReport(1, is_cluster=False)
         report.promised.update(promised)
         report.runs.append(Run(1, promised, list(strikes)))
         return report
 
     def test_a_point_that_landed_and_recovered_is_shown(self):
-        report = self.a_report(Strike(Point.NODE_IN_READ, 7, is_landed=True, evidence="seen"))
+        report = self.a_report(Kill(Point.NODE_IN_READ, 7, is_landed=True, evidence="seen"))
         assert report.missing == []
 
     def test_a_point_that_never_landed_is_named(self):
-        report = self.a_report(Strike(Point.NODE_IN_READ, 0, is_landed=False, evidence=""))
+        report = self.a_report(Kill(Point.NODE_IN_READ, 0, is_landed=False, evidence=""))
         assert report.missing == ["node while a driver reads: landed 0 times, of 1 at least"]
 
     @pytest.mark.parametrize(("landed", "planned"), [(2, 8), (1, 2)])
     def test_a_point_that_landed_too_rarely_is_named(self, landed, planned):
-        hit = Strike(Point.NODE_IN_READ, 7, is_landed=True, evidence="seen")
+        hit = Kill(Point.NODE_IN_READ, 7, is_landed=True, evidence="seen")
         report = self.a_report(*[hit] * landed)
         assert report.missing == []
         report.planned[Point.NODE_IN_READ] = planned  # for runs that were not begun, too
@@ -155,7 +155,7 @@ class TestVerdict:
         assert report.missing == []
 
     def test_a_kill_without_a_sign_of_recovery_is_not_shown(self):
-        report = self.a_report(Strike(Point.NODE_IN_READ, 7, is_landed=True, evidence=""))
+        report = self.a_report(Kill(Point.NODE_IN_READ, 7, is_landed=True, evidence=""))
         assert report.missing == [
             "node while a driver reads: landed 1, and recovery seen 0 times"
         ]

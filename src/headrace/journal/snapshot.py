@@ -23,12 +23,12 @@ from headrace.errors import (
     ReadFailed,
     SealFailed,
     StorageFailed,
-    UnsupportedFormat,
+    refuse_newer,
 )
 from headrace.journal.entry import Flaw
 from headrace.journal.machine_seam import MachineState
 from headrace.model.ids import Identity, Op
-from headrace.storage.atomic import atomic_replace, is_barred
+from headrace.storage.atomic import atomic_replace, is_barred, refuse_if_poisoned
 from headrace.storage.seam import Directory, is_full, joined
 from headrace.storage.stuck import StuckFiles
 
@@ -82,7 +82,7 @@ class SnapshotFiles:
         repeat from the start. StorageFailed at `sync` or `sync-dir`: it may or may not be
         there; reopen.
         """
-        self._refuse_if_poisoned()
+        refuse_if_poisoned(self.poisoned)
         header, snapshot = _encode(self.identity, op, tip, state)
         try:
             atomic_replace(
@@ -149,7 +149,7 @@ class SnapshotFiles:
         self._sync("withdraw")
 
     def _ops(self) -> list[Op]:
-        self._refuse_if_poisoned()
+        refuse_if_poisoned(self.poisoned)
         try:
             return self.ops()
         except OSError as error:  # nothing was touched: this process is short of something
@@ -161,10 +161,6 @@ class SnapshotFiles:
         except OSError as error:
             self.poisoned = StorageFailed(self.directory.path, stage, error)
             raise self.poisoned from error
-
-    def _refuse_if_poisoned(self) -> None:
-        if self.poisoned is not None:
-            raise self.poisoned
 
 
 def snapshot_name(op: Op) -> str:
@@ -244,13 +240,7 @@ def read_header(file: Readable) -> SnapshotHeader | Flaw:
     checksum = xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE : _FIELDS.size])
     if fields[0] != checksum or fields[1] != MAGIC:
         return Flaw("snapshot header checksum", checksum.hex(), fields[0].hex())
-    if fields[3] > FORMAT:
-        raise UnsupportedFormat(
-            "needs a newer release",
-            path=file.path,
-            expected=f"format {FORMAT}",
-            found=fields[3],
-        )
+    refuse_newer(file.path, FORMAT, fields[3])
     return SnapshotHeader(fields[0], *fields[2:])
 
 

@@ -20,11 +20,11 @@ from headrace.errors import (
     DiskFull,
     ForeignFile,
     StorageFailed,
-    UnsupportedFormat,
+    refuse_newer,
 )
 from headrace.journal.entry import Flaw
 from headrace.model.ids import CLUSTER_ID_SIZE, OP_MAX, GroupId, Identity, Op, ReplicaId, View
-from headrace.storage.atomic import atomic_replace
+from headrace.storage.atomic import atomic_replace, refuse_if_poisoned
 from headrace.storage.seam import Directory, is_full
 
 MAGIC: Final = b"HRsuperb"
@@ -127,8 +127,7 @@ class SuperblockFile:
 
         DiskFull: nothing may be acted on; repeat later. StorageFailed: poisoned, reopen.
         """
-        if self.poisoned is not None:
-            raise self.poisoned
+        refuse_if_poisoned(self.poisoned)
         record = replace(self.current, sequence=self.current.sequence + 1, **changes)
         # A failed write may have left its sequence in one copy: never use that number again.
         self.current = replace(self.current, sequence=record.sequence)
@@ -193,10 +192,7 @@ def decode(data: bytes, path: str) -> Superblock | Flaw:
         return Flaw(
             "superblock magic and size", (MAGIC, _FIELDS.size + size), (magic, len(data))
         )
-    if reader_min > READER:
-        raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {READER}", found=reader_min
-        )
+    refuse_newer(path, READER, reader_min)
     try:
         record = msgspec.msgpack.decode(memoryview(data)[_FIELDS.size :], type=_Record)
     except msgspec.DecodeError as error:

@@ -17,12 +17,12 @@ from headrace.client.connect.remote import RemoteChannel
 from headrace.client.log import AsyncLog
 from headrace.client.topic import AsyncTopic
 from headrace_lab.bench.rows import SCHEMA, Rows
-from headrace_lab.bench.serving import Load
+from headrace_lab.bench.serving import ProducerLoad
 
 TIMEOUT = 300.0
 
 
-async def main(address: str, load: Load) -> None:
+async def main(address: str, load: ProducerLoad) -> None:
     """Serve rounds until the input ends."""
     rows = Rows.of(load.size)
     name = f"bench/t{secrets.token_hex(4)}"
@@ -78,4 +78,4 @@ def _say(seconds: float) -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(sys.argv[1], Load(*map(int, sys.argv[2:6]))))
+        runner.run(main(sys.argv[1], ProducerLoad(*map(int, sys.argv[2:6]))))

@@ -19,13 +19,13 @@ from pathlib import Path
 from headrace_lab.bench.bare import MIB, growing
 from headrace_lab.bench.frame import Case, Round, Side, scaled
 from headrace_lab.bench.rows import KIB
-from headrace_lab.bench.serving import Load, a_server, producers
+from headrace_lab.bench.serving import ProducerLoad, a_server, producers
 
 IN_MEMORY = Path("/dev/shm")
-_LARGE = Load(8, MIB, 4, 512)
-_MEDIUM = Load(8, 64 * KIB, 0, 8_192)
-_SINGLE = Load(8, 64 * KIB, 16, 8_192)
-_LONE = Load(64, KIB, 1, 20_000)
+_LARGE = ProducerLoad(8, MIB, 4, 512)
+_MEDIUM = ProducerLoad(8, 64 * KIB, 0, 8_192)
+_SINGLE = ProducerLoad(8, 64 * KIB, 16, 8_192)
+_LONE = ProducerLoad(64, KIB, 1, 20_000)
 _GROUP_COMMIT = 5.0
 _OF_MEMORY = 0.6
 
@@ -43,8 +43,8 @@ class Remote:
 def cases(directory: Path, scale: float, address: str | None = None) -> list[Case]:
     """Large, medium and lone batches. Without an address, each round has a node of its own."""
 
-    def at(load: Load) -> Load:
-        return Load(load.producers, load.size, load.window, scaled(load.count, scale))
+    def at(load: ProducerLoad) -> ProducerLoad:
+        return ProducerLoad(load.producers, load.size, load.window, scaled(load.count, scale))
 
     large, medium, single, lone = map(at, (_LARGE, _MEDIUM, _SINGLE, _LONE))
     bare = growing(directory, MIB, scaled(512, scale))
@@ -79,7 +79,7 @@ def cases(directory: Path, scale: float, address: str | None = None) -> list[Cas
     return found
 
 
-def sending(path: Path, load: Load, address: str | None, *, in_mib: bool) -> Side:
+def sending(path: Path, load: ProducerLoad, address: str | None, *, in_mib: bool) -> Side:
     """Send what `load` says, to a node of its own for each round if there is no address."""
     amount = load.count * load.size / MIB if in_mib else load.count
 

@@ -49,7 +49,7 @@ def _address(events: IO[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ProducerLoad:
     """What producers send: `count` batches of `size` in all, `window` of each in flight."""
 
     producers: int
@@ -59,10 +59,17 @@ class Load:
 
 
 @contextmanager
-def producers(address: str, load: Load) -> Iterator["Producers"]:
+def producers(address: str, load: ProducerLoad) -> Iterator["Producers"]:
     """Run producers until the end of this context."""
-    command = [sys.executable, "-m", "headrace_lab.bench.producers", address]
-    command += [str(each) for each in (load.producers, load.size, load.window, load.count)]
+    counts = (load.producers, load.size, load.window, load.count)
+    with a_client("producers", address, *map(str, counts)) as made:
+        yield made
+
+
+@contextmanager
+def a_client(module: str, *words: str) -> Iterator["Producers"]:
+    """Run a module of this package until the end of this context."""
+    command = [sys.executable, "-m", f"headrace_lab.bench.{module}", *words]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -53,7 +53,7 @@ ZONES = ("journal/", "journal/", "snapshots/", "superblock")
 
 
 @dataclass(slots=True)
-class Hook:
+class ArmedFault:
     """A fault that waits for an effect of one disk."""
 
     faults: "Faults"
@@ -156,24 +156,28 @@ class Faults:
 
     def _crash_at_an_effect(self, host: Host) -> None:
         if host.process is not None:
-            host.disk.hook = Hook(self, host, self.rng.randrange(1, 40), "crash at an effect")
+            host.disk.hook = ArmedFault(
+                self, host, self.rng.randrange(1, 40), "crash at an effect"
+            )
 
     def _crash_inside_recovery(self, host: Host) -> None:
         if host.process is None:
             return
         self.crash(host, power=self.rng.random() < 0.5)
-        host.disk.hook = Hook(self, host, self.rng.randrange(1, 30), "crash inside recovery")
+        host.disk.hook = ArmedFault(
+            self, host, self.rng.randrange(1, 30), "crash inside recovery"
+        )
 
     def aim_at_install(self, host: Host) -> None:
         """An install is short and rare: a crash must be meant for it."""
         if "crash at an effect" in self.swarm.kinds and not self.is_over:
             countdown = self.rng.randrange(1, INSTALL_EFFECTS * 2)
             if countdown <= INSTALL_EFFECTS and host.disk.hook is None:
-                host.disk.hook = Hook(self, host, countdown, "crash inside install")
+                host.disk.hook = ArmedFault(self, host, countdown, "crash inside install")
 
     def missed_install(self, host: Host) -> None:
         hook = host.disk.hook
-        if isinstance(hook, Hook) and hook.kind == "crash inside install":
+        if isinstance(hook, ArmedFault) and hook.kind == "crash inside install":
             host.disk.hook = None
 
     def _pause(self, host: Host) -> None:
@@ -275,13 +279,13 @@ class Faults:
 
     def _full_disk(self, host: Host) -> None:
         until = self.now() + self.rng.randrange(*FULL_MS)
-        host.disk.hook = Hook(self, host, 0, "full disk", until)
+        host.disk.hook = ArmedFault(self, host, 0, "full disk", until)
 
     def _failing_sync(self, host: Host) -> None:
-        host.disk.hook = Hook(self, host, self.rng.randrange(1, 10), "failing sync")
+        host.disk.hook = ArmedFault(self, host, self.rng.randrange(1, 10), "failing sync")
 
     def _failing_write(self, host: Host) -> None:
-        host.disk.hook = Hook(self, host, self.rng.randrange(1, 10), "failing write")
+        host.disk.hook = ArmedFault(self, host, self.rng.randrange(1, 10), "failing write")
 
     def may_damage(self, host: Host) -> bool:
         """Ask the budget: is a whole copy of everything left elsewhere?"""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
 from headrace_lab.cluster.cluster import run_seed
-from headrace_lab.cluster.mutants import MUTANTS, planted
+from headrace_lab.cluster.mutants import MUTANTS, SHOWN_BY
+from headrace_lab.harness.mutants import planted
 
 SEEDS_MAX = 500  # a bug that so many seeds do not show is missed
 
@@ -34,8 +35,7 @@ def hunt(names: Sequence[str], *, first: int = 0, jobs: int = 1) -> Iterator[Cat
 def catch(name: str, first: int = 0, most: int = SEEDS_MAX) -> Catch:
     """Run seeds with the bug in; the one that fails must pass with the bug out."""
     seeds: list[tuple[int, int | None]] = [(seed, None) for seed in range(first, first + most)]
-    known = next((one.shown_by for one in MUTANTS if one.name == name), None)
-    seeds[:0] = [known] if known else []
+    seeds[:0] = [SHOWN_BY[name]] if name in SHOWN_BY else []
     for count, (seed, replicas) in enumerate(seeds, 1):
         how = look(name, seed, replicas)
         if how and not look("", seed, replicas):
@@ -45,7 +45,7 @@ def catch(name: str, first: int = 0, most: int = SEEDS_MAX) -> Catch:
 
 def look(name: str, seed: int, replicas: int | None = None) -> str:
     """Return what one seed says with this bug in, nothing if it passes."""
-    with planted(name):
+    with planted(name, MUTANTS):
         try:
             outcome = run_seed(seed, replicas)
         except (HeadraceError, LookupError, ValueError, TypeError, StopIteration) as error:

@@ -4,9 +4,7 @@
 Each replaces a piece of the code under test while it is planted; that code knows nothing of it.
 """
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,36 +25,13 @@ from headrace_lab.cluster import boot
 from headrace_lab.cluster.host import Host
 from headrace_lab.cluster.sessions import Refusal, Session, Sessions
 from headrace_lab.disk.memory import MemoryDirectory
-from headrace_lab.harness.mutants import parts_unchecked
+from headrace_lab.harness.mutants import Mutant, Patch, parts_unchecked
 
-Patch = tuple[Any, Any, Any]  # where, which name, and what stands there while it is planted
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One planted bug."""
-
-    name: str
-    patches: tuple[Patch, ...]
-    shown_by: tuple[int, int | None] | None = None  # a seed and its replicas, of a rare one
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Put the bug of this name in, and take it out again whatever happens; none if empty."""
-    if not name:
-        yield
-        return
-    mutant = next(one for one in MUTANTS if one.name == name)
-    with ExitStack() as undo:
-        for owner, attribute, value in mutant.patches:
-            if isinstance(owner, dict):
-                undo.callback(owner.__setitem__, attribute, owner[attribute])
-                owner[attribute] = value
-            else:
-                undo.callback(setattr, owner, attribute, getattr(owner, attribute))
-                setattr(owner, attribute, value)
-        yield
+# A seed and its replicas, of a bug that few seeds show.
+SHOWN_BY: dict[str, tuple[int, int | None]] = {
+    "view resumed before it is durable": (7301696, None),
+    "accusation undone by a write": (8601538, 3),
+}
 
 
 # Views and lives.
@@ -349,96 +324,90 @@ _remember = Member._remember
 _on_message = Member.on_message
 
 
+def _bug(name: str, *patches: Patch) -> Mutant:
+    return Mutant(name, "cluster", patches)
+
+
 MUTANTS: tuple[Mutant, ...] = (
-    Mutant(
-        "ack before the sync", ((HANDLERS, peer_messages.Prepares, _on_prepares_acked_at_once),)
-    ),
-    Mutant("commit by any ack", ((normal, "count", _commit_by_any),)),
-    Mutant("commit by the own disk", ((normal, "count", _commit_by_own_disk),)),
-    Mutant(
+    _bug("ack before the sync", (HANDLERS, peer_messages.Prepares, _on_prepares_acked_at_once)),
+    _bug("commit by any ack", (normal, "count", _commit_by_any)),
+    _bug("commit by the own disk", (normal, "count", _commit_by_own_disk)),
+    _bug(
         "replication quorum off by one",
-        ((boot, "quorum_of", _loose_quorum(replication=-1)),),
+        (boot, "quorum_of", _loose_quorum(replication=-1)),
     ),
-    Mutant("nack quorum of one", ((boot, "quorum_of", _loose_quorum(nack=-1)),)),
-    Mutant(
+    _bug("nack quorum of one", (boot, "quorum_of", _loose_quorum(nack=-1))),
+    _bug(
         "view change by too few",
-        ((boot, "quorum_of", _loose_quorum(view_change=-1)),),
+        (boot, "quorum_of", _loose_quorum(view_change=-1)),
     ),
-    Mutant("commit moves back", ((normal, "_hear", _hear_anything),)),
-    Mutant(
+    _bug("commit moves back", (normal, "_hear", _hear_anything)),
+    _bug(
         "prepares of any view, chained or not",
-        ((normal, "_is_heard", _of_any_view), (normal, "_fits", _fits_without_parent)),
+        (normal, "_is_heard", _of_any_view),
+        (normal, "_fits", _fits_without_parent),
     ),
-    Mutant("heartbeat tells the head", ((normal, "beat", _beat_with_head),)),
-    Mutant("time from the wall clock", ((normal, "_prepare", _prepare_by_wall_clock),)),
-    Mutant("written counts as durable", ((OpLog, "durable", _durable_by_op),)),
-    Mutant("messages before the superblock", ((MemberState, "persist", _persist_later),)),
-    Mutant("view is not persisted", ((SuperblockFile, "write", _write_without("view")),)),
-    Mutant(
-        "log view is not persisted", ((SuperblockFile, "write", _write_without("log_view")),)
-    ),
-    Mutant("restarted primary leads on", ((Member, "start", _resume_as_primary),)),
-    Mutant("votes without the tail", ((view_change, "own_vote", _vote_without_tail),)),
-    Mutant("start-view before the log is here", ((view_change, "install", _install_at_once),)),
-    Mutant("cut in memory only", ((join, "cut", _cut_in_memory_only),)),
-    Mutant("new primary keeps its own tail", ((view_change, "_adopt", _adopt_without_cut),)),
-    Mutant("backup keeps its own tail", ((join, "_verify", _verify_nothing),)),
-    Mutant(
+    _bug("heartbeat tells the head", (normal, "beat", _beat_with_head)),
+    _bug("time from the wall clock", (normal, "_prepare", _prepare_by_wall_clock)),
+    _bug("written counts as durable", (OpLog, "durable", _durable_by_op)),
+    _bug("messages before the superblock", (MemberState, "persist", _persist_later)),
+    _bug("view is not persisted", (SuperblockFile, "write", _write_without("view"))),
+    _bug("log view is not persisted", (SuperblockFile, "write", _write_without("log_view"))),
+    _bug("restarted primary leads on", (Member, "start", _resume_as_primary)),
+    _bug("votes without the tail", (view_change, "own_vote", _vote_without_tail)),
+    _bug("start-view before the log is here", (view_change, "install", _install_at_once)),
+    _bug("cut in memory only", (join, "cut", _cut_in_memory_only)),
+    _bug("new primary keeps its own tail", (view_change, "_adopt", _adopt_without_cut)),
+    _bug("backup keeps its own tail", (join, "_verify", _verify_nothing)),
+    _bug(
         "wiped replica votes, and its peers let it",
-        ((Host, "options", _options_of_a_voter), (Member, "_is_known", _known_always)),
+        (Host, "options", _options_of_a_voter),
+        (Member, "_is_known", _known_always),
     ),
-    Mutant("recovering ends with a start-view", ((join, "_enter", _enter_and_vote),)),
-    Mutant("amnesia is not heard", ((HANDLERS, peer_messages.Amnesia, _deaf),)),
-    Mutant("no start-view for a late one", ((join, "send_start_view", lambda *_: None),)),
-    Mutant(
+    _bug("recovering ends with a start-view", (join, "_enter", _enter_and_vote)),
+    _bug("amnesia is not heard", (HANDLERS, peer_messages.Amnesia, _deaf)),
+    _bug("no start-view for a late one", (join, "send_start_view", lambda *_: None)),
+    _bug(
         "evicted is not heard",
-        (
-            (HANDLERS, peer_messages.Evicted, _deaf),
-            (snapshot_transfer, "begin", lambda state: None),
-        ),
+        (HANDLERS, peer_messages.Evicted, _deaf),
+        (snapshot_transfer, "begin", lambda state: None),
     ),
-    Mutant(
+    _bug(
         "an op is skipped after a transfer",
-        ((snapshot_transfer, "on_installed", _installed_halfway),),
+        (snapshot_transfer, "on_installed", _installed_halfway),
     ),
-    Mutant("results lost with a snapshot", ((Sessions, "unfold", _unfold_nothing),)),
-    Mutant("eviction by dict order", ((Sessions, "register", _register_by_dict_order),)),
-    Mutant("repeats run again", ((Sessions, "judge", _judge_without_repeat),)),
-    Mutant("no fence between sessions", ((Sessions, "judge", _judge_without_fence),)),
-    Mutant("drained too far", ((Journal, "drain", _drain_too_far),)),
-    Mutant("append without sync", ((Journal, "sync", _no_append_sync),)),
-    Mutant("snapshot unchecked", ((snapshot, "read_parts", parts_unchecked),)),
-    Mutant(
+    _bug("results lost with a snapshot", (Sessions, "unfold", _unfold_nothing)),
+    _bug("eviction by dict order", (Sessions, "register", _register_by_dict_order)),
+    _bug("repeats run again", (Sessions, "judge", _judge_without_repeat)),
+    _bug("no fence between sessions", (Sessions, "judge", _judge_without_fence)),
+    _bug("drained too far", (Journal, "drain", _drain_too_far)),
+    _bug("append without sync", (Journal, "sync", _no_append_sync)),
+    _bug("snapshot unchecked", (snapshot, "read_parts", parts_unchecked)),
+    _bug(
         "snapshot without directory sync",
-        ((MemoryDirectory, "sync", _sync_but_snapshots),),
+        (MemoryDirectory, "sync", _sync_but_snapshots),
     ),
-    Mutant("paired before it is written", ((Checkpoints, "persist", _pair_unwritten),)),
-    Mutant("replay to the head", ((judge, "_commit", _commit_is_head),)),
-    Mutant("cut leaves the frames", ((mend, "_erase", _erase_nothing),)),
-    Mutant("unreadable entry skipped", ((Host, "_apply", _apply_skips),)),
-    Mutant("life counted before it is durable", ((Member, "_remember", _remember_at_once),)),
-    Mutant(
+    _bug("paired before it is written", (Checkpoints, "persist", _pair_unwritten)),
+    _bug("replay to the head", (judge, "_commit", _commit_is_head)),
+    _bug("cut leaves the frames", (mend, "_erase", _erase_nothing)),
+    _bug("unreadable entry skipped", (Host, "_apply", _apply_skips)),
+    _bug("life counted before it is durable", (Member, "_remember", _remember_at_once)),
+    _bug(
         "a life of another past",
-        (
-            (Member, "on_message", _descends_always),
-            (view_change, "_is_past", _is_past_by_life),
-        ),
+        (Member, "on_message", _descends_always),
+        (view_change, "_is_past", _is_past_by_life),
     ),
-    Mutant(
+    _bug(
         "view resumed before it is durable",
-        ((view_change, "_resume", _resume_at_once),),
-        shown_by=(7301696, None),
+        (view_change, "_resume", _resume_at_once),
     ),
-    Mutant(
-        "probe of a view that is not durable", ((join, "_question", _question_of_any_view),)
-    ),
-    Mutant(
+    _bug("probe of a view that is not durable", (join, "_question", _question_of_any_view)),
+    _bug(
         "accusation undone by a write",
-        ((MemberState, "persist", _persist_old_claims),),
-        shown_by=(8601538, 3),
+        (MemberState, "persist", _persist_old_claims),
     ),
-    Mutant("no room for lost entries", ((_Scanner, "_note_room", lambda *_: None),)),
-    Mutant("unfinished install is kept", ((judge, "_begun_install", lambda *_: None),)),
+    _bug("no room for lost entries", (_Scanner, "_note_room", lambda *_: None)),
+    _bug("unfinished install is kept", (judge, "_begun_install", lambda *_: None)),
 )
 SMOKE = (
     "ack before the sync",

@@ -16,7 +16,7 @@ SEEDS_FOR_ALL_KINDS = 100
 
 
 @dataclass(slots=True)
-class Report:
+class SimReport:
     """What a run of many seeds did."""
 
     seeds: int = 0
@@ -70,7 +70,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SimPlan:
     """What to run."""
 
     first: int
@@ -81,9 +81,9 @@ class Plan:
     budget: float | None = None  # seconds
 
 
-def run(plan: Plan, tell: Callable[[Report], None] = lambda _: None) -> Report:
+def run(plan: SimPlan, tell: Callable[[SimReport], None] = lambda _: None) -> SimReport:
     """Run the seeds of a plan; stop early at the first violation or when the time is over."""
-    report, started = Report(), time.monotonic()
+    report, started = SimReport(), time.monotonic()
     for outcome in _outcomes(plan, started):
         report.add(outcome)
         report.seconds = time.monotonic() - started
@@ -92,7 +92,7 @@ def run(plan: Plan, tell: Callable[[Report], None] = lambda _: None) -> Report:
     return report
 
 
-def _outcomes(plan: Plan, started: float) -> Iterator[SeedOutcome]:
+def _outcomes(plan: SimPlan, started: float) -> Iterator[SeedOutcome]:
     end = plan.first + plan.count
     chunks = [(first, min(first + CHUNK, end)) for first in range(plan.first, end, CHUNK)]
     if plan.jobs == 1:
@@ -122,7 +122,7 @@ def _outcomes(plan: Plan, started: float) -> Iterator[SeedOutcome]:
             is_over = is_over or _is_over(plan, started)
 
 
-def _is_over(plan: Plan, started: float) -> bool:
+def _is_over(plan: SimPlan, started: float) -> bool:
     return plan.budget is not None and time.monotonic() - started >= plan.budget
 
 

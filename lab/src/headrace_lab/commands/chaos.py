@@ -16,7 +16,7 @@ from headrace_lab.spark.names import OF_EXECUTORS, Point, plan, point_named
 
 if TYPE_CHECKING:
     from headrace_lab.spark.plants import Plant
-    from headrace_lab.spark.run import Report, Run
+    from headrace_lab.spark.run import ChaosReport, Run
 
 RUN_COUNT = 30
 SEED_BITS = 16  # short enough to type again
@@ -173,15 +173,15 @@ def _performed(
     cluster: bool = False,
     budget: float | None = None,
     plant: str = "",
-) -> "Report":
+) -> "ChaosReport":
     try:
-        from headrace_lab.spark.run import Chaos, Report
+        from headrace_lab.spark.run import Chaos, ChaosReport
     except ImportError as error:
         raise Unavailable(
             f"{error.name} is not installed",
             hint="Install what it needs: pip install 'headrace[spark,delta]'",
         ) from error
-    report = Report(seed, cluster)
+    report = ChaosReport(seed, cluster)
     out = words()
     with (
         empty_place(keep, "--keep", "chaos") as directory,
@@ -217,7 +217,7 @@ def _count(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _print(report: "Report") -> None:
+def _print(report: "ChaosReport") -> None:
     from headrace_lab.spark.names import Point
 
     landed, recovered = report.landed, report.recovered
@@ -248,13 +248,13 @@ def _print(report: "Report") -> None:
     say(f"{_verdict(report)}; seed {report.seed}, {report.seconds:,.0f} s")
 
 
-def _verdict(report: "Report") -> str:
+def _verdict(report: "ChaosReport") -> str:
     if report.is_broken:
         return _BROKEN
     return _NOT_SHOWN if report.missing else _HELD
 
 
-def _shape(report: "Report") -> ChaosShape:
+def _shape(report: "ChaosReport") -> ChaosShape:
     return ChaosShape(
         verdict=_verdict(report),
         seed=report.seed,

@@ -24,7 +24,7 @@ from headrace.cli.terminal.output import (
 from headrace_lab.cluster.cluster import SeedOutcome
 from headrace_lab.cluster.hunt import Catch, hunt
 from headrace_lab.cluster.mutants import MUTANTS
-from headrace_lab.cluster.report import Plan, Report, run
+from headrace_lab.cluster.report import SimPlan, SimReport, run
 
 LAST_EVENTS = 40  # of a violation, on the screen
 
@@ -103,7 +103,7 @@ def sim(
     if mutants:
         _mutants(jobs, first, as_json=as_json)
         return
-    plan = Plan(first, seeds, replicas, not unsafe, jobs, budget)
+    plan = SimPlan(first, seeds, replicas, not unsafe, jobs, budget)
     report = _run(plan, as_json=as_json)
     if as_json:
         print_json(_shape(plan, report))
@@ -115,7 +115,7 @@ def sim(
         raise typer.Exit(Exit.NOT_SHOWN)
 
 
-def _run(plan: Plan, *, as_json: bool) -> Report:
+def _run(plan: SimPlan, *, as_json: bool) -> SimReport:
     out = words()
     if as_json or not out.is_terminal:
         return run(plan)
@@ -129,14 +129,14 @@ def _run(plan: Plan, *, as_json: bool) -> Report:
     with Progress(*columns, console=out, transient=True) as progress:
         task = progress.add_task("seeds", total=plan.count, note="")
 
-        def tell(report: Report) -> None:
+        def tell(report: SimReport) -> None:
             note = f"{report.events:,} events, {report.view_changes:,} view changes"
             progress.update(task, completed=report.seeds, note=note)
 
         return run(plan, tell)
 
 
-def _print(plan: Plan, report: Report) -> None:
+def _print(plan: SimPlan, report: SimReport) -> None:
     rate = report.events / report.seconds if report.seconds else 0.0
     per_minute = 60 * report.seeds / report.seconds if report.seconds else 0.0
     lines = [
@@ -164,7 +164,7 @@ def _print(plan: Plan, report: Report) -> None:
         say(f"no violation in {report.seeds:,} seed{'' if report.seeds == 1 else 's'}")
 
 
-def _print_violation(plan: Plan, outcome: SeedOutcome) -> None:
+def _print_violation(plan: SimPlan, outcome: SeedOutcome) -> None:
     out = console()
     out.print(f"\nseed {outcome.seed}: {outcome.violation}", markup=False)
     for line in outcome.trace[-LAST_EVENTS:]:
@@ -172,14 +172,14 @@ def _print_violation(plan: Plan, outcome: SeedOutcome) -> None:
     out.print(f"repeat it: {_command(plan, outcome.seed)}", markup=False)
 
 
-def _command(plan: Plan, seed: int) -> str:
+def _command(plan: SimPlan, seed: int) -> str:
     command = f"headrace sim --seeds 1 --first {seed}"
     if plan.replicas is not None:
         command += f" --replicas {plan.replicas}"
     return command if plan.is_safe else f"{command} --unsafe"
 
 
-def _shape(plan: Plan, report: Report) -> SimShape:
+def _shape(plan: SimPlan, report: SimReport) -> SimShape:
     seconds = report.seconds or 1e-9
     return SimShape(
         seeds=report.seeds,

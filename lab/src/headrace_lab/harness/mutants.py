@@ -31,9 +31,9 @@ from headrace.model.ids import Op
 from headrace.node.group.pump import Pump
 from headrace.storage.atomic import atomic_replace, is_leftover
 
-# A patch says where, which name, and what stands there while the bug is planted. What is
-# planted has the shape of what it replaces, which no type can say.
-Patch = tuple[Any, str, Any]
+# A patch says where, which name or key, and what stands there while the bug is planted. What
+# is planted has the shape of what it replaces, which no type can say.
+Patch = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Mutant:
     """One planted bug and the harness that must catch it."""
 
     name: str
-    harness: str  # sweep, matrix, ranges or heads
+    harness: str  # which must catch it, such as sweep or matrix
     patches: tuple[Patch, ...]
 
     @contextmanager
@@ -49,8 +49,12 @@ class Mutant:
         """Put the bug in, and take it out again whatever happens."""
         with ExitStack() as undo:
             for owner, name, value in self.patches:
-                undo.callback(setattr, owner, name, getattr(owner, name))
-                setattr(owner, name, value)
+                if isinstance(owner, dict):
+                    undo.callback(owner.__setitem__, name, owner[name])
+                    owner[name] = value
+                else:
+                    undo.callback(setattr, owner, name, getattr(owner, name))
+                    setattr(owner, name, value)
             yield
 
 

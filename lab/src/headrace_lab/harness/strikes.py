@@ -32,7 +32,7 @@ class Strike:
 
 
 @dataclass(slots=True)
-class Hook:
+class StrikeHook:
     """Puts one strike on a disk."""
 
     strike: Strike

@@ -21,7 +21,7 @@ from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
 from headrace_lab.harness.history import BROKEN, Broken, History
 from headrace_lab.harness.mutants import Mutant, planted
-from headrace_lab.harness.strikes import Hook, Strike, any_death, deaths, strikes
+from headrace_lab.harness.strikes import Strike, StrikeHook, any_death, deaths, strikes
 from headrace_lab.harness.tally import Tally
 
 
@@ -144,7 +144,7 @@ class Sweep(ABC, Generic[A]):
 
     def _crashed_state(self, strike: Strike, rng: Random) -> tuple[MemoryDisk, History]:
         disk = MemoryDisk()
-        disk.hook = Hook(strike)
+        disk.hook = StrikeHook(strike)
         actor = self.actor(disk)
         with suppress(Crashed):
             self.play(actor)
@@ -159,7 +159,7 @@ class Sweep(ABC, Generic[A]):
         cuts: int,
         tally: Tally,
     ) -> None:
-        hook = Hook(strike)
+        hook = StrikeHook(strike)
         disk.hook = hook
         try:
             with suppress(Crashed, HeadraceError):
@@ -180,7 +180,7 @@ class Sweep(ABC, Generic[A]):
 
     def _strike(self, strike: Strike, rng: Random, cuts: int, tally: Tally) -> None:
         """Play until the fault lands, then see what every kind of death leaves behind."""
-        hook = Hook(strike)
+        hook = StrikeHook(strike)
         disk = MemoryDisk()
         disk.hook = hook
         actor = self.actor(disk)
@@ -225,7 +225,9 @@ class Sweep(ABC, Generic[A]):
         if trial.effect_count == 0:
             return disk
         fault: Fault = rng.choice((Crash(), CrashAfter()))
-        disk.hook = Hook(Strike(rng.randrange(1, trial.effect_count + 1), fault, "recovery"))
+        disk.hook = StrikeHook(
+            Strike(rng.randrange(1, trial.effect_count + 1), fault, "recovery")
+        )
         try:
             self.actor(disk).open()
         except Crashed:

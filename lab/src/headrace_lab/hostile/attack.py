@@ -54,7 +54,7 @@ _HASTY_PATIENCE: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AttackPlan:
     """How much of each stage; a stage that is not named is left out."""
 
     strings: int = 1_000_000
@@ -74,7 +74,7 @@ class Plan:
 class Siege:
     """One run against one server."""
 
-    plan: Plan
+    plan: AttackPlan
     attack: Attack
     baseline: int = 0  # memory after the warm-up
     settled: dict[str, int] = field(default_factory=dict)  # memory after each stage
@@ -171,7 +171,7 @@ class Siege:
 
 def besiege(
     root: Path,
-    plan: Plan,
+    plan: AttackPlan,
     seed: int,
     command: Sequence[str] = SERVE,
     *,
@@ -246,9 +246,9 @@ def _rounded(numbers: Sequence[float]) -> str:
     return " ".join(f"{number:.0f}" for number in numbers)
 
 
-def small(stages: Sequence[str]) -> Plan:
+def small(stages: Sequence[str]) -> AttackPlan:
     """Return what a planted bug gets: enough to be seen."""
-    return Plan(
+    return AttackPlan(
         strings=4_000,
         frames=2_500,
         bodies=1_500,
@@ -303,7 +303,7 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and end the server with us
     if asked.mutants:
         return hunt("hostile", catch, asked, MUTANTS)
-    plan = Plan(
+    plan = AttackPlan(
         strings=asked.strings,
         frames=asked.frames,
         bodies=asked.bodies,

@@ -26,7 +26,7 @@ from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
 from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
-from headrace_lab.harness.strikes import Hook, deaths, strikes
+from headrace_lab.harness.strikes import StrikeHook, deaths, strikes
 from headrace_lab.harness.tally import Tally
 from headrace_lab.lives.copy_mutants import MUTANTS
 from headrace_lab.lives.copy_world import (
@@ -48,7 +48,7 @@ SEEDS_SHORT = 24
 
 
 @dataclass(slots=True)
-class _Life:
+class _CopyLife:
     rng: Random
     tally: Tally
     world: CopyWorld = field(default_factory=lambda: CopyWorld(MemoryDisk(), Known()))
@@ -186,7 +186,7 @@ def sweep(seed: int, every: int = 1) -> Tally:
         CopyWorld(trial, known.copy()).open()
         for strike in list(strikes(seen, rng))[::every]:
             hurt = disk.clone()
-            hurt.hook = Hook(strike)
+            hurt.hook = StrikeHook(strike)
             world = CopyWorld(hurt, known.copy())
             with suppress(Crashed, HeadraceError):
                 world.open()
@@ -269,7 +269,7 @@ def share(first: int, count: int, mutant: str) -> Tally:
     with planted(mutant, MUTANTS):
         for seed in range(first, first + count):
             try:
-                _Life(Random(seed), tally).run()
+                _CopyLife(Random(seed), tally).run()
             except (Broken, HeadraceError, AssertionError) as error:
                 tally.failures.append(f"seed {seed}: {error!r}")
             tally.merge(doubts(seed))

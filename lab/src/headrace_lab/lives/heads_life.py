@@ -41,7 +41,7 @@ IDLE_HEAD = Head(Op(7), bytes(range(16)))
 
 
 @dataclass(slots=True)
-class _Life:
+class _HeadsLife:
     rng: Random
     tally: Tally
     disk: MemoryDisk = field(default_factory=MemoryDisk)
@@ -187,7 +187,7 @@ def share(first: int, count: int, mutant: str) -> Tally:
     with planted(mutant):
         for seed in range(first, first + count):
             try:
-                _Life(Random(seed), tally).run()
+                _HeadsLife(Random(seed), tally).run()
             except (Broken, Corrupt, AssertionError) as error:
                 tally.failures.append(f"seed {seed}: {error!r}")
                 if mutant:

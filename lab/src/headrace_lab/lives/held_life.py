@@ -46,7 +46,7 @@ from headrace_lab.disk.memory import MemoryDisk
 from headrace_lab.harness.campaign import frame, hunt, run_all
 from headrace_lab.harness.history import Broken
 from headrace_lab.harness.mutants import planted
-from headrace_lab.harness.strikes import SUBSET_BOUND, Hook, strikes
+from headrace_lab.harness.strikes import SUBSET_BOUND, StrikeHook, strikes
 from headrace_lab.harness.tally import Tally
 from headrace_lab.lives.copy_world import (
     LAYOUT,
@@ -297,7 +297,7 @@ def sweep(seed: int, every: int = 1) -> Tally:
         ]:
             disk = hurt.disk.clone()
             begun = begin(disk, hurt.known.copy())
-            disk.hook = Hook(strike)
+            disk.hook = StrikeHook(strike)
             with suppress(Crashed, HeadraceError):
                 adopt(disk, begun, hurt)
             for way, after in _ends(disk, rng):
@@ -323,7 +323,7 @@ def resumes(seed: int, every: int = 1) -> Tally:
         begin(trial, hurt.known.copy())
         for strike in list(strikes(seen, rng))[rng.randrange(every) :: every]:
             again = disk.clone()
-            again.hook = Hook(strike)
+            again.hook = StrikeHook(strike)
             with suppress(Crashed, HeadraceError):
                 begin(again, hurt.known.copy())
             for way, after in _ends(again, rng):

@@ -21,7 +21,7 @@ from headrace_lab.harness.mutants import planted
 from headrace_lab.harness.tally import Tally
 from headrace_lab.reconcile.mutants import MUTANTS
 from headrace_lab.reconcile.shard import BITS, SimShard
-from headrace_lab.reconcile.world import SHARDS, TICK_MS, World
+from headrace_lab.reconcile.world import SHARDS, TICK_MS, ReconcileWorld
 
 NAMES = ("orders", "clicks", "audit")
 STEP_COUNT = 120
@@ -39,7 +39,7 @@ class ReconcileHistory:
     """One history, as its seed decides."""
 
     random: Random
-    world: World = field(default_factory=World)
+    world: ReconcileWorld = field(default_factory=ReconcileWorld)
 
     def play(self, step_count: int = STEP_COUNT) -> None:
         """Take all steps, then let the faults stop; wake nobody when a Seal ends late."""
@@ -164,7 +164,7 @@ class ReconcileHistory:
                 world.landed["primary changed"] += 1
 
 
-def converge(world: World, round_count_max: int = ROUND_COUNT_MAX) -> int:
+def converge(world: ReconcileWorld, round_count_max: int = ROUND_COUNT_MAX) -> int:
     """Let the faults stop; return the rounds until all is as it should be. No wake helps."""
     world.put_back()
     world.shown, world.is_normal = None, True
@@ -182,7 +182,7 @@ def converge(world: World, round_count_max: int = ROUND_COUNT_MAX) -> int:
     raise Broken(f"after {round_count_max} rounds without faults: {world.flaw()}")
 
 
-def _rest(world: World) -> None:
+def _rest(world: ReconcileWorld) -> None:
     """Nothing is left: the next passes are skipped, and every life is served."""
     for shard in world.shards.values():
         is_resting = False

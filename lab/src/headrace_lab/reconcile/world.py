@@ -55,7 +55,7 @@ TICK_MS = 1_000
 
 
 @dataclass(slots=True)
-class World:
+class ReconcileWorld:
     """One node over all its lives."""
 
     now_ms: int = 0

@@ -23,8 +23,8 @@ from headrace_lab.spark.driver import Settings
 from headrace_lab.spark.names import KILLS_DRIVER, Point
 from headrace_lab.spark.plants import command_of
 from headrace_lab.spark.process import HASTE, ChaosDriver, Garage
-from headrace_lab.spark.scene import Scene
-from headrace_lab.spark.strikes import Strike, strike
+from headrace_lab.spark.scene import ChaosScene
+from headrace_lab.spark.strikes import Kill, strike
 
 LOG: Final = "chaos.log"  # what happened when, in seconds
 TRIES: Final = 3  # for a moment that was missed
@@ -43,7 +43,7 @@ class Run:
 
     number: int
     points: Sequence[Point]
-    strikes: list[Strike] = field(default_factory=list)
+    strikes: list[Kill] = field(default_factory=list)
     checked: Checked | None = None
     silence: str = ""  # what did not happen in time
     executors: tuple[str, ...] = ()  # of a cluster: those that were seen to read
@@ -62,7 +62,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Report:
+class ChaosReport:
     """All runs, and what was promised of them."""
 
     seed: int
@@ -119,7 +119,7 @@ class Chaos:
     def __init__(
         self,
         directory: Path,
-        report: Report,
+        report: ChaosReport,
         tell: Callable[[str], None],
         *,
         budget: float | None = None,
@@ -175,7 +175,7 @@ class Chaos:
         place.mkdir()
         tale = Transcript(self._report.seed, Console(quiet=True))
         watching = self._report.is_cluster
-        with Scene(tale, place, garage, is_watching=watching) as scene:
+        with ChaosScene(tale, place, garage, is_watching=watching) as scene:
             try:
                 self._tell(f"run {run.number}: a driver begins")
                 scene.begin(self._driver if self._driver and self._driver.is_alive else None)
@@ -197,7 +197,7 @@ class Chaos:
                 garage.clear()
         run.seconds = time.monotonic() - began
 
-    def _strike_all(self, scene: Scene, run: Run, garage: Garage) -> None:
+    def _strike_all(self, scene: ChaosScene, run: Run, garage: Garage) -> None:
         for point in run.points:
             for _ in range(TRIES):
                 if self._deaths > 0:  # drivers are still to die: the next one gets warm

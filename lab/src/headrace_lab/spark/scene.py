@@ -32,7 +32,7 @@ FINISH_SECONDS: Final = 600.0
 _LOOK_SECONDS: Final = 0.1
 
 
-class Scene:
+class ChaosScene:
     """Use it as a context: nobody but the driver, which may go on, outlives it."""
 
     def __init__(

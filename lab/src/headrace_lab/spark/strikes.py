@@ -25,7 +25,7 @@ from headrace_lab.spark.driver import FEW_FILES
 from headrace_lab.spark.names import Point
 from headrace_lab.spark.process import executor_of, holder_of, kill
 from headrace_lab.spark.proxy import Asked, Proxy
-from headrace_lab.spark.scene import Scene, again, is_publish
+from headrace_lab.spark.scene import ChaosScene, again, is_publish
 
 RANDOM_SECONDS_MAX: Final = 2.0
 OTHER_BATCHES: Final = 3  # a query that publishes so many others does not come back to one
@@ -33,7 +33,7 @@ HOLD_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
+class Kill:
     """One kill, and what came of it."""
 
     point: Point
@@ -42,17 +42,19 @@ class Strike:
     evidence: str  # of the recovery; empty: none was seen
 
 
-Act = Callable[[Scene, Random], tuple[int, str]]  # the process that was killed, and evidence
+Act = Callable[
+    [ChaosScene, Random], tuple[int, str]
+]  # the process that was killed, and evidence
 Victim = Callable[[int], int]  # who is killed, by the worker whose connection is held
 
 
-def strike(scene: Scene, point: Point, chance: Random) -> Strike:
+def strike(scene: ChaosScene, point: Point, chance: Random) -> Kill:
     """Reach the point, kill, and wait for the recovery. Silent: it does not come."""
     pid, evidence = _ACTS[point](scene, chance)
-    return Strike(point, pid, bool(pid), evidence)
+    return Kill(point, pid, bool(pid), evidence)
 
 
-def _at_step(step: str, scene: Scene, _: Random) -> tuple[int, str]:
+def _at_step(step: str, scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill the driver at a step of a round; the next one goes on from the table's record."""
     before = _orphans(scene)
     scene.driver.tell("halt", step=step)
@@ -75,12 +77,12 @@ def _at_step(step: str, scene: Scene, _: Random) -> tuple[int, str]:
             return pid, told
 
 
-def _orphans(scene: Scene) -> set[Path]:
+def _orphans(scene: ChaosScene) -> set[Path]:
     """Return the files that `headrace pipeline clean` would remove, if they were old."""
     return set(orphans_of(str(scene.table), 0))
 
 
-def _went_on(scene: Scene) -> tuple[int, str]:
+def _went_on(scene: ChaosScene) -> tuple[int, str]:
     """Have the next driver begin: from which row on it must, and a word if it did."""
     ends = scene.record().ends
     scene.begin(None)
@@ -90,7 +92,7 @@ def _went_on(scene: Scene) -> tuple[int, str]:
     return place, f"the next driver went on at row {place:,}" * is_so
 
 
-def _in_compaction(step: str, scene: Scene, _: Random) -> tuple[int, str]:
+def _in_compaction(step: str, scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill the driver beside the commit of its own compaction; the next one compacts, too.
 
     A file that it left behind is removed, as `headrace pipeline clean` does: nobody needs it.
@@ -115,7 +117,7 @@ def _in_compaction(step: str, scene: Scene, _: Random) -> tuple[int, str]:
     return pid, f"{done}; {told}, and put {after} files together"
 
 
-def _newest(scene: Scene) -> tuple[int, int]:
+def _newest(scene: ChaosScene) -> tuple[int, int]:
     """Return how many files the newest version added and removed, if no row changed."""
     entry = max((scene.table / "_delta_log").glob("*.json"))
     actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
@@ -126,7 +128,7 @@ def _newest(scene: Scene) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _after_optimize(scene: Scene, _: Random) -> tuple[int, str]:
+def _after_optimize(scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill a driver after somebody else has compacted: how far it was is still known."""
     scene.await_that("some files", lambda: len(scene.record().table.file_uris()) >= FEW_FILES)
     scene.driver.tell("halt", step="before files")
@@ -138,7 +140,7 @@ def _after_optimize(scene: Scene, _: Random) -> tuple[int, str]:
     return pid * bool(removed), f"{removed} files were put together; {told}" if told else ""
 
 
-def _overtaken(scene: Scene, _: Random) -> tuple[int, str]:
+def _overtaken(scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Let a driver sleep before its commit, have another commit the same rows, and wake it."""
     sleeper = scene.driver
     sleeper.tell("sleep", step="after files")
@@ -154,7 +156,7 @@ def _overtaken(scene: Scene, _: Random) -> tuple[int, str]:
     return sleeper.pid, "it lost the race at the commit" * has_lost
 
 
-def _driver_at_publish(scene: Scene, _: Random, *, answer: bool) -> tuple[int, str]:
+def _driver_at_publish(scene: ChaosScene, _: Random, *, answer: bool) -> tuple[int, str]:
     """Kill the driver while its Publish, or the answer to it, is on its way."""
     hold = scene.to_copy.hold(is_publish, answer=answer)
     held = scene.await_held(scene.to_copy, hold)
@@ -164,7 +166,7 @@ def _driver_at_publish(scene: Scene, _: Random, *, answer: bool) -> tuple[int, s
     return pid, _published_again(scene, held, answer=answer, is_same_driver=False)
 
 
-def _node_at_publish(scene: Scene, _: Random, *, answer: bool) -> tuple[int, str]:
+def _node_at_publish(scene: ChaosScene, _: Random, *, answer: bool) -> tuple[int, str]:
     """Kill the node while a Publish, or the answer to it, is on its way."""
     hold = scene.to_copy.hold(is_publish, answer=answer)
     held = scene.await_held(scene.to_copy, hold)
@@ -173,7 +175,9 @@ def _node_at_publish(scene: Scene, _: Random, *, answer: bool) -> tuple[int, str
     return pid, _published_again(scene, held, answer=answer, is_same_driver=True)
 
 
-def _published_again(scene: Scene, held: Asked, *, answer: bool, is_same_driver: bool) -> str:
+def _published_again(
+    scene: ChaosScene, held: Asked, *, answer: bool, is_same_driver: bool
+) -> str:
     """Wait until the same batch is published again, and say what became of it."""
 
     def others() -> int:
@@ -201,7 +205,7 @@ def _published_again(scene: Scene, held: Asked, *, answer: bool, is_same_driver:
     return f"{batch} was staged anew, and published once" * before.isdisjoint(after)
 
 
-def _in_stage(who: Victim, scene: Scene, _: Random) -> tuple[int, str]:
+def _in_stage(who: Victim, scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill whoever is at a second Stage; the task's next attempt stages anew."""
     counts: Counter[int] = Counter()
 
@@ -242,13 +246,13 @@ def _in_stage(who: Victim, scene: Scene, _: Random) -> tuple[int, str]:
     return pid, evidence * is_shown
 
 
-def _worker_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+def _worker_in_read(scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill a Python worker that waits for rows; the task's next attempt asks again."""
     pid, held = _kill_holder(scene, scene.to_table, _is_fetch, _worker)
     return pid, _fetched_again(scene, held, pid)
 
 
-def _node_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+def _node_in_read(scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill the node while a worker waits for rows; it asks the next one."""
     hold = scene.to_table.hold(_is_fetch)
     held = scene.await_held(scene.to_table, hold)
@@ -257,7 +261,7 @@ def _node_in_read(scene: Scene, _: Random) -> tuple[int, str]:
     return pid, _fetched_again(scene, held, None)
 
 
-def _executor_in_read(scene: Scene, _: Random) -> tuple[int, str]:
+def _executor_in_read(scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill an executor's Java while its worker waits for rows, and another has read, too."""
     scene.await_that("two executors that read", lambda: len(scene.reading()) > 1)
     scene.pair = tuple(scene.reading())
@@ -268,7 +272,7 @@ def _executor_in_read(scene: Scene, _: Random) -> tuple[int, str]:
 
 
 def _fetched_again(
-    scene: Scene, held: Asked, killed: int | None, *, by_executor: bool = False
+    scene: ChaosScene, held: Asked, killed: int | None, *, by_executor: bool = False
 ) -> str:
     """Wait until the same rows are asked for again, and given: maybe to one that lives."""
     first = held.request
@@ -312,7 +316,7 @@ def _executor(holder: int) -> int:
 
 
 def _kill_holder(
-    scene: Scene, proxy: Proxy, matches: Callable[[Asked], bool], who: Victim
+    scene: ChaosScene, proxy: Proxy, matches: Callable[[Asked], bool], who: Victim
 ) -> tuple[int, Asked]:
     """Hold a request and kill the one who waits for its answer, or its Java; return both.
 
@@ -330,7 +334,7 @@ def _kill_holder(
     raise Silent("nobody has a connection that is held")
 
 
-def _at_any_moment(who: str, scene: Scene, chance: Random) -> tuple[int, str]:
+def _at_any_moment(who: str, scene: ChaosScene, chance: Random) -> tuple[int, str]:
     """Kill somebody at a moment of chance, and see the work go on."""
     scene.driver.listen(chance.uniform(0, RANDOM_SECONDS_MAX))
     match who:

@@ -37,7 +37,7 @@ _ROUNDS_TO_RECYCLING = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class JournalLoad:
     """What a round appends."""
 
     name: str
@@ -49,7 +49,7 @@ class Load:
     def group_size(self) -> int:
         return self.body_size * self.entry_count
 
-    def at(self, scale: float) -> "Load":
+    def at(self, scale: float) -> "JournalLoad":
         """Give the load with a share of its groups."""
         return replace(self, group_count=scaled(self.group_count, scale))
 
@@ -60,17 +60,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    load: Load
+    load: JournalLoad
     growing_floor: float | None = None
     recycled_floor: float | None = None
 
 
 # 64 MiB where bytes cost, so that each round has its roll; else enough syncs to be steady.
 _MEASURED = (
-    _Measured(Load("1 MiB entries one by one", MIB, 1, 64), 0.8, 0.6),
-    _Measured(Load("64 KiB entries, 16 in flight", 64 * KIB, 16, 64), 0.7),
-    _Measured(Load("1 KiB entries one by one", KIB, 1, 256)),
-    _Measured(Load("1 KiB entries, 64 in flight", KIB, 64, 128)),
+    _Measured(JournalLoad("1 MiB entries one by one", MIB, 1, 64), 0.8, 0.6),
+    _Measured(JournalLoad("64 KiB entries, 16 in flight", 64 * KIB, 16, 64), 0.7),
+    _Measured(JournalLoad("1 KiB entries one by one", KIB, 1, 256)),
+    _Measured(JournalLoad("1 KiB entries, 64 in flight", KIB, 64, 128)),
 )
 
 
@@ -106,7 +106,7 @@ def _shown(size: int) -> str:
 
 
 @contextmanager
-def _appending(path: Path, load: Load) -> Iterator[Round]:
+def _appending(path: Path, load: JournalLoad) -> Iterator[Round]:
     bodies = load.bodies()
     with a_group(path) as solo:
 

@@ -66,7 +66,7 @@ class Steady:
         found = []
         for count in self.counts:
             ours, one = (
-                Load(directory / f"{each}", rows, each, seal_size, self.seconds * scale)
+                SteadyShard(directory / f"{each}", rows, each, seal_size, self.seconds * scale)
                 for each in (count, 1)
             )
             found.append(
@@ -100,7 +100,7 @@ def counts_in(text: str) -> tuple[int, ...]:
 
 
 @dataclass(slots=True)
-class Load:
+class SteadyShard:
     """One shard that is appended to in a steady state, and what was seen of it."""
 
     path: Path
@@ -197,7 +197,7 @@ def unsealed_size(partition: Partition) -> int:
     return waiting + sum(one.size for one in unplaced)
 
 
-def _figures(ours: Load, one: Load) -> Mapping[str, float]:
+def _figures(ours: SteadyShard, one: SteadyShard) -> Mapping[str, float]:
     """Give what is shown beside the rates: backlogs in MiB, and MiB/s of reading back."""
     found = {}
     for name, load in (("", ours), ("one_", one)):

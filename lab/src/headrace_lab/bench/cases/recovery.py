@@ -25,14 +25,14 @@ from headrace.journal.snapshot import SnapshotFiles
 from headrace.model.ids import Op
 from headrace.storage.file import FileDirectory
 from headrace_lab.bench.bare import MIB
-from headrace_lab.bench.cases.journal import KIB, Load, a_group
+from headrace_lab.bench.cases.journal import KIB, JournalLoad, a_group
 from headrace_lab.bench.frame import Case, Round, rate
 from headrace_lab.counter.solo import SOLO
 
 # Written twice, these leave four files of large entries and two of small ones, the newest half
 # full: where entries are small they cost, not the bytes.
-_LARGE = Load("1 MiB entries", MIB, 1, 204)
-_SMALL = Load("1 KiB entries", KIB, 512, 122)
+_LARGE = JournalLoad("1 MiB entries", MIB, 1, 204)
+_SMALL = JournalLoad("1 KiB entries", KIB, 512, 122)
 _FLOOR = 0.5
 
 _PIECE_SIZE = MIB
@@ -50,7 +50,7 @@ def cases(directory: Path, scale: float) -> list[Case]:
     ]
 
 
-def _case(path: Path, load: Load, scale: float, is_cold: bool) -> Case:
+def _case(path: Path, load: JournalLoad, scale: float, is_cold: bool) -> Case:
     return Case(
         name=f"{load.name}, {'cold' if is_cold else 'warm'}",
         unit="MiB/s",
@@ -62,7 +62,7 @@ def _case(path: Path, load: Load, scale: float, is_cold: bool) -> Case:
 
 
 @contextmanager
-def _scanning(path: Path, load: Load, is_cold: bool) -> Iterator[Round]:
+def _scanning(path: Path, load: JournalLoad, is_cold: bool) -> Iterator[Round]:
     """Ours makes the files and removes them; the reference finds them."""
     head = _fill(path, load)
     with (
@@ -90,7 +90,7 @@ def hashing(path: Path, is_cold: bool) -> Iterator[Round]:
     yield one_round
 
 
-def _fill(path: Path, load: Load) -> Op:
+def _fill(path: Path, load: JournalLoad) -> Op:
     """Append the load twice, the first time only to leave files to recycle; return the head."""
     bodies = load.bodies()
     with a_group(path) as solo:

@@ -28,14 +28,14 @@ import headrace
 from headrace_lab.bench.frame import Case, Round, Side, rate, scaled
 from headrace_lab.bench.remote import sending
 from headrace_lab.bench.rows import KIB
-from headrace_lab.bench.serving import Load, a_server
+from headrace_lab.bench.serving import ProducerLoad, a_server
 
 SENT_ROWS = 400_000
 BATCH_ROWS = 10_000  # that a producer sends at once, and the others commit at once
 LISTS = 20
 LIST_ROWS = 20_000
 CALLS = 400
-_LONE = Load(64, KIB, 1, 20_000)
+_LONE = ProducerLoad(64, KIB, 1, 20_000)
 _LEAST = 0.33  # a lone row takes at most three times as long as SQLite's
 _SCHEMA = pa.schema(
     [
