@@ -101,7 +101,7 @@ def test_a_bad_file_exits_with_2_and_names_file_line_key_and_what_may_be_meant(c
 def test_a_file_that_is_not_there_is_named(config):
     ended = config("validate", "none.toml")
     assert ended.code == 3
-    assert "'none.toml' is not there" in ended.err
+    assert "'none.toml' does not exist" in ended.err
 
 
 def test_a_file_is_judged_with_the_environment_that_a_node_would_have(config, tmp_path):

@@ -94,7 +94,7 @@ def test_a_node_that_acknowledges_too_early_is_caught(tmp_path):
     command = (sys.executable, "-m", "headrace_lab.node.plants", ACK_BEFORE_WRITE_NO_HEADS)
     ended = run_planted(tmp_path, command, "--rounds", "3", "--seconds", "1")
     assert ended.returncode == Exit.INTEGRITY, ended.stdout
-    signs = ("acknowledged rows are lost", "out of turn", r"at offset [\d,]+ is row")
+    signs = ("acknowledged rows are lost", "out of order", r"at offset [\d,]+ is row")
     assert re.search("|".join(signs), ended.stdout), ended.stdout
     assert "BROKEN: 3 kills, " in ended.stdout
     assert list(tmp_path.iterdir()) == []
@@ -205,7 +205,7 @@ def test_whatever_is_not_as_it_was_acknowledged_is_named(rows, counts, said):
 def test_a_ledger_that_names_offsets_twice_or_leaves_some_out_is_a_problem(told):
     claim = Claim(0, 3, told)
     (problem,) = compare(rows_of(*GOOD[:3]), [claim]).problems
-    assert "out of turn" in problem
+    assert "out of order" in problem
 
 
 def test_a_line_without_its_end_was_never_told(tmp_path):

@@ -206,7 +206,7 @@ def test_lost_rows_are_told_though_a_table_without_places_proves_nothing(tmp_pat
     assert done.code == 6
     assert "lost: 7 rows that a ledger names are not in the log" in done.out
     assert "behind that, not brought yet: 4 rows of the log" in done.out
-    assert "not provable: the table's rows do not say where they come from" in done.err
+    assert "not provable: the table's rows have no lineage" in done.err
 
 
 def test_a_table_without_places_says_what_was_left_out(tmp_path, log, topic):
