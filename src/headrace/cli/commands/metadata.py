@@ -60,7 +60,7 @@ def adopt(
         typer.Option(
             _AS,
             metavar="PARTITION=NAME",
-            help="The name of the topic that a partition belongs to.",
+            help="Topic name for a partition; may be repeated.",
         ),
     ] = None,
     data: Data = None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.spark.pipeline.definition import Definition
     from headrace.spark.pipeline.pipeline import Round
 
-Master = Annotated[str, typer.Option(help="Where Spark runs.")]
+Master = Annotated[str, typer.Option(help="Spark master URL.")]
 ORPHAN_SECONDS = 3_600  # younger files may belong to a driver that is about to commit
 
 
@@ -147,7 +147,9 @@ def clean(
     age: Annotated[
         int, typer.Option(min=0, help="Minimum age of the files, in seconds.")
     ] = ORPHAN_SECONDS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the files; remove nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Remove data files that no version of the table references: leftovers of killed runs.

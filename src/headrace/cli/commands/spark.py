@@ -84,7 +84,7 @@ def _package(name: str, extra: str) -> SparkPart:
 
 
 def shell(
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    master: Annotated[str, typer.Option(help="Spark master URL.")] = "local[*]",
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,

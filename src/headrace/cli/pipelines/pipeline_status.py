@@ -198,7 +198,7 @@ def _print(lines: Iterable[PipelineLine]) -> None:
     typer.echo()
     for line in lines:
         version = "" if line.version is None else f", version {line.version}"
-        typer.echo(f"{line.name}: table {line.table or 'not told'}{version}")
+        typer.echo(f"{line.name}: table {line.table or 'unknown'}{version}")
     for line in lines:
         if line.note:
             say(f"{line.name}: {line.note}")

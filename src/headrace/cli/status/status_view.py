@@ -56,7 +56,7 @@ def _title(picture: Picture) -> Text:
         line.append("ready", "green")
     if node.ready and not node.served:
         line.append("  " if node.degraded else "")
-        return line.append("not running, opened for this status", "yellow")
+        return line.append("not running, opened by this command", "yellow")
     return line.append(f"  up {_span(node.uptime_seconds)}")
 
 

@@ -77,7 +77,7 @@ def lags_of(topic: headrace.Topic, group: str | None = None) -> list[GroupLag]:
 
 
 def all_lags(log: headrace.Log, topic: str | None, group: str | None = None) -> list[GroupLag]:
-    """Return where groups are, in one topic or in all of them."""
+    """Return the positions of groups, in one topic or in all topics."""
     if topic is not None:
         return lags_of(log.topic(topic), group)
     found: list[GroupLag] = []
