@@ -79,7 +79,7 @@ def test_the_json_has_values_defaults_and_origins_and_no_secret(config):
 def test_a_sound_file_is_said_to_be_sound(config):
     ended = config("validate", "mine.toml")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err.startswith("mine.toml is sound: it gives 2 settings")
+    assert ended.err.startswith("mine.toml is valid: it has 2 settings")
     told = json.loads(config("validate", "mine.toml", "--json").out)
     assert (told["valid"], told["given"]) == (True, ["seal.size", "auth.token"])
 

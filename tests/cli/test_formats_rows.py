@@ -324,7 +324,7 @@ def test_a_null_where_none_may_be_is_told_with_its_line():
         ("id,blob\n1,***\n", "line 2: column 'blob': expected binary as base64"),
         ("id,name\n1,x\n1,2,3\n", "line 3: expected 2 fields, found 3: '1,2,3'"),
         ('id,name\n1,"x\ny"\n2\n', "line 4: expected 2 fields"),
-        ('id,name\n1,x\n2,"y\n3,z\n', "line 3: a quote is opened and not closed: '2,\"y'"),
+        ('id,name\n1,x\n2,"y\n3,z\n', "line 3: a quote is not closed: '2,\"y'"),
         (
             "id,nam\n1,x\n",
             "line 1: column 'nam': the schema has no such column. Did you mean 'name'?",
@@ -333,11 +333,11 @@ def test_a_null_where_none_may_be_is_told_with_its_line():
         ("id,\n1,x\n", "line 1: a column has no name"),
         (
             "id;name\n1;x\n",
-            "line 1: it has ';' between names and no comma: 'id;name'. Add --de",
+            "line 1: its names are separated by ';', not a comma: 'id;name'. Add --de",
         ),
-        ('"id";"name"\n1;x\n', "line 1: it has ';' between names and no comma"),
-        ("id\tname\n1\tx\n", "line 1: it has tab between names and no comma"),
-        ("id|name\n1|x\n", "no comma: 'id|name'. Add --delimiter '|'; or --delimiter , if"),
+        ('"id";"name"\n1;x\n', "line 1: its names are separated by ';', not a comma"),
+        ("id\tname\n1\tx\n", "line 1: its names are separated by tab, not a comma"),
+        ("id|name\n1|x\n", "not a comma: 'id|name'. Add --delimiter '|'; or --delimiter , if"),
         (
             "id,name\r1,x\r2,y\r",
             "a.csv line 1: its lines end in CR alone. tr '\\r' '\\n' makes",
@@ -345,7 +345,7 @@ def test_a_null_where_none_may_be_is_told_with_its_line():
         ("id\r1\r", "a.csv line 1: its lines end in CR alone"),
         (
             "id,name\n1,x\n2,y\rz\n",
-            "a.csv line 3: it has a CR within: '2,y\\rz'. Put that field into quotes",
+            "a.csv line 3: it contains a CR: '2,y\\rz'. Quote that field",
         ),
     ],
 )
@@ -528,14 +528,15 @@ class TestGuessing:
             (
                 b'{"a": 9223372036854775807}\n{"a": 9223372036854775808}\n',
                 Format.NDJSON,
-                "column 'a': 9223372036854775808 is too large for int64. Say it: headrace",
+                "column 'a': 9223372036854775808 is too large for int64. "
+                "Give the schema: headrace",
             ),
             (
                 b'{"a": [9223372036854775808]}\n',
                 Format.NDJSON,
                 "'a': a number is too large for",
             ),
-            (b'{"_a": 1}\n', Format.NDJSON, "Headrace's own"),
+            (b'{"_a": 1}\n', Format.NDJSON, "column '_a' is reserved"),
             (b'{"a": 1}\nx\n', Format.NDJSON, "line 2: it is not valid JSON"),
             (b"a,b\n1,2\n3\n", Format.CSV, "line 3: expected 2 fields"),
         ],

@@ -226,7 +226,7 @@ def test_a_csv_with_another_delimiter_is_taken_if_it_is_said(data):
 def test_a_delimiter_is_for_csv_only(data):
     ended = headrace_here("produce", "orders", "--delimiter", ";", *data, given=lines(0, 3))
     assert (ended.code, ids(data)) == (Exit.USAGE, [])
-    assert "--delimiter is for CSV, and standard input is taken for ndjson" in ended.err
+    assert "--delimiter is only for CSV, but standard input was detected as ndjson" in ended.err
 
 
 def test_a_file_that_is_not_there_is_not_found(data, tmp_path):

@@ -146,10 +146,14 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
         (
             ["--output", "rows.parquet", "--format", "csv"],
             Exit.USAGE,
-            "rows.parquet is a name for parquet, and --format says csv",
+            "the name of rows.parquet means parquet, but --format is csv",
         ),
-        (["--output", "rows.csv", "--json"], Exit.USAGE, "rows.csv is a name for csv"),
-        (["--output", "rows.csv", "--format", "table"], Exit.USAGE, "rows.csv is a name for"),
+        (["--output", "rows.csv", "--json"], Exit.USAGE, "the name of rows.csv means csv"),
+        (
+            ["--output", "rows.csv", "--format", "table"],
+            Exit.USAGE,
+            "the name of rows.csv means",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_before_the_first_row(data, options, code, said):
@@ -349,7 +353,9 @@ class TestTerminal:
     def test_bytes_do_not_go_to_a_terminal(self, data, kind):
         with Terminal("read", "orders", "--format", kind, *data) as terminal:
             assert terminal.wait() == Exit.USAGE
-        assert f"{kind} is not for a terminal. Add --output FILE.{kind}" in terminal.text
+        assert (
+            f"{kind} cannot be printed on a terminal. Add --output FILE.{kind}" in terminal.text
+        )
 
     def test_follow_shows_new_rows_until_ctrl_c(self, tmp_path):
         with a_node(tmp_path) as address, headrace.connect(address) as log:

@@ -57,7 +57,7 @@ def test_the_life_of_a_topic(place):
         *("--retention", "forever", "--json", *place),
     )
     assert altered.code == 0
-    assert "Its schema is at version 2." in altered.err
+    assert "Its schema is now at version 2." in altered.err
     described = headrace_here("topic", "describe", "shop/orders", "--json", *place)
     found = msgspec.json.decode(described.raw, type=TopicDescribed)
     assert [[each.name for each in one.columns] for one in found.schemas] == [
