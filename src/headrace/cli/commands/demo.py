@@ -67,7 +67,7 @@ def demo(
         int, typer.Option(min=1, max=1000, help="Number of kills.")
     ] = ROUND_COUNT,
     seconds: Annotated[
-        float, typer.Option(min=0.2, max=600.0, help="Longest life of the node.")
+        float, typer.Option(min=0.2, max=600.0, help="Longest life of the node, in seconds.")
     ] = SECONDS,
     seed: Annotated[
         int | None,

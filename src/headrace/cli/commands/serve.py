@@ -42,7 +42,7 @@ def serve(
             metavar="DIR",
             envvar=DATA_VARIABLE,
             show_envvar=False,
-            help=f"Data directory, created if missing; by default {DATA_VARIABLE}.",
+            help=f"Data directory, created if missing; by default ${DATA_VARIABLE}.",
         ),
     ],
     listen: Annotated[

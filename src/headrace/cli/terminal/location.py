@@ -87,7 +87,7 @@ Data = Annotated[
         "--data",
         parser=directory,
         metavar="DIR",
-        help=f"Directory of the log; by default {DATA_VARIABLE}.",
+        help=f"Directory of the log; by default ${DATA_VARIABLE}.",
         rich_help_panel="Log",
     ),
 ]
@@ -96,8 +96,8 @@ Address = Annotated[
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        help=f"A running node; by default {ADDRESS_VARIABLE}. "
-        f"Its token is read from {TOKEN_VARIABLE}.",
+        help=f"A running node; by default ${ADDRESS_VARIABLE}. "
+        f"Its token is read from ${TOKEN_VARIABLE}.",
         rich_help_panel="Log",
     ),
 ]
