@@ -222,7 +222,10 @@ def test_a_value_that_does_not_fit_is_told_with_its_line(column, value, said):
         ),
         (b"[\n  {\n  }\n]", "line 2: it is not valid JSON"),
         (b"{\n  1\n}", "in '{'. Put each object on one line, with jq -c ."),
-        (b'{"id": 2}\r{"id": 3}\r', r"its lines end in CR alone. tr '\r' '\n' makes"),
+        (
+            b'{"id": 2}\r{"id": 3}\r',
+            r"its lines end in CR alone. Convert them to LF with tr '\r' '\n'",
+        ),
         (b"17", "expected an object, found 17"),
         (b'{"name": "\xff"}', "line 2: it is not valid JSON"),
         (b'{"id": 1' + b"0" * 5000 + b"}", "line 2"),
@@ -340,7 +343,7 @@ def test_a_null_where_none_may_be_is_told_with_its_line():
         ("id|name\n1|x\n", "not a comma: 'id|name'. Add --delimiter '|'; or --delimiter , if"),
         (
             "id,name\r1,x\r2,y\r",
-            "a.csv line 1: its lines end in CR alone. tr '\\r' '\\n' makes",
+            "a.csv line 1: its lines end in CR alone. Convert them to LF with tr '\\r' '\\n'",
         ),
         ("id\r1\r", "a.csv line 1: its lines end in CR alone"),
         (

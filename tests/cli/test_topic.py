@@ -194,11 +194,11 @@ class TestCreate:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("", "is no JSON"),
+            ("", "is not valid JSON"),
             ("[1]", "is not a JSON object"),
             ("{}", "is not a JSON object"),
-            ('{"id": 7}', "column 'id': 7 is no type"),
-            ("[" * 100_000, "is no JSON"),
+            ('{"id": 7}', "column 'id': 7 is not a type"),
+            ("[" * 100_000, "is not valid JSON"),
         ],
     )
     def test_a_schema_file_that_is_none_is_told(self, data, tmp_path, text, said):

@@ -65,10 +65,9 @@ def serve(
 ) -> None:
     """Run a node: durable appends and reads over TCP and a unix socket.
 
-    Each source of settings overrides the one before: defaults, the file, HEADRACE_SECTION__KEY
-    in the environment, options; `headrace config show --origin` shows them. The node stops
-    cleanly on SIGTERM and Ctrl-C, and loses nothing on kill -9. SIGHUP is ignored: settings are
-    read only at startup.
+    Settings come from defaults, the file, HEADRACE_SECTION__KEY in the environment and options,
+    each overriding the one before; see `headrace config show --origin`. Stops cleanly on SIGTERM
+    and Ctrl-C, and loses nothing on kill -9. SIGHUP is ignored: settings are read at startup.
 
     Examples:
 

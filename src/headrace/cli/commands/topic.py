@@ -161,8 +161,7 @@ def create(
     ] = None,
     partitions: Annotated[int, typer.Option(help="Number of partitions.")] = 1,
     key: Annotated[
-        str | None,
-        typer.Option(metavar="COLUMN", help="Column whose value chooses the partition."),
+        str | None, typer.Option(metavar="COLUMN", help="Column that chooses the partition.")
     ] = None,
     retention: Retention = None,
     if_not_exists: Annotated[

@@ -194,7 +194,7 @@ def _open(place: LogLocation, timeout: str, *, create: bool) -> headrace.Log:
         )
     if _holds_other_things(data):
         raise NotFound(
-            f"{data} holds other files, but no log",
+            f"{data} holds no log, only other files",
             hint="Give a log's directory, or a new one",
         )
     return headrace.open(data, timeout=timeout)
