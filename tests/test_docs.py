@@ -210,7 +210,7 @@ class TestTheReader:
                 reader.read(fence)
 
     def test_a_command_that_fails_is_found(self, place, monkeypatch):
-        with pytest.raises(AssertionError, match="is not there"):
+        with pytest.raises(AssertionError, match="does not exist"):
             self.read("```sh\nheadrace read orders --data ./data\n```\n", monkeypatch)
 
     def test_an_example_that_fails_is_found(self, place, monkeypatch):

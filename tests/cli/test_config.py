@@ -79,7 +79,7 @@ def test_the_json_has_values_defaults_and_origins_and_no_secret(config):
 def test_a_sound_file_is_said_to_be_sound(config):
     ended = config("validate", "mine.toml")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err.startswith("mine.toml is sound: it gives 2 settings")
+    assert ended.err.startswith("mine.toml is valid: it has 2 settings")
     told = json.loads(config("validate", "mine.toml", "--json").out)
     assert (told["valid"], told["given"]) == (True, ["seal.size", "auth.token"])
 
@@ -101,7 +101,7 @@ def test_a_bad_file_exits_with_2_and_names_file_line_key_and_what_may_be_meant(c
 def test_a_file_that_is_not_there_is_named(config):
     ended = config("validate", "none.toml")
     assert ended.code == 3
-    assert "'none.toml' is not there" in ended.err
+    assert "'none.toml' does not exist" in ended.err
 
 
 def test_a_file_is_judged_with_the_environment_that_a_node_would_have(config, tmp_path):

@@ -94,7 +94,7 @@ def test_a_node_that_acknowledges_too_early_is_caught(tmp_path):
     command = (sys.executable, "-m", "headrace_lab.node.plants", ACK_BEFORE_WRITE_NO_HEADS)
     ended = run_planted(tmp_path, command, "--rounds", "3", "--seconds", "1")
     assert ended.returncode == Exit.INTEGRITY, ended.stdout
-    signs = ("acknowledged rows are lost", "out of turn", r"at offset [\d,]+ is row")
+    signs = ("acknowledged rows are lost", "out of order", r"at offset [\d,]+ is row")
     assert re.search("|".join(signs), ended.stdout), ended.stdout
     assert "BROKEN: 3 kills, " in ended.stdout
     assert list(tmp_path.iterdir()) == []
@@ -104,7 +104,7 @@ def test_a_node_whose_heads_tell_that_it_acknowledged_too_early_is_caught(tmp_pa
     command = (sys.executable, "-m", "headrace_lab.node.plants", ACK_BEFORE_WRITE)
     ended = run_planted(tmp_path, command, "--rounds", "6", "--seconds", "2")
     assert ended.returncode == Exit.INTEGRITY, ended.stdout
-    caught = ("acknowledged rows are lost", "acknowledged rows are out of reach: group 1")
+    caught = ("acknowledged rows are lost", "acknowledged rows are unavailable: group 1")
     assert any(one in ended.stdout for one in caught)
     assert "BROKEN: " in ended.stdout
 
@@ -180,9 +180,9 @@ def test_a_row_that_was_sent_and_not_acknowledged_may_be_there():
         (GOOD[:2] + GOOD[3:], (1, 0, 0), "producer 0: 1 of 3 acknowledged rows are lost"),
         ((*GOOD, (1, 0, 1, 1)), (0, 1, 0), "producer 1: 1 rows are there more than once"),
         ((*GOOD, (1, 0, 1, 1)), (0, 1, 0), "producer 1: at offset 1 is row 0 of producer 1"),
-        ((*GOOD, (7, 1, 1, 1)), (0, 0, 1), "1 rows are there that nobody sent"),
-        ((*GOOD, (1, 2, 1, 2)), (0, 0, 1), "1 rows are there that nobody sent"),
-        ((*GOOD, (0, 0, 9, 0)), (0, 0, 1), "1 rows are there that nobody sent"),
+        ((*GOOD, (7, 1, 1, 1)), (0, 0, 1), "1 rows were never sent"),
+        ((*GOOD, (1, 2, 1, 2)), (0, 0, 1), "1 rows were never sent"),
+        ((*GOOD, (0, 0, 9, 0)), (0, 0, 1), "1 rows were never sent"),
         (
             ((0, 1, 0, 0), (0, 0, 0, 1), *GOOD[2:]),
             (0, 0, 0),
@@ -205,7 +205,7 @@ def test_whatever_is_not_as_it_was_acknowledged_is_named(rows, counts, said):
 def test_a_ledger_that_names_offsets_twice_or_leaves_some_out_is_a_problem(told):
     claim = Claim(0, 3, told)
     (problem,) = compare(rows_of(*GOOD[:3]), [claim]).problems
-    assert "out of turn" in problem
+    assert "out of order" in problem
 
 
 def test_a_line_without_its_end_was_never_told(tmp_path):

@@ -108,7 +108,7 @@ def test_a_log_in_use_is_looked_at_and_said_to_move(small, tmp_path):
     with headrace.open(log, **SETTINGS):
         ended = headrace_here("doctor", str(log))
         assert ended.code == Exit.OK
-        assert ended.err == f"Process {os.getpid()} uses {log}: figures may move.\n"
+        assert ended.err == f"Process {os.getpid()} uses {log}: the numbers may change.\n"
         refused = headrace_here("doctor", str(log), "--salvage", str(tmp_path / "new"))
         assert refused.code == Exit.UNAVAILABLE
         assert "is in use by process" in refused.err
@@ -146,7 +146,7 @@ def test_a_closed_pipe_ends_it_quietly(log):
 
 def test_help_has_a_sentence_and_examples():
     ended = headrace_here("doctor", "--help")
-    assert "Look at a log's files" in ended.out
+    assert "Check a log's files" in ended.out
     assert ended.out.count("headrace doctor ./data") == 3
 
 

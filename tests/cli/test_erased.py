@@ -62,13 +62,13 @@ def test_no_file_has_its_bytes_when_the_command_is_over(place, tmp_path):
     assert "Waiting for " in ended.err
     again = headrace_here("topic", "delete", "gone", "--wait-erased", "--yes", *place)
     assert again.code == Exit.NOT_FOUND
-    assert "add --if-exists to wait for what it left" in again.err
+    assert "add --if-exists to wait for its leftovers" in again.err
     again = headrace_here(
         "topic", "delete", "gone", "--wait-erased", "--if-exists", "--yes", *place
     )
     assert again.code == 0
     assert "Topic gone does not exist (already deleted?)." in again.err
-    assert "No file of the log holds bytes of rows of deleted topics." in again.err
+    assert "No file of the log holds bytes of deleted topics any more." in again.err
     listed = headrace_here("topic", "list", "--json", *place).json["topics"]
     assert [(one["topic"], one["rows"]) for one in listed] == [("default/other", ROWS)]
 

@@ -182,7 +182,7 @@ BAD = [
     ("name", 7, "column 'name': expected string, found 7"),
     ("yes", 1, "column 'yes': expected bool, found 1"),
     ("day", "2026-13-01", "expected date as 2026-11-15, found '2026-13-01'"),
-    ("at", "2026-11-15T10:00:00", "expected timestamp as ISO 8601 with its zone"),
+    ("at", "2026-11-15T10:00:00", "expected timestamp as ISO 8601 with a time zone"),
     ("at", "2026-11-15T10:00:00.1234567Z", "to microseconds, found '2026"),
     ("at", 1_700_000_000, "expected timestamp"),
     ("blob", "***", "expected binary as base64, found '***'"),
@@ -192,8 +192,8 @@ BAD = [
     ("tags", [1], "column 'tags[]': expected string, found 1"),
     ("sizes", {"a": "b"}, "column 'sizes{value}': expected int64, found 'b'"),
     ("place", {"town": "x"}, "column 'place.town': the schema has no such column"),
-    ("nam", "x", "column 'nam': the schema has no such column. Is it 'name'?"),
-    ("_offset", 1, "leave them out, as --no-system does"),
+    ("nam", "x", "column 'nam': the schema has no such column. Did you mean 'name'?"),
+    ("_offset", 1, "remove them, as --no-system does"),
 ]
 
 
@@ -209,17 +209,27 @@ def test_a_value_that_does_not_fit_is_told_with_its_line(column, value, said):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b'{"id": ', "line 2: it is no JSON"),
+        (b'{"id": ', "line 2: it is not valid JSON"),
         (b'{"id": 1} {"id": 2}', "line 2"),
-        (b"[1]", "line 2: expected an object, found [1]. One JSON array is no NDJSON: jq -c"),
-        (b"[", "line 2: it is no JSON: Input data was truncated, in '['. One JSON array is no"),
-        (b"[\n  {\n  }\n]", "line 2: it is no JSON"),
-        (b"{\n  1\n}", "in '{'. One object stands on one line: jq -c . makes it so"),
-        (b'{"id": 2}\r{"id": 3}\r', r"its lines end in CR alone. tr '\r' '\n' makes"),
+        (
+            b"[1]",
+            "line 2: expected an object, found [1]. A JSON array is not NDJSON: use jq -c",
+        ),
+        (
+            b"[",
+            "line 2: it is not valid JSON: Input data was truncated, in '['. "
+            "A JSON array is not",
+        ),
+        (b"[\n  {\n  }\n]", "line 2: it is not valid JSON"),
+        (b"{\n  1\n}", "in '{'. Put each object on one line, with jq -c ."),
+        (
+            b'{"id": 2}\r{"id": 3}\r',
+            r"its lines end in CR alone. Convert them to LF with tr '\r' '\n'",
+        ),
         (b"17", "expected an object, found 17"),
-        (b'{"name": "\xff"}', "line 2: it is no JSON"),
+        (b'{"name": "\xff"}', "line 2: it is not valid JSON"),
         (b'{"id": 1' + b"0" * 5000 + b"}", "line 2"),
-        (b'{"tags": ' + b"[" * 100_000, "line 2: it is no JSON"),
+        (b'{"tags": ' + b"[" * 100_000, "line 2: it is not valid JSON"),
     ],
 )
 def test_a_line_that_is_no_object_is_told(line, said):
@@ -246,9 +256,9 @@ def test_a_name_that_is_there_twice_is_told_with_its_line(line, before):
     count = before.count(b"\n")
     found, error = taken(before + line + b"\n", Format.NDJSON, ALL)
     name = "city" if b"city" in line else "id"
-    assert str(error).startswith(f"rows line {count + 1}: the name '{name}' is there twice")
+    assert str(error).startswith(f"rows line {count + 1}: the name '{name}' appears twice")
     assert len(found) == count
-    with pytest.raises(BadLine, match=f"line {count + 1}: the name '{name}' is there twice"):
+    with pytest.raises(BadLine, match=f"line {count + 1}: the name '{name}' appears twice"):
         guessed(before + line + b"\n", Format.NDJSON)
 
 
@@ -277,7 +287,7 @@ def test_lists_within_lists_are_told_however_deep(depth):
 
 def test_a_name_that_is_twice_in_a_field_of_csv_is_told():
     data = b'id,sizes\n1,"{""a"":1}"\n2,"{""a"":1,""a"":2}"\n'
-    with pytest.raises(BadLine, match="line 3: column 'sizes': the name 'a' is there twice"):
+    with pytest.raises(BadLine, match="line 3: column 'sizes': the name 'a' appears twice"):
         read(data, Format.CSV, ALL)
 
 
@@ -308,34 +318,37 @@ def test_a_null_where_none_may_be_is_told_with_its_line():
             "line 3: column 'small': expected float32, found '16777217'",
         ),
         ("small\n-16777217\n", "line 2: column 'small': expected float32"),
-        ('id,name\n1,"x"\n2,"a"b\n', "line 3: letters follow a closing quote: '2,\"a\"b'"),
-        ('id,name\n3,"a" \n', "line 2: letters follow a closing quote"),
-        ('id,name\n3,""a\n', "line 2: letters follow a closing quote"),
-        ('id,name\n3,"a""""b"c"\n"\n', "line 2: letters follow a closing quote"),
-        ('"na"me,id\nx,3\n', "line 1: letters follow a closing quote"),
+        ('id,name\n1,"x"\n2,"a"b\n', "line 3: characters follow a closing quote: '2,\"a\"b'"),
+        ('id,name\n3,"a" \n', "line 2: characters follow a closing quote"),
+        ('id,name\n3,""a\n', "line 2: characters follow a closing quote"),
+        ('id,name\n3,"a""""b"c"\n"\n', "line 2: characters follow a closing quote"),
+        ('"na"me,id\nx,3\n', "line 1: characters follow a closing quote"),
         ("id,tags\n1,[1\n", "line 2: column 'tags': expected list<string> as JSON, found '[1'"),
         ("id,blob\n1,***\n", "line 2: column 'blob': expected binary as base64"),
         ("id,name\n1,x\n1,2,3\n", "line 3: expected 2 fields, found 3: '1,2,3'"),
         ('id,name\n1,"x\ny"\n2\n', "line 4: expected 2 fields"),
-        ('id,name\n1,x\n2,"y\n3,z\n', "line 3: a quote is opened and not closed: '2,\"y'"),
-        ("id,nam\n1,x\n", "line 1: column 'nam': the schema has no such column. Is it 'name'?"),
-        ("id,id\n1,x\n", "line 1: 'id' is there twice"),
+        ('id,name\n1,x\n2,"y\n3,z\n', "line 3: a quote is not closed: '2,\"y'"),
+        (
+            "id,nam\n1,x\n",
+            "line 1: column 'nam': the schema has no such column. Did you mean 'name'?",
+        ),
+        ("id,id\n1,x\n", "line 1: 'id' appears twice"),
         ("id,\n1,x\n", "line 1: a column has no name"),
         (
             "id;name\n1;x\n",
-            "line 1: it has ';' between names and no comma: 'id;name'. Add --de",
+            "line 1: its names are separated by ';', not a comma: 'id;name'. Add --de",
         ),
-        ('"id";"name"\n1;x\n', "line 1: it has ';' between names and no comma"),
-        ("id\tname\n1\tx\n", "line 1: it has tab between names and no comma"),
-        ("id|name\n1|x\n", "no comma: 'id|name'. Add --delimiter '|'; or --delimiter , if"),
+        ('"id";"name"\n1;x\n', "line 1: its names are separated by ';', not a comma"),
+        ("id\tname\n1\tx\n", "line 1: its names are separated by tab, not a comma"),
+        ("id|name\n1|x\n", "not a comma: 'id|name'. Add --delimiter '|'; or --delimiter , if"),
         (
             "id,name\r1,x\r2,y\r",
-            "a.csv line 1: its lines end in CR alone. tr '\\r' '\\n' makes",
+            "a.csv line 1: its lines end in CR alone. Convert them to LF with tr '\\r' '\\n'",
         ),
         ("id\r1\r", "a.csv line 1: its lines end in CR alone"),
         (
             "id,name\n1,x\n2,y\rz\n",
-            "a.csv line 3: it has a CR within: '2,y\\rz'. Put that field into quotes",
+            "a.csv line 3: it contains a CR: '2,y\\rz'. Quote that field",
         ),
     ],
 )
@@ -395,7 +408,7 @@ def test_fields_are_separated_by_what_was_said(typed, sign):
 
 def test_letters_behind_a_quote_are_told_whatever_separates_fields():
     with (
-        pytest.raises(BadLine, match="line 2: letters follow a closing quote"),
+        pytest.raises(BadLine, match="line 2: characters follow a closing quote"),
         incoming(a_source(b'id;name\n1;"a",b\n'), Format.CSV, ";") as rows,
     ):
         list(rows.batches(ALL))
@@ -411,7 +424,7 @@ def test_one_column_may_have_any_name_if_it_is_said_or_in_quotes():
 @pytest.mark.parametrize("typed", ["", ";;", '"', "\n", "\u00e9", "\x00"])
 def test_a_delimiter_is_one_character(typed):
     with (
-        pytest.raises(BadRequest, match=r"--delimiter: .* is no ASCII character"),
+        pytest.raises(BadRequest, match=r"--delimiter: .* is not a single ASCII character"),
         incoming(a_source(b"a\n"), Format.CSV, typed),
     ):
         pass
@@ -455,7 +468,7 @@ class TestArrowFiles:
 
     def test_a_column_that_nobody_knows_is_told(self):
         data = written(pa.table({"idd": [1]}), Format.PARQUET)
-        with pytest.raises(Rejected, match="Is it 'id'"):
+        with pytest.raises(Rejected, match="Did you mean 'id'"):
             read(data, Format.PARQUET, schema_of({"id": "int64"}))
 
     @pytest.mark.parametrize("kind", [Format.PARQUET, Format.ARROW])
@@ -510,23 +523,24 @@ class TestGuessing:
     @pytest.mark.parametrize(
         ("data", "kind", "said"),
         [
-            (b'{"a": null}\n', Format.NDJSON, "column 'a': it is null in all rows"),
-            (b"a,b\n1,\n", Format.CSV, "column 'b': it is empty in all rows"),
-            (b"", Format.NDJSON, "there are no rows to tell a schema from"),
+            (b'{"a": null}\n', Format.NDJSON, "column 'a': it is null in all sampled rows"),
+            (b"a,b\n1,\n", Format.CSV, "column 'b': it is empty in all sampled rows"),
+            (b"", Format.NDJSON, "there are no rows to infer a schema from"),
             (b"", Format.CSV, "there are no rows"),
-            (b'{"a": 1}\n{"a": "x"}\n', Format.NDJSON, "column 'a': its values are of several"),
+            (b'{"a": 1}\n{"a": "x"}\n', Format.NDJSON, "column 'a': its values have several"),
             (
                 b'{"a": 9223372036854775807}\n{"a": 9223372036854775808}\n',
                 Format.NDJSON,
-                "column 'a': 9223372036854775808 is too large for int64. Say it: headrace",
+                "column 'a': 9223372036854775808 is too large for int64. "
+                "Give the schema: headrace",
             ),
             (
                 b'{"a": [9223372036854775808]}\n',
                 Format.NDJSON,
                 "'a': a number is too large for",
             ),
-            (b'{"_a": 1}\n', Format.NDJSON, "Headrace's own"),
-            (b'{"a": 1}\nx\n', Format.NDJSON, "line 2: it is no JSON"),
+            (b'{"_a": 1}\n', Format.NDJSON, "column '_a' is reserved"),
+            (b'{"a": 1}\nx\n', Format.NDJSON, "line 2: it is not valid JSON"),
             (b"a,b\n1,2\n3\n", Format.CSV, "line 3: expected 2 fields"),
         ],
     )

@@ -104,8 +104,8 @@ def test_a_group_can_be_sent_anywhere_that_is_there(data, to, more, expected):
     [
         ("11", [], "offset 11 is not in partition 0. It has 0 to 10"),
         ("soon", [], "--to: 'soon' is no time"),
-        ("shift:x", [], "'shift:x' is no shift"),
-        ("shift", [], "is no shift"),
+        ("shift:x", [], "'shift:x' is not a valid shift"),
+        ("shift", [], "is not a valid shift"),
         ("5", ["--partition", "2"], "has no partition 2"),
     ],
 )
@@ -119,7 +119,7 @@ def test_where_nothing_is_a_group_is_not_sent(data, to, more, said):
 def test_a_reset_without_a_terminal_wants_yes(data):
     ended = reset(data, "latest")
     assert ended.code == Exit.FAILURE
-    assert "nothing is changed. Add --yes" in ended.err
+    assert "nothing was changed. Add --yes" in ended.err
     assert ended.out.splitlines()[2].split() == ["0", "4", "10", "6", "0"]
     assert places(data) == [4, 10]
 
@@ -183,7 +183,7 @@ def test_a_group_that_is_not_there_is_not_found_and_a_name_is_offered(data, verb
     more = ["--yes"] if verb == "delete" else []
     ended = headrace_here("group", verb, "biling", *more, *data)
     assert ended.code == Exit.NOT_FOUND
-    assert "there is no consumer group 'biling'. Is it 'billing'?" in ended.err
+    assert "there is no consumer group 'biling'. Did you mean 'billing'?" in ended.err
 
 
 def test_a_topic_that_is_not_there_is_not_found(data):

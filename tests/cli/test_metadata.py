@@ -64,7 +64,7 @@ def test_adopt_only_says_what_it_would_do_unless_it_is_told_to(lost):
     said = told.out + told.err
     assert "the metadata is at revision 1, but shard 1 has seen revision 2" in said
     assert f"would recover: shop/recovered-1-2 (partition {LOST}, 3 rows, shard 1)" in said
-    assert "Nothing is changed" in said
+    assert "Nothing was changed" in said
     found = shape(headrace_here("metadata", "adopt", "--data", lost, "--json"), AdoptedShape)
     assert not found.changed
     assert len(found.adopted) == 1
@@ -95,7 +95,7 @@ def test_adopt_brings_a_topic_back_under_a_name_that_is_said(lost, is_served):
 def test_forget_asks_for_the_name_and_then_removes(lost):
     refused = headrace_here("metadata", "forget", LOST, "--data", lost)
     assert refused.code == Exit.FAILURE
-    assert "no partition is given up" in refused.err
+    assert "no partition was given up" in refused.err
     with headrace.open(lost) as log:
         assert log.status()["orphans"]
     unknown = headrace_here("metadata", "forget", "99", "--data", lost, "--yes")
@@ -154,7 +154,7 @@ def test_forget_that_fails_on_its_way_says_what_is_gone(lost, monkeypatch):
     monkeypatch.setattr("headrace.cli.commands.metadata._orphans", lambda *_: twice)
     told = headrace_here("metadata", "forget", LOST, "2000001000000", "--data", lost, "--yes")
     assert told.code == Exit.UNAVAILABLE
-    assert f"partition {LOST} is given up: 3 rows" in told.err
+    assert f"partition {LOST} was given up: 3 rows" in told.err
 
 
 def test_adopt_changes_nothing_where_nothing_is_in_doubt(tmp_path):
@@ -400,7 +400,7 @@ def test_a_held_group_0_is_listed_and_adopted(held, is_served):
     assert "group 0 is held" in listed.err
     assert f"partition {LOST} of revision 2: 3 rows from 20" in listed.err
     assert "id: int64, word: string" in listed.err
-    assert "Nothing is changed" in listed.err
+    assert "Nothing was changed" in listed.err
     done = shape(run("--yes", "--as", f"{LOST}=b", "--json"), AdoptedShape)
     assert (done.changed, done.left) == (True, ())
     assert LOST in {one.partition for one in done.orphans}

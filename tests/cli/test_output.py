@@ -57,7 +57,7 @@ def test_a_deletion_wants_the_name_typed(tmp_path, typed, code, topics):
     with headrace.open(tmp_path) as log:
         log.create_topic("orders", {"id": "int64"})
     with Terminal("topic", "delete", "orders", "--data", str(tmp_path)) as terminal:
-        terminal.read_until("Type its name to go on:")
+        terminal.read_until("Type its name to continue:")
         terminal.press(typed)
         assert terminal.wait() == code
     with headrace.open(tmp_path) as log:

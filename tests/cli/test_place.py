@@ -27,7 +27,7 @@ def nothing_said_before(monkeypatch):
 def test_no_log_is_named():
     ended = headrace_here("topic", "list")
     assert ended.code == Exit.USAGE
-    assert "no log is named. Add --data DIR, or --address HOST:PORT" in ended.err
+    assert "no log is given. Add --data DIR, or --address HOST:PORT" in ended.err
 
 
 def test_two_logs_are_named(tmp_path):

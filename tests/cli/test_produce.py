@@ -113,7 +113,7 @@ def test_json_of_a_bad_line_says_what_is_there_all_the_same(data):
     ended = headrace_here("produce", "orders", "--json", *data, given=given)
     found = msgspec.json.decode(ended.raw, type=Produced)
     assert (ended.code, found.rows) == (Exit.USAGE, 3)
-    assert "line 4: it is no JSON" in (found.error or "")
+    assert "line 4: it is not valid JSON" in (found.error or "")
 
 
 def test_a_head_line_that_does_not_fit_is_told_as_any_line_is(data):
@@ -138,7 +138,7 @@ class TestCreate:
         )
         assert ended.code == 0
         assert ended.err.splitlines()[:3] == [
-            "Topic default/visits is created:",
+            "Created topic default/visits:",
             "  id    int64",
             "  name  string",
         ]
@@ -154,7 +154,7 @@ class TestCreate:
     def test_no_rows_make_no_topic(self, data):
         ended = headrace_here("produce", "visits", "--create", *data)
         assert ended.code == Exit.USAGE
-        assert "there are no rows to tell a schema from" in ended.err
+        assert "there are no rows to infer a schema from" in ended.err
         assert len(headrace_here("topic", "list", "--json", *data).json["topics"]) == 1
 
     def test_partitions_and_key_are_those_of_a_new_topic(self, data):
@@ -198,10 +198,10 @@ def test_columns_of_ours_are_refused_with_the_option_that_leaves_them_out(data):
     ("given", "options", "said"),
     [
         (b"\x1f\x8b\x08\x00", [], "is gzip"),
-        (b"PAR1junkjunkPAR1", [], "cannot be read as it is"),
-        (b"ARROW1\0\0junk", [], "cannot be read as it is"),
-        (b"\xff\xff\xff\xff\x10\0\0\0junk", [], "cannot be read as it is"),
-        (b"id,name\n1,2\n", ["--format", "parquet"], "cannot be read as it is"),
+        (b"PAR1junkjunkPAR1", [], "cannot be read as is"),
+        (b"ARROW1\0\0junk", [], "cannot be read as is"),
+        (b"\xff\xff\xff\xff\x10\0\0\0junk", [], "cannot be read as is"),
+        (b"id,name\n1,2\n", ["--format", "parquet"], "cannot be read as is"),
         (b"[1]", [], "jq -c"),
         (b"\xff\xfe{\0", [], "UTF-16"),
     ],
@@ -226,7 +226,7 @@ def test_a_csv_with_another_delimiter_is_taken_if_it_is_said(data):
 def test_a_delimiter_is_for_csv_only(data):
     ended = headrace_here("produce", "orders", "--delimiter", ";", *data, given=lines(0, 3))
     assert (ended.code, ids(data)) == (Exit.USAGE, [])
-    assert "--delimiter is for CSV, and standard input is taken for ndjson" in ended.err
+    assert "--delimiter is only for CSV, but standard input was detected as ndjson" in ended.err
 
 
 def test_a_file_that_is_not_there_is_not_found(data, tmp_path):

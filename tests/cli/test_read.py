@@ -114,7 +114,7 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
         (["--from", "5", "--tail", "1"], Exit.USAGE, "--from and --tail cannot be combined"),
         (["--to", "5", "--follow"], Exit.USAGE, "--to and --follow cannot be combined"),
         (["--no-system", "--columns", "_offset"], Exit.USAGE, "cannot be combined"),
-        (["--json", "--format", "csv"], Exit.USAGE, "--json is --format ndjson"),
+        (["--json", "--format", "csv"], Exit.USAGE, "--json means --format ndjson"),
         (["--from", "soon"], Exit.USAGE, "--from: 'soon' is no time. Give an offset"),
         (["--to", "2026-11-15T10:00"], Exit.USAGE, "--to: '2026-11-15T10:00' has no time zone"),
         (["--from", "5", "--to", "3"], Exit.USAGE, "--from 5 is after --to 3"),
@@ -136,20 +136,24 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
         (["--where", "idd > 3"], Exit.USAGE, "  idd > 3\n  ^"),
         (["--format", "xml"], Exit.USAGE, "xml"),
         (["--limit", "-1"], Exit.USAGE, "-1"),
-        (["--output", "rows.txt"], Exit.USAGE, "says no format"),
+        (["--output", "rows.txt"], Exit.USAGE, "does not imply a format"),
         (
             ["--output", "/nonexistent/rows.csv"],
             Exit.NOT_FOUND,
-            "there is no directory /nonexistent. Make it first: mkdir -p /nonexistent",
+            "directory /nonexistent does not exist. Create it first: mkdir -p /nonexistent",
         ),
         (["--output", "/tmp", "--format", "csv"], Exit.USAGE, "/tmp is a directory"),
         (
             ["--output", "rows.parquet", "--format", "csv"],
             Exit.USAGE,
-            "rows.parquet is a name for parquet, and --format says csv",
+            "the name of rows.parquet means parquet, but --format is csv",
         ),
-        (["--output", "rows.csv", "--json"], Exit.USAGE, "rows.csv is a name for csv"),
-        (["--output", "rows.csv", "--format", "table"], Exit.USAGE, "rows.csv is a name for"),
+        (["--output", "rows.csv", "--json"], Exit.USAGE, "the name of rows.csv means csv"),
+        (
+            ["--output", "rows.csv", "--format", "table"],
+            Exit.USAGE,
+            "the name of rows.csv means",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_before_the_first_row(data, options, code, said):
@@ -272,7 +276,7 @@ class TestFormats:
         file.write_text("what was there before")
         ended = headrace_here("read", "orders", "--output", file, "--no-system", *data)
         assert (ended.code, ended.out) == (0, "")
-        assert ended.err == f"20 rows are in {file}\n"
+        assert ended.err == f"wrote 20 rows to {file}\n"
         assert list(tmp_path.iterdir()) == [file]
         if name == "a.arrow":
             found = pa.ipc.open_stream(file.read_bytes()).read_all()["id"].to_pylist()
@@ -286,7 +290,7 @@ class TestFormats:
     def test_one_row_is_one_row(self, data, tmp_path):
         file = tmp_path / "a.csv"
         ended = headrace_here("read", "orders", "--output", file, "--limit", 1, *data)
-        assert ended.err == f"1 row is in {file}\n"
+        assert ended.err == f"wrote 1 row to {file}\n"
 
     def test_a_format_that_is_said_may_go_into_a_file_of_any_other_name(self, data, tmp_path):
         for name, kind in (("rows.txt", "table"), ("rows.json", "ndjson"), ("rows", "csv")):
@@ -349,7 +353,9 @@ class TestTerminal:
     def test_bytes_do_not_go_to_a_terminal(self, data, kind):
         with Terminal("read", "orders", "--format", kind, *data) as terminal:
             assert terminal.wait() == Exit.USAGE
-        assert f"{kind} is not for a terminal. Add --output FILE.{kind}" in terminal.text
+        assert (
+            f"{kind} cannot be printed on a terminal. Add --output FILE.{kind}" in terminal.text
+        )
 
     def test_follow_shows_new_rows_until_ctrl_c(self, tmp_path):
         with a_node(tmp_path) as address, headrace.connect(address) as log:

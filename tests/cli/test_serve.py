@@ -123,7 +123,7 @@ def test_a_hangup_changes_nothing_and_says_so(tmp_path):
         process.send_signal(signal.SIGHUP)
         line = process.stderr.readline()
         assert "node.hangup.ignored" in line
-        assert "settings are read at the start" in line
+        assert "settings are read at startup" in line
         with headrace.connect(address) as log:
             assert log.status()["ready"] is True
 
@@ -280,7 +280,7 @@ class TestEmbedded:
         assert "no duration" in refused(*data, "--idle-exit", "soon")
         headrace.open(tmp_path / "log").close()
         data = ["--data", str(tmp_path / "log"), "--embedded"]
-        assert "--embedded listens on nothing else" in refused(
+        assert "--embedded listens only on the socket" in refused(
             *data, "--set", "listen.socket=false"
         )
 

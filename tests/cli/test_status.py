@@ -169,7 +169,7 @@ def test_on_a_terminal_it_is_live_until_q(filled):
             log.topic("shop/orders").append({"id": list(range(5000))})
         terminal.read_until("5,030 rows since the start")
         terminal.press("x")
-        terminal.read_until("q ends")
+        terminal.read_until("q quits")
         terminal.press("q")
         assert terminal.wait() == 0
     # The screen that was there before is back, with what was seen last below it.
@@ -186,7 +186,7 @@ def test_a_watched_node_may_go_and_come_back(tmp_path):
             terminal.read_until("rows/s")
             process.kill()
             process.wait(SECONDS_MAX)
-            terminal.read_until("no answer, trying again")
+            terminal.read_until("no answer, retrying")
             with a_node(path, address):
                 shown = terminal.read_until("0 rows since the start")
                 assert "-" not in shown.partition("appended")[2].partition("rows/s")[0]

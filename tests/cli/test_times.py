@@ -46,7 +46,7 @@ def test_a_length_of_time_counts_back_from_now(text, ago):
         ("-10x", "has no unit of a duration"),
         ("-99999999d", "before all time"),
         ("", "is no time"),
-        ("1" * 20, "is no offset"),
+        ("1" * 20, "is not a valid offset"),
         ("\x1b[31m", "'\\x1b[31m' is no time"),
     ],
 )

@@ -57,7 +57,7 @@ def test_the_life_of_a_topic(place):
         *("--retention", "forever", "--json", *place),
     )
     assert altered.code == 0
-    assert "Its schema is at version 2." in altered.err
+    assert "Its schema is now at version 2." in altered.err
     described = headrace_here("topic", "describe", "shop/orders", "--json", *place)
     found = msgspec.json.decode(described.raw, type=TopicDescribed)
     assert [[each.name for each in one.columns] for one in found.schemas] == [
@@ -161,18 +161,18 @@ class TestCreate:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ([], "a schema must be given once"),
-            (["--schema", "id:int64", "--like", "x.csv"], "a schema must be given once"),
-            (["--schema", "id:int64", "--delimiter", ";"], "--delimiter is for a CSV"),
-            (["--schema", "id"], "'id' is no name:type"),
+            ([], "exactly one schema is required"),
+            (["--schema", "id:int64", "--like", "x.csv"], "exactly one schema is required"),
+            (["--schema", "id:int64", "--delimiter", ";"], "--delimiter applies only to a CSV"),
+            (["--schema", "id"], "'id' is not a name:type pair"),
             (["--schema", "id:int65"], "column 'id': 'int65' is no type"),
-            (["--schema", "id:int64,id:string"], "column 'id': it is there twice"),
+            (["--schema", "id:int64,id:string"], "column 'id': it appears twice"),
             (["--schema", "_id:int64"], "reserved"),
-            (["--schema", ""], "is no name:type"),
+            (["--schema", ""], "is not a name:type pair"),
             (["--schema", "id:int64", "--key", "nope"], "nope"),
             (["--schema", "id:int64", "--partitions", "0"], "0"),
             (["--schema", "id:int64", "--retention", "7"], "'7' is neither"),
-            (["--schema", "id:int64", "--retention", "7d,8d"], "says two things"),
+            (["--schema", "id:int64", "--retention", "7d,8d"], "has two times or two sizes"),
             (["--schema", "id:int64", "--retention", "soon"], "Give a time (7d)"),
         ],
     )
@@ -194,11 +194,11 @@ class TestCreate:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("", "is no JSON"),
-            ("[1]", "holds no JSON object"),
-            ("{}", "holds no JSON object"),
-            ('{"id": 7}', "column 'id': 7 is no type"),
-            ("[" * 100_000, "is no JSON"),
+            ("", "is not valid JSON"),
+            ("[1]", "is not a JSON object"),
+            ("{}", "is not a JSON object"),
+            ('{"id": 7}', "column 'id': 7 is not a type"),
+            ("[" * 100_000, "is not valid JSON"),
         ],
     )
     def test_a_schema_file_that_is_none_is_told(self, data, tmp_path, text, said):
@@ -233,12 +233,12 @@ class TestAlter:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ([], "nothing to alter is given"),
+            ([], "nothing to alter"),
             (["--partitions", "2"], "Partitions can only be added"),
             (["--partitions", "1"], "has 2"),
-            (["--add-column", "id:int64"], "column 'id' is there already"),
+            (["--add-column", "id:int64"], "column 'id' already exists"),
             (["--add-column", "x:int64 not null"], "Make it nullable"),
-            (["--add-column", "x"], "is no name:type"),
+            (["--add-column", "x"], "is not a name:type pair"),
         ],
     )
     def test_what_cannot_be_is_named_and_nothing_changes(self, orders, data, options, said):

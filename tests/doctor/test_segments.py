@@ -174,7 +174,7 @@ def test_a_node_that_misses_rows_is_degraded(log):
     ended = headrace_here("status", "--data", log)
     title, *lines = ended.out.splitlines()
     assert "degraded: some rows or topics are unavailable" in title
-    assert "not running, opened for this look" in title
+    assert "not running, opened by this command" in title
     assert any(f"`headrace doctor {log} --deep` lists" in line for line in lines)
     adopted = headrace_here("metadata", "adopt", "--yes", "--json", "--data", log).json
     assert not adopted["changed"]

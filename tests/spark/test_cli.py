@@ -46,13 +46,13 @@ def test_a_missing_java_is_named_with_what_to_do(tmp_path):
 def test_a_prompt_needs_a_terminal(tmp_path):
     ended = run("shell", "--data", str(tmp_path))
     assert ended.returncode == 2
-    assert "a prompt needs a terminal" in ended.stderr
+    assert "the prompt needs a terminal" in ended.stderr
 
 
 @pytest.mark.usefixtures("topic")
 def test_the_prompt_has_a_session_and_the_log(tmp_path):
     with Terminal("spark", "shell", "--data", str(tmp_path / "data")) as terminal:
-        terminal.read_until("log and spark are here", 120)
+        terminal.read_until("log and spark are defined", 120)
         terminal.press("print('rows', spark.range(7).count(), log.topics())\n")
         terminal.read_until("rows 7 ['shop/orders']")
         terminal.press("exit()\n")

@@ -56,7 +56,7 @@ def test_whoever_has_the_keys_kills_and_the_proof_holds(tmp_path, monkeypatch):
 def test_there_are_no_keys_without_a_terminal_or_without_spark(words):
     ended = headrace_here("demo", "--chaos", *words)
     assert ended.code == Exit.USAGE
-    assert ("needs a terminal" if words else "is with Spark") in ended.err
+    assert ("needs a terminal" if words else "requires --spark") in ended.err
 
 
 def test_a_key_that_is_pressed_early_counts(monkeypatch):

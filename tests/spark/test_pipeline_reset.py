@@ -234,10 +234,10 @@ def test_a_reset_while_it_runs_is_refused(tmp_path, log, filled):
 
 def test_the_name_is_asked_for(tmp_path, filled):
     said = told("reset", a_file(tmp_path), "--truncate", code=1)
-    assert "pipeline orders is not reset" in said
+    assert "pipeline orders was not reset" in said
     for typed, code in (("others", 1), ("orders", 0)):
         with Terminal("pipeline", "reset", str(a_file(tmp_path)), "--truncate") as terminal:
-            terminal.read_until("Type its name to go on", 60)
+            terminal.read_until("Type its name to continue", 60)
             terminal.press(f"{typed}\n")
             assert terminal.wait() == code
     assert DeltaTable(str(filled)).version() == 2
@@ -246,8 +246,8 @@ def test_the_name_is_asked_for(tmp_path, filled):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "no place is said"),
-        (("--to", "soon"), "'soon' is no place"),
+        ((), "no position is given"),
+        (("--to", "soon"), "'soon' is not a valid position"),
         (("--to", '{"0": 61}'), "partition 0 has no offset 61"),
         (("--to", '{"7": 1}'), "has no partition 7"),
     ],

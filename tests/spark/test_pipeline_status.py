@@ -190,7 +190,7 @@ def test_one_pipeline_is_told_by_its_file(spark, tmp_path, topic):
     assert found["ends"] == {"0": 30, "1": 0}
     assert found["report"]["state"] == "stopped"
     said = told("status", a_file(tmp_path), "--data", tmp_path / "data", code=2)
-    assert "the file says which log it is" in said
+    assert "the file already names the log" in said
 
 
 def test_a_name_that_leaves_no_room_for_its_group_is_refused(tmp_path):

@@ -77,7 +77,9 @@ def test_one_that_has_never_run_is_not_found(tmp_path, topic):
     assert "no pipeline 'orders' has run on this log" in said
     topic.store_cursors("pipeline.orders", {0: 0})
     assert told("stop", "orders", "--data", tmp_path / "data")["drivers"] == []
-    assert "Is it 'orders'?" in told("stop", "order", "--data", tmp_path / "data", code=3)
+    assert "Did you mean 'orders'?" in told(
+        "stop", "order", "--data", tmp_path / "data", code=3
+    )
     assert told("stop", a_file(tmp_path))["drivers"] == []
 
 

@@ -215,7 +215,7 @@ def test_the_file_of_another_pipeline_is_refused(tmp_path, filtered):
     place = ["--table", tmp_path / "table", "--data", tmp_path / "data"]
     done = headrace_here("prove", "shop/orders", *place, "--recompute", other)
     assert done.code == 2
-    assert "is of pipeline 'others'" in done.err
+    assert "is for pipeline 'others'" in done.err
 
 
 def test_the_table_is_read_by_its_own_schema_when_the_transform_is_run_again(spark, filtered):

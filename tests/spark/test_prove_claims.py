@@ -71,7 +71,7 @@ def test_rows_behind_the_table_are_counted_and_not_called_equal(tmp_path, topic)
     assert (code, found["holds"], found["behind"], found["in_log"]) == (0, True, 300, 100)
     text = said(tmp_path).out
     assert "100 in the log up to there = 100 in the table at version 1" in text
-    assert "behind that, not brought yet: 300 rows of the log" in text
+    assert "after that, not loaded yet: 300 rows of the log" in text
     bring(tmp_path, topic)
     assert "400 in the log = 400 in the table at version 2" in said(tmp_path).out
 
@@ -106,7 +106,7 @@ def test_a_column_of_another_type_is_named_and_nothing_is_claimed(tmp_path, log)
     code, found = prove(tmp_path)
     assert (code, found["holds"], found["grade"]) == (7, False, "lineage")
     assert (found["columns"], found["columns_not_compared"]) == (["name"], ["id"])
-    assert "not compared, as log and table have them differently: id" in said(tmp_path).out
+    assert "not compared, their types differ in log and table: id" in said(tmp_path).out
 
 
 def test_a_proof_that_compares_no_column_claims_nothing(tmp_path, topic):
@@ -204,9 +204,9 @@ def test_lost_rows_are_told_though_a_table_without_places_proves_nothing(tmp_pat
     assert (found["holds"], found["behind"]) == (False, 4)
     done = said(tmp_path, "--ledger", str(ledger))
     assert done.code == 6
-    assert "lost: 7 rows that a ledger names are not in the log" in done.out
-    assert "behind that, not brought yet: 4 rows of the log" in done.out
-    assert "not provable: the table's rows do not say where they come from" in done.err
+    assert "lost: 7 rows in a ledger are not in the log" in done.out
+    assert "after that, not loaded yet: 4 rows of the log" in done.out
+    assert "not provable: the table's rows have no lineage" in done.err
 
 
 def test_a_table_without_places_says_what_was_left_out(tmp_path, log, topic):
@@ -219,7 +219,7 @@ def test_a_table_without_places_says_what_was_left_out(tmp_path, log, topic):
     done = said(tmp_path, *given)
     assert done.code == 7
     assert "acknowledged, not in the table yet: 5 rows" in done.out
-    assert "behind that, not brought yet: 5 rows of the log" in done.out
+    assert "after that, not loaded yet: 5 rows of the log" in done.out
 
 
 def test_trimmed_rows_are_left_unseen_so_nothing_holds(tmp_path, topic):

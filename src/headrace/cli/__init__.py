@@ -1,1 +1,1 @@
-"""The `headrace` command: one module a verb, loaded when it is typed. Start at `main`."""
+"""The `headrace` command: one module per command, loaded on demand. Start at `main`."""

@@ -1,7 +1,7 @@
-"""The `headrace` command: joins the commands and translates what they raise.
+"""The `headrace` command: assembles the commands and turns exceptions into exit codes.
 
-Each command's module puts itself on the app with `register(app)`. Only the one that was typed
-is loaded, so that it starts quickly; help has a table of what the others do.
+Each command's module adds itself to the app with `register(app)`. Only the module of the typed
+command is loaded, so startup stays fast; `--help` lists the others from a static table.
 """
 
 import os
@@ -23,12 +23,12 @@ from headrace.cli.terminal.exits import (
 )
 from headrace.errors import HeadraceError, StorageFailed
 
-# Freed memory is kept for this many milliseconds, of large buffers for ten times as many.
+# Milliseconds to keep freed memory; large buffers are kept ten times as long.
 KEEP_ARROW_MEMORY: Final = ("MIMALLOC_PURGE_DELAY", "5000")
-COMPLETES: Final = "_HEADRACE_COMPLETE"  # a shell's script sets it to ask what may come next
-VERSION: Final = "--version"  # it needs no command
-HELP: Final = frozenset({"", "--help"})  # all that they need is a list
-VERDICTS: Final = frozenset({"demo", "doctor", "inspect", "prove"})  # 0: it holds
+COMPLETES: Final = "_HEADRACE_COMPLETE"  # set by a shell's script to ask for completions
+VERSION: Final = "--version"  # needs no command
+HELP: Final = frozenset({"", "--help"})  # need only the list of commands
+VERDICTS: Final = frozenset({"demo", "doctor", "inspect", "prove"})  # exit code 0: it holds
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def run(make: Callable[[str | None], typer.Typer]) -> None:
-    """Run one command and exit with its code. What Headrace raises is told, not traced."""
+    """Run one command and exit with its code. Headrace's errors print without a traceback."""
     _open_closed_streams()
     word = sys.argv[1] if len(sys.argv) > 1 else ""
     try:
@@ -60,24 +60,24 @@ def run(make: Callable[[str | None], typer.Typer]) -> None:
 
 
 def _open_closed_streams() -> None:
-    """Put nothing where a standard stream is closed: else a socket may get its number."""
+    """Open closed standard streams on /dev/null, or a socket could get their number."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it takes the lowest number that is free
-            if name != "stdin":  # `produce` says that it is closed
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            if name != "stdin":  # `produce` reports that it is closed
                 setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def _forget_output() -> None:
-    """What is still to be printed goes nowhere, without a word at the end."""
+    """Discard the output still buffered, so that Python exits silently."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def made(word: str | None = None) -> typer.Typer:
-    """Return the app: with what typing `word` first needs, by default with every command."""
+    """Return the app with what the first word `word` needs; by default with every command."""
     app = typer.Typer(
         name="headrace",
         help="A durable log for Arrow data that feeds Spark.",
@@ -88,7 +88,7 @@ def made(word: str | None = None) -> typer.Typer:
     )
     app.callback()(_options)
     if word == "serve":
-        # Arrow's allocator reads it when it is loaded: `server/memory.py` says why.
+        # Arrow's allocator reads it at load time; see `server/memory.py`.
         os.environ.setdefault(*KEEP_ARROW_MEMORY)
     if word == VERSION:
         return app
@@ -102,7 +102,7 @@ def made(word: str | None = None) -> typer.Typer:
     elif word in verbs.added():
         verbs.load(word).register(app)
     else:
-        verbs.list_on(app)  # to say that there is no such command
+        verbs.list_on(app)  # enough for the error about an unknown command
     return app
 
 
@@ -124,7 +124,7 @@ def _options(
 
 
 def __getattr__(name: str) -> typer.Typer:
-    """Make `app`, with every command, for those who ask for it."""
+    """Create `app`, with every command, on first access."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     app = globals()["app"] = made()

@@ -1,6 +1,6 @@
-"""Every command of `headrace`: its module, loaded when it is typed, and its line of help.
+"""Every command of `headrace`: its module, loaded on demand, and its line of help.
 
-A distribution that is installed beside it may add commands: an entry point of the group
+Another installed distribution may add commands: an entry point of the group
 `headrace.commands` names a module with `LINES` and `load`, as here.
 """
 
@@ -10,39 +10,35 @@ from typing import Final, Protocol, cast
 
 import typer
 
-# What `headrace --help` says of each, without loading it. Each command's own help begins with
-# the same sentence: a test compares them.
+# The lines of `headrace --help`, shown without loading the commands. Each command's own help
+# begins with the same sentence; a test compares them.
 LINES: Final = {
-    "completion": "Print the script that completes headrace's commands and options in a shell.",
+    "completion": "Print a shell completion script for headrace's commands and options.",
     "config": "Show and check a node's settings.",
-    "demo": "Write rows, kill -9 the node in the middle, and compare with what was "
-    "acknowledged.",
-    "doctor": "Look at a log's files and say what is wrong, what that means, and what can be "
-    "done.",
+    "demo": "Write rows, kill -9 the node midway, and compare with what was acknowledged.",
+    "doctor": "Check a log's files and report what is wrong, what it means and what to do.",
     "group": "List, describe, reset and delete consumer groups.",
-    "inspect": "Show one file of a log in words and tables, also if it is damaged.",
-    "metadata": "Recover, or give up, what is missing from the metadata.",
-    "pipeline": "Bring a topic into a Delta table, exactly once.",
-    "produce": "Append rows from a file, or from standard input, and say when they are on "
-    "disk.",
-    "prove": "Show that log and table agree: each row once, nothing changed, nothing foreign.",
-    "read": "Print rows of a topic: by partition and offset, or as they come with --follow.",
+    "inspect": "Show one file of a log as text and tables, even if it is damaged.",
+    "metadata": "Recover or give up topics that are missing from the metadata.",
+    "pipeline": "Load a topic into a Delta table, exactly once.",
+    "produce": "Append rows from a file or standard input, and report when they are on disk.",
+    "prove": "Prove that log and table agree: each row once, none changed, none foreign.",
+    "read": "Print rows of a topic, by partition and offset, or as they arrive with --follow.",
     "serve": "Run a node: durable appends and reads over TCP and a unix socket.",
-    "spark": "Look at what Spark needs, and use it.",
-    "status": "Show a node: whether it is ready, its topics, consumer groups' lag, disk and "
-    "checkpoints.",
+    "spark": "Check Spark's requirements, or open a Spark shell.",
+    "status": "Show a node's readiness, topics, consumer lag, disk and checkpoints.",
     "topic": "Create, list, describe, alter and delete topics.",
 }
 
 
 class Command(Protocol):
-    """What a command's module offers."""
+    """Interface of a command's module."""
 
     def register(self, app: typer.Typer, /) -> None: ...
 
 
 class Added(Protocol):
-    """What the module of an entry point offers."""
+    """Interface of an entry point's module."""
 
     LINES: dict[str, str]
 
@@ -51,8 +47,8 @@ class Added(Protocol):
 
 @cache
 def added() -> dict[str, Added]:
-    """Return the commands that other distributions add, each with the module that has it."""
-    from importlib.metadata import entry_points  # a tenth of all that a page of help imports
+    """Return the commands that other distributions add, each with its module."""
+    from importlib.metadata import entry_points  # a tenth of the import time of --help
 
     modules = [cast(Added, each.load()) for each in entry_points(group="headrace.commands")]
     return {word: module for module in modules for word in module.LINES if word not in LINES}
@@ -66,16 +62,16 @@ def load(word: str) -> Command:
 
 
 def all_lines() -> dict[str, str]:
-    """Return the line of every command there is, in the order of the alphabet."""
+    """Return the help line of every command, sorted by name."""
     others = {word: module.LINES[word] for word, module in added().items()}
     return dict(sorted((LINES | others).items()))
 
 
 def list_on(app: typer.Typer) -> None:
-    """Put the names of all commands on `app`, and their lines: enough for a page of help."""
+    """Add every command's name and help line to `app`: enough for --help."""
     for word, line in all_lines().items():
         app.command(word, help=line)(_nothing)
 
 
 def _nothing() -> None:
-    raise AssertionError("a command that is only listed was run")
+    raise AssertionError("ran a command that is only listed")

@@ -179,7 +179,7 @@ def _performed(
     except ImportError as error:
         raise Unavailable(
             f"{error.name} is not installed",
-            hint="Install what it needs: pip install 'headrace[spark,delta]'",
+            hint="Install its requirements: pip install 'headrace[spark,delta]'",
         ) from error
     report = ChaosReport(seed, cluster)
     out = words()

@@ -1,1 +1,1 @@
-"""One module a verb of `headrace`; `cli/verbs.py` lists them."""
+"""One module per command of `headrace`; `cli/verbs.py` lists them."""

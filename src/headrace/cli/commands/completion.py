@@ -1,4 +1,4 @@
-"""`headrace completion`: the script that lets a shell complete commands and options."""
+"""`headrace completion`: print a script that completes commands and options in a shell."""
 
 import os
 from enum import StrEnum
@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-# Typer keeps these to itself, and offers them only as options of a whole app, which install
-# into a person's shell. Its bound in pyproject.toml holds both names.
+# Typer keeps these private: it offers them only as options of a whole app, which install into
+# the user's shell. The bound on its version in pyproject.toml protects both names.
 from typer._completion_classes import completion_init
 from typer._completion_shared import get_completion_script
 
@@ -17,7 +17,7 @@ PROGRAM = "headrace"
 
 
 class Shell(StrEnum):
-    """Shells that there is a script for."""
+    """Supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -25,19 +25,19 @@ class Shell(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`, and have what a script asks answered."""
+    """Add the command to `app`, and answer a script that asks for completions."""
     app.command("completion")(completion)
     if COMPLETES in os.environ:
         completion_init()
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="The shell that is to read it.")],
+    shell: Annotated[Shell, typer.Argument(help="The shell to print the script for.")],
 ) -> None:
-    """Print the script that completes headrace's commands and options in a shell.
+    """Print a shell completion script for headrace's commands and options.
 
-    The script asks the installed program, so it stays right when that changes. Load it where
-    the shell starts.
+    The script asks the installed program, so it stays correct after an upgrade. Load it in the
+    shell's startup file.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`headrace config`: the settings that a node would run with, and whether a file is sound."""
+"""`headrace config`: show the settings a node would run with, and validate a config file."""
 
 import os
 import tomllib
@@ -15,7 +15,7 @@ from headrace.errors import BadConfig
 from headrace.node.config.config import Layer, Traced, toml_of, trace
 from headrace.node.config.settings import SETTINGS
 
-_SHOWN_MAX = 100  # characters of a flag that a message repeats
+_SHOWN_MAX = 100  # characters of a flag quoted in a message
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", dir_okay=False, help="A TOML file with settings.")
@@ -31,7 +31,7 @@ Settings = Annotated[
 
 
 def flags_of(settings: Sequence[str]) -> dict[str, str]:
-    """Return settings that were given as `section.key=value`, by key."""
+    """Parse settings given as `section.key=value`; return them by key."""
     flags = {}
     for one in settings:
         key, equals, value = one.partition("=")
@@ -57,13 +57,13 @@ class ShownSetting(JsonShape, frozen=True, kw_only=True):
 
 
 class ShownConfig(JsonShape, frozen=True, kw_only=True):
-    """What `headrace config show --json` prints."""
+    """Output of `headrace config show --json`."""
 
     settings: list[ShownSetting]
 
 
 class Validated(JsonShape, frozen=True, kw_only=True):
-    """What `headrace config validate --json` prints. `where` is the file and line, if known."""
+    """Output of `headrace config validate --json`. `where` is the file and line, if known."""
 
     file: str
     valid: bool
@@ -75,7 +75,7 @@ class Validated(JsonShape, frozen=True, kw_only=True):
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands on `app`."""
+    """Add the commands to `app`."""
     group = typer.Typer(no_args_is_help=True, help="Show and check a node's settings.")
     group.command("show")(show)
     group.command("validate")(validate)
@@ -84,7 +84,7 @@ def register(app: typer.Typer) -> None:
 
 def show(
     origin: Annotated[
-        bool, typer.Option("--origin", help="Say of each setting where it came from.")
+        bool, typer.Option("--origin", help="Show where each setting came from.")
     ] = False,
     config: ConfigFile = None,
     settings: Settings = None,
@@ -92,8 +92,8 @@ def show(
 ) -> None:
     """Print the settings that `headrace serve` would run with, as TOML; secrets are masked.
 
-    They come from defaults, then the file, then HEADRACE_SECTION__KEY in the environment, then
-    --set. What is printed is a config file again, but for the mask.
+    Each source overrides the one before: defaults, the file, HEADRACE_SECTION__KEY in the
+    environment, --set. The output is itself a config file, except for masked secrets.
 
     Examples:
 
@@ -114,10 +114,10 @@ def validate(
     file: Annotated[Path, typer.Argument(help="A TOML file with settings.")],
     as_json: Json = False,
 ) -> None:
-    """Check a config file, together with the environment, as a node's start would.
+    """Check a config file, together with the environment, as a starting node would.
 
-    Exits with 0 if a node would run with it, and with 2 if not: then it says which setting is
-    wrong, in which file and line, and what may be meant. Nothing is started or changed.
+    Exits with 0 if a node would run with it. Otherwise exits with 2, names the wrong setting
+    with its file and line, and suggests a correction. Starts and changes nothing.
 
     Examples:
 
@@ -126,7 +126,7 @@ def validate(
         headrace config validate /etc/headrace/headrace.toml --json
     """
     if not file.exists():
-        raise NotFound(f"{str(file)!r} is not there", hint="Name a TOML file")
+        raise NotFound(f"{str(file)!r} does not exist", hint="Give the path of a TOML file")
     try:
         traced = trace(file, os.environ, {})
     except BadConfig as error:
@@ -139,7 +139,7 @@ def validate(
         print_json(Validated(file=str(file), valid=True, given=given))
     else:
         settings = "1 setting" if len(given) == 1 else f"{len(given)} settings"
-        say(f"{file} is sound: it gives {settings}, and a node would start with them")
+        say(f"{file} is valid: it has {settings}, and a node would start with them")
 
 
 def _invalid(file: Path, error: BadConfig) -> Validated:
@@ -172,7 +172,7 @@ def _value(toml: str) -> Value:
 
 
 def _print_toml(traced: Traced, *, with_origin: bool) -> None:
-    """Print sections with their settings; what is not the default stands out on a terminal."""
+    """Print settings by section; those that differ from the default are bold on a terminal."""
     lines = {key: f"{s.name} = {toml_of(traced.config, s)}" for key, s in SETTINGS.items()}
     width = max(map(len, lines.values())) if with_origin else 0
     text, section = Text(), ""

@@ -1,4 +1,4 @@
-"""`headrace demo`: write rows, kill -9 the node, recover, and compare with the ledgers."""
+"""`headrace demo`: write rows, kill -9 the node, recover and compare with the ledgers."""
 
 import secrets
 import time
@@ -20,30 +20,30 @@ from headrace.errors import BadRequest, Unavailable
 
 ROUND_COUNT = 3
 SECONDS = 3.0
-EARLIEST_SHARE = 0.5  # a kill before that would find little written
-SEED_BITS = 16  # short enough to type again
+EARLIEST_SHARE = 0.5  # before that, little would be written yet
+SEED_BITS = 16  # short enough to retype
 
 Quick = Annotated[
-    bool, typer.Option("--quick", help="One kill, and done within about 20 seconds.")
+    bool, typer.Option("--quick", help="One kill; takes at most about 20 seconds.")
 ]
 WithSpark = Annotated[
     bool,
-    typer.Option("--spark", help="With a pipeline into a Delta table, in about two minutes."),
+    typer.Option("--spark", help="Add a pipeline into a Delta table; takes about two minutes."),
 ]
 WithKeys = Annotated[
     bool,
     typer.Option(
         "--chaos",
         envvar="CHAOS",
-        help="With --spark: you have the kill keys. Also by CHAOS=1.",
+        help="With --spark: you kill processes by key. Also set by CHAOS=1.",
     ),
 ]
 Data = Annotated[
     Path | None,
     typer.Option(
         file_okay=False,
-        help="A new or empty directory for log and ledgers, which is kept. "
-        "By default one is made in the current directory and removed at the end.",
+        help="New or empty directory for log and ledgers; it is kept. By default a "
+        "temporary one in the current directory, removed at the end.",
     ),
 ]
 
@@ -55,7 +55,7 @@ _EXITS = {
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`."""
+    """Add the command to `app`."""
     app.command("demo")(demo)
 
 
@@ -63,26 +63,28 @@ def demo(
     quick: Quick = False,
     spark: WithSpark = False,
     chaos: WithKeys = False,
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="How many kills.")] = ROUND_COUNT,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=1000, help="Number of kills.")
+    ] = ROUND_COUNT,
     seconds: Annotated[
-        float, typer.Option(min=0.2, max=600.0, help="How long the node lives at most.")
+        float, typer.Option(min=0.2, max=600.0, help="Longest life of the node, in seconds.")
     ] = SECONDS,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Draws when the node dies; by default by chance."),
+        typer.Option(min=0, help="Seed for the times of the kills; random by default."),
     ] = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Write rows, kill -9 the node in the middle, and compare with what was acknowledged.
+    """Write rows, kill -9 the node midway, and compare with what was acknowledged.
 
-    Producers send rows to a node in a process of its own, and write down in ledgers what it
-    acknowledged. The node is killed with SIGKILL at a random moment and started again; then
-    every acknowledged row must be there: once, in order, at its offset, and nothing else.
-    With --spark a pipeline brings the rows into a Delta table meanwhile; its driver is killed,
+    Producers send rows to a node in its own process and record its acknowledgements in
+    ledgers. The node is killed with SIGKILL at a random moment and restarted; then every
+    acknowledged row must be there once, in order, at its offset, and nothing else.
+    With --spark a pipeline loads the rows into a Delta table meanwhile; its driver is killed,
     two drivers race, ledgers, log and table are proven to agree, and lies about them must be
-    named. With --chaos nobody is killed but by you, with single keys: node, driver or both, as
-    often as you like.
+    detected. With --chaos only you kill, with single keys: node, driver or both, as often as
+    you like.
     Exits with 0 if that held, with 6 if it did not, and with 7 if nothing was shown.
 
     Examples:
@@ -98,7 +100,7 @@ def demo(
         headrace demo --spark --chaos
     """
     if spark and quick:
-        raise BadRequest("--quick is without Spark", hint="Use --quick or --spark")
+        raise BadRequest("--quick runs without Spark", hint="Use either --quick or --spark")
     if chaos:
         _refuse_chaos(spark=spark, as_json=as_json)
     if seed is None:
@@ -114,13 +116,13 @@ def demo(
 
 
 def _refuse_chaos(*, spark: bool, as_json: bool) -> None:
-    """Refuse the kill keys where there is nothing to kill, or nobody to press them."""
+    """Refuse the kill keys without Spark or without a terminal."""
     if not spark:
-        raise BadRequest("--chaos, or CHAOS=1, is with Spark", hint="Add --spark")
+        raise BadRequest("--chaos, or CHAOS=1, requires --spark", hint="Add --spark")
     if as_json or not has_terminal():
         raise BadRequest(
-            "--chaos, or CHAOS=1, needs a terminal: for keys, and for what they do",
-            hint="Run it on one, without a pipe and without --json; or leave it out",
+            "--chaos, or CHAOS=1, needs a terminal: for the keys and for their effects",
+            hint="Run it on a terminal, without a pipe and without --json; or omit it",
         )
 
 
@@ -149,7 +151,7 @@ def _with_spark(tale: Transcript, directory: Path, seconds: float, *, chaos: boo
     except ImportError as error:
         raise Unavailable(
             f"{error.name} is not installed",
-            hint="Install what it needs: pip install 'headrace[spark,delta]'",
+            hint="Install its requirements: pip install 'headrace[spark,delta]'",
         ) from error
     perform_with_spark(tale, directory, seconds, chaos=chaos)
 

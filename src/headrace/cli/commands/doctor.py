@@ -1,4 +1,4 @@
-"""`headrace doctor`: say what is wrong with a log, and bring its rows into a new one."""
+"""`headrace doctor`: report what is wrong with a log, and salvage its rows into a new one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,7 +78,7 @@ def _verdict(found: Examination) -> str:
 
 
 def _depth(found: Examination) -> str:
-    """Say what was looked at, and what was not."""
+    """Say what was checked, and what was not."""
     if found.deep:
         return (
             f"Every byte was checked in {found.seconds:.1f} s "
@@ -86,7 +86,7 @@ def _depth(found: Examination) -> str:
         )
     if not found.unread_files:
         return (
-            f"All of it was checked in {found.seconds:.1f} s: there is no segment or carry file"
+            f"Everything was checked in {found.seconds:.1f} s: no segments or carry files exist"
         )
     unread = count(found.unread_files, "segment or carry file", "segments and carry files")
     said = f"The rows in {unread} were NOT read: --deep checks them"
@@ -94,7 +94,7 @@ def _depth(found: Examination) -> str:
 
 
 def print_salvage(account: Account) -> None:
-    """Print which old rows are which new ones, and what is missing."""
+    """Print how old rows map to new ones, and what is missing."""
     lines = []
     for one in account.partitions:
         lines += _partition_lines(one)
@@ -112,17 +112,17 @@ def print_salvage(account: Account) -> None:
 
 
 def _outcome(account: Account) -> str:
-    """Say in one clause what is missing; "no row" only where nothing is lost."""
+    """Say in one clause what is missing; "no row" only if nothing is lost."""
     if account.is_whole:
         return "no row missing"
     if not account.missing_rows:
-        return "what is lost is said above"
+        return "see above for what is lost"
     missing = f"{count(account.missing_rows, 'row')} missing"
-    return f"{missing}, and what is said above" if account.lost else missing
+    return f"{missing}; see above for what else is lost" if account.lost else missing
 
 
 def _homes(one: PartitionAccount) -> str:
-    """Say from which files a partition was put together."""
+    """Say from which files a partition was rebuilt."""
     names = {"segments": "segments", "carry": "carry files", "journal": "the journal"}
     found = [
         f"{one.homes[key]:,} from {name}" for key, name in names.items() if key in one.homes
@@ -131,13 +131,13 @@ def _homes(one: PartitionAccount) -> str:
 
 
 def _partition_lines(one: PartitionAccount) -> list[tuple[str, ...]]:
-    """Return a line for each range, in the order of the old log."""
+    """Return one line per range, in the order of the old log."""
     name = (one.topic, str(one.partition))
     found: list[tuple[int, tuple[str, ...]]] = []
     for each in one.ranges:
         old = offsets(each.old_start, each.old_end)
         new = offsets(each.new_start, each.new_end)
-        about = "" if each.exact else "old offsets are the least they can be"
+        about = "" if each.exact else "old offsets are lower bounds"
         found.append((each.old_start, (*name, old, new, about)))
     found += [
         (gone.start, (*name, offsets(gone.start, gone.end), "missing", gone.why))
@@ -156,14 +156,14 @@ def _partition_lines(one: PartitionAccount) -> list[tuple[str, ...]]:
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`."""
+    """Add the command to `app`."""
     app.command("doctor")(doctor)
 
 
 def doctor(
     directory: Annotated[
         Path,
-        typer.Argument(metavar="DIR", readable=False, help="The data directory to look at."),
+        typer.Argument(metavar="DIR", readable=False, help="The data directory to check."),
     ],
     deep: Annotated[
         bool,
@@ -175,22 +175,22 @@ def doctor(
             "--salvage",
             metavar="NEW_DIR",
             file_okay=False,
-            help="Make a new log there, with every row of DIR that can be read and proven.",
+            help="Create a new log there with every row of DIR that can be read and proven.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look at a log's files and say what is wrong, what that means, and what can be done.
+    """Check a log's files and report what is wrong, what it means and what to do.
 
-    Nothing in DIR is changed, and a process may go on using it. The journal, all headers and
-    all tables are checked; --deep also reads every byte of segments and carry files. Exits with
-    0 if there is no damage (notes do no harm) and with 6 if there is.
+    Changes nothing in DIR; a process may keep using it. Checks the journal, all headers and all
+    tables; --deep also reads every byte of segments and carry files. Exits with 0 if there is
+    no damage (notes are harmless) and with 6 if there is.
 
-    With --salvage, DIR must not be in use and stays as it is; NEW_DIR must be new or empty. It
-    gets all topics, schemas, settings, consumer groups' cursors and rows that can be proven,
-    and salvage.json, which says which old rows are which new ones and which are missing. If it
-    is interrupted, run it again: it begins anew. Exits with 6 if something could not be
-    brought over.
+    With --salvage, DIR must not be in use and stays unchanged; NEW_DIR must be new or empty. It
+    receives all topics, schemas, settings, consumer groups' cursors and rows that can be
+    proven, and salvage.json, which maps old rows to new ones and lists the missing ones. If
+    interrupted, run it again: it starts from scratch. Exits with 6 if anything could not be
+    salvaged.
 
     Examples:
 
@@ -201,20 +201,22 @@ def doctor(
         headrace doctor ./data --salvage ./data-new
     """
     if not directory.is_dir():
-        raise NotFound(f"{str(directory)!r} is not there", hint="Name a node's data directory")
+        raise NotFound(
+            f"{str(directory)!r} does not exist", hint="Give a node's data directory"
+        )
     if salvage is not None:
         _salvage(directory, salvage, as_json=as_json)
     with _progress(quiet=as_json) as tell:
         found = examine(str(directory), deep=deep, tell=tell)
     if found is None:
         raise NotFound(
-            f"{directory} holds no log", hint="Name the directory that `headrace serve` has"
+            f"{directory} holds no log", hint="Give the directory that `headrace serve` uses"
         )
     if as_json:
         print_json(found)
     else:
         if found.held:
-            say(f"Process {found.holder_pid} uses {directory}: figures may move.")
+            say(f"Process {found.holder_pid} uses {directory}: the numbers may change.")
         print_examination(found)
     raise typer.Exit(Exit.INTEGRITY if found.damage else Exit.OK)
 
@@ -231,7 +233,7 @@ def _salvage(directory: Path, new: Path, *, as_json: bool) -> NoReturn:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Tell]:
-    """Show how far long work is, to a person who watches."""
+    """Show the progress of long work on a terminal."""
     console = words()
     if quiet or not console.is_terminal:
         yield say_nothing

@@ -1,4 +1,4 @@
-"""`headrace group`: consumer groups, how far they are behind, and where they read on."""
+"""`headrace group`: consumer groups, their lag and their cursors."""
 
 from typing import Annotated
 
@@ -34,18 +34,18 @@ groups = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="The consumer group.")]
 Topic = Annotated[
-    str | None, typer.Option("--topic", help="One topic; by default all that it reads.")
+    str | None, typer.Option("--topic", help="Only this topic; by default all topics.")
 ]
 
 
 class GroupList(JsonShape, frozen=True, kw_only=True):
-    """What `group list` and `group describe` print: one for each topic that a group reads."""
+    """Output of `group list` and `group describe`: one entry per group and topic."""
 
     groups: list[GroupLag]
 
 
 class GroupReset(JsonShape, frozen=True, kw_only=True):
-    """What `group reset` prints. `changed` is false with --dry-run."""
+    """Output of `group reset`. `changed` is false with --dry-run."""
 
     group: str
     topic: str
@@ -54,14 +54,14 @@ class GroupReset(JsonShape, frozen=True, kw_only=True):
 
 
 class GroupDeleted(JsonShape, frozen=True, kw_only=True):
-    """What `group delete` prints: the topics that know nothing of the group any more."""
+    """Output of `group delete`: the topics the group was deleted from."""
 
     group: str
     topics: list[str]
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands on `app`."""
+    """Add the commands to `app`."""
     app.add_typer(groups, name="group")
 
 
@@ -73,10 +73,10 @@ def list_groups(
     timeout: Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """List consumer groups, and how far they are behind in each topic.
+    """List consumer groups and their lag in each topic.
 
-    Lag is the rows from the cursor to the end; the oldest unread row has the age that is shown,
-    0 if the group has read everything.
+    Lag is the number of rows from the cursor to the end. The age is that of the oldest unread
+    row, 0 if the group has read everything.
 
     Examples:
 
@@ -93,7 +93,7 @@ def list_groups(
     elif found:
         print_groups(found)
     else:
-        say("There are no consumer groups yet. One begins with its first commit.")
+        say("There are no consumer groups yet. A group's first commit creates it.")
 
 
 @groups.command("describe")
@@ -105,7 +105,7 @@ def describe(
     timeout: Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Describe a consumer group: its cursor in each partition, and what it has not read.
+    """Describe a consumer group: its cursor and lag in each partition.
 
     Examples:
 
@@ -137,15 +137,16 @@ def reset(
         typer.Option(
             "--to",
             metavar="PLACE",
-            help="earliest, latest, an offset, 2026-11-15T10:00Z, -10m, or shift:-100.",
+            help="New position: earliest, latest, an offset, 2026-11-15T10:00Z, -10m, or "
+            "shift:-100.",
         ),
     ],
     partition: Annotated[
         list[int] | None,
-        typer.Option(min=0, help="One partition; may be repeated. By default all."),
+        typer.Option(min=0, help="Only this partition; repeatable. By default all."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show before and after, and change nothing.")
+        bool, typer.Option("--dry-run", help="Show before and after; change nothing.")
     ] = False,
     data: Data = None,
     address: Address = None,
@@ -153,10 +154,10 @@ def reset(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Have a consumer group read on from another place. A group that is not there is made.
+    """Move a consumer group to another position. Creates the group if it does not exist.
 
-    A shift goes at most to the first row or to the end. A consumer that runs is refused at its
-    next commit, and goes on from the new place when it is started again.
+    A shift stops at the first row or at the end. A running consumer's next commit is refused;
+    after a restart it continues from the new position.
 
     Examples:
 
@@ -180,7 +181,7 @@ def reset(
             GroupReset(group=name, topic=found.name, changed=not dry_run, partitions=moves)
         )
     else:
-        say("Nothing is changed." if dry_run else f"Consumer group {name} reads on from there.")
+        say("Nothing was changed." if dry_run else f"Consumer group {name} was moved.")
 
 
 @groups.command("delete")
@@ -193,7 +194,7 @@ def delete(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete a consumer group: its cursors are forgotten, and it holds nothing any more.
+    """Delete a consumer group with its cursors; retention no longer waits for it.
 
     Examples:
 
@@ -214,7 +215,7 @@ def delete(
     if as_json:
         print_json(GroupDeleted(group=name, topics=names))
     else:
-        say(f"Consumer group {name} is deleted in {', '.join(names)}.")
+        say(f"Consumer group {name} was deleted from {', '.join(names)}.")
 
 
 def _cursor_line(cursor: CursorLag) -> list[str]:

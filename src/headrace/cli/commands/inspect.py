@@ -24,24 +24,22 @@ from headrace.errors import BadRequest, ReadFailed
 _HEX = re.compile("[0-9a-f]{32}")
 _RARELY_READ = frozenset({"checksum", "created", "commit", "durable", "size"})
 _HEADS_MAX = 8  # a table with more columns is narrowed on a terminal
-_WIDTH_OF_ALL = 150  # what all columns of a journal's frames take
+_WIDTH_OF_ALL = 150  # characters that all columns of a journal's frames take
 LIMIT = 50  # rows of a table: a screen or two
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The file; it is only read.")]
-Limit = Annotated[
-    int, typer.Option(min=0, help="Rows of each table that are shown; 0 shows all.")
-]
+Limit = Annotated[int, typer.Option(min=0, help="Rows to show of each table; 0 shows all.")]
 
 inspect = typer.Typer(
     name="inspect",
-    help="Show one file of a log in words and tables, also if it is damaged.",
+    help="Show one file of a log as text and tables, even if it is damaged.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
 
 
 class TableShape(JsonShape, frozen=True):
-    """Rows of one kind, each an object; `left_out` more were not shown."""
+    """Rows of one kind, each an object; `left_out` counts the rows not shown."""
 
     title: str
     rows: list[dict[str, Cell]]
@@ -49,7 +47,7 @@ class TableShape(JsonShape, frozen=True):
 
 
 class FlawShape(JsonShape, frozen=True):
-    """Something in the file that is not as it should be."""
+    """Something wrong in the file."""
 
     position: int | None
     what: str
@@ -67,7 +65,7 @@ class FileShape(JsonShape, frozen=True):
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands on `app`."""
+    """Add the commands to `app`."""
     app.add_typer(inspect)
 
 
@@ -75,7 +73,7 @@ def register(app: typer.Typer) -> None:
 def journal(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
     """Show a journal file (*.wal): header blocks, and each frame with its op and state.
 
-    Frames behind a bad one are found and shown. Exits with 6 if something in it is bad.
+    Frames after a bad one are found and shown. Exits with 6 if anything in the file is bad.
 
     Examples:
 
@@ -105,9 +103,9 @@ def snapshot(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
 
 @inspect.command("segment")
 def segment(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
-    """Show a segment (*.parquet): what it says of itself, its columns, its row groups' state.
+    """Show a segment (*.parquet): its metadata, its columns, and the state of its row groups.
 
-    Every page is read and checked, and the row digest compared.
+    Every page is read and checked, and the row digest is compared.
 
     Examples:
 
@@ -122,7 +120,7 @@ def segment(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
 
 @inspect.command("superblock")
 def superblock(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
-    """Show one copy of a superblock: whose directory it is, and its checkpoint.
+    """Show one copy of a superblock: the identity of its directory, and its checkpoint.
 
     Examples:
 
@@ -139,7 +137,7 @@ def superblock(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
 def carry(file: File, limit: Limit = LIMIT, as_json: Json = False) -> None:
     """Show a carry file (*.carry): its index, and each entry with its state.
 
-    Without a readable index, the whole entries in it are found and shown.
+    If the index is unreadable, the intact entries are found and shown.
 
     Examples:
 
@@ -156,7 +154,7 @@ def _show(
     kind: str, look: Callable[[str, int], Anatomy], path: Path, limit: int, as_json: bool
 ) -> None:
     if not path.is_file():
-        raise NotFound(f"{path} is no file", hint="Name a file of a data directory")
+        raise NotFound(f"{path} is not a file", hint="Give a file of a data directory")
     try:
         own = kind_of(str(path))
         if own is not None and own != kind:
@@ -202,13 +200,13 @@ def _fields(found: Anatomy) -> Table:
 
 
 def _kept(heads: tuple[str, ...], width: int) -> list[int]:
-    """Return the columns that a terminal has room for; a pipe has room for all."""
+    """Return the columns that fit on the terminal; a pipe gets all of them."""
     is_wide = width >= _WIDTH_OF_ALL or len(heads) <= _HEADS_MAX
     return [place for place, head in enumerate(heads) if is_wide or head not in _RARELY_READ]
 
 
 def _short(cells: list[str], heads: list[str]) -> list[str]:
-    """Cut short what only a machine reads, and what is said below; --json has it whole."""
+    """Shorten hex values, and states that are explained below; --json has them in full."""
     cut = [f"{one[:12]}…" if _HEX.fullmatch(one) else one for one in cells]
     is_told_below = heads[-1] == "state" and not cut[-1].startswith("ok")
     return [*cut[:-1], "bad, see below"] if is_told_below else cut

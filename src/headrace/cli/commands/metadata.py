@@ -1,4 +1,4 @@
-"""`headrace metadata`: recover topics that are missing from the metadata, or give them up."""
+"""`headrace metadata`: recover or give up topics that are missing from the metadata."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -20,28 +20,28 @@ from headrace.metadata.adoption import suspended
 from headrace.model.revisions import shown
 
 metadata = typer.Typer(
-    no_args_is_help=True, help="Recover, or give up, what is missing from the metadata."
+    no_args_is_help=True, help="Recover or give up topics that are missing from the metadata."
 )
 
 _AS = "--as"
 
 
 class AdoptedShape(JsonShape, frozen=True, kw_only=True):
-    """What `metadata adopt` prints. `changed` is false without --yes, or without doubt."""
+    """Output of `metadata adopt`. `changed` is false without --yes, or without doubt."""
 
     changed: bool
     revision: int
     adopted: tuple[str, ...]
     left: tuple[str, ...]  # what cannot be recovered, and why
     reasons: tuple[str, ...]  # why the metadata is in doubt; empty if it is not
-    orphans: tuple[OrphanFigures, ...]  # the partitions that it had lost
+    orphans: tuple[OrphanFigures, ...]  # the partitions that the metadata had lost
 
 
 class ForgottenShape(JsonShape, frozen=True, kw_only=True):
-    """What `metadata forget` prints: the partitions that were given up.
+    """Output of `metadata forget`: the partitions that were given up.
 
-    `suspended` names topics that keep all their rows now, and the command that sets their
-    retention again.
+    `suspended` names topics that now keep all their rows, and the command that restores their
+    retention.
     """
 
     partitions: tuple[str, ...]
@@ -50,7 +50,7 @@ class ForgottenShape(JsonShape, frozen=True, kw_only=True):
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands on `app`."""
+    """Add the commands to `app`."""
     app.add_typer(metadata, name="metadata")
 
 
@@ -61,23 +61,23 @@ def adopt(
         typer.Option(
             _AS,
             metavar="PARTITION=NAME",
-            help="The name of the topic that a partition belongs to.",
+            help="Topic name for a partition; may be repeated.",
         ),
     ] = None,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only say it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only show it.")] = False,
     as_json: Json = False,
 ) -> None:
     """Recover topics that are missing from the metadata.
 
-    Without --yes nothing is changed: it lists why the metadata is in doubt, and what would
-    become of each partition. Rows, offsets, cursors and writers go on as they were; names of
-    topics, their retention and their keys are lost, so they get names such as
-    shop/recovered-1-2. Every topic keeps all its rows until its retention is set again, since
-    the one that is known may be of an earlier moment; the command that sets it is printed.
-    A group 0 that is held is opened with what could be read of it; its files are set aside.
+    Without --yes it changes nothing: it lists why the metadata is in doubt, and what would
+    happen to each partition. Rows, offsets, cursors and writers continue unchanged; names,
+    retention and keys of the topics are lost, so they get names such as shop/recovered-1-2.
+    Every topic keeps all its rows until you set its retention again, since the known one may be
+    outdated; the command that sets it is printed. A group 0 that is held is opened with what
+    could be read of it; its files are set aside.
 
     Examples:
 
@@ -112,11 +112,11 @@ def adopt(
     if not reasons:
         say("The metadata is not in doubt: there is nothing to recover.")
     elif not yes:
-        say("Nothing is changed. Add --yes to do it.")
+        say("Nothing was changed. Add --yes to do it.")
 
 
 def _chosen(given: Sequence[str]) -> dict[str, str]:
-    """Read the names of topics by partition ID; each partition is named once."""
+    """Parse the names of topics by partition ID; each partition may be named once."""
     found: dict[str, str] = {}
     for text in given:
         partition, equals, name = text.partition("=")
@@ -125,26 +125,24 @@ def _chosen(given: Sequence[str]) -> dict[str, str]:
         key = f"{namespace_of(partition):x}"
         if key in found:
             flaw = f"{_AS}: partition {key} has two names, {found[key]!r} and {name!r}"
-            raise BadRequest(flaw, hint="Give it one")
+            raise BadRequest(flaw, hint="Give one name")
         found[key] = name
     return found
 
 
 @metadata.command("forget")
 def forget(
-    partitions: Annotated[
-        list[str], typer.Argument(help="IDs of partitions, as status shows them.")
-    ],
+    partitions: Annotated[list[str], typer.Argument(help="Partition IDs, as shown by status.")],
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Remove for ever the rows of partitions that are missing from the metadata.
+    """Permanently remove the rows of partitions that are missing from the metadata.
 
-    It looks all of them up first, shows the rows of each, and asks for its ID typed back; only
-    then is the first given up. Rows are removed once the metadata is no longer in doubt.
+    It first looks up all of them, shows the rows of each and asks you to type its ID; only then
+    does it give up the first one. Rows are removed once the metadata is no longer in doubt.
 
     Examples:
 
@@ -156,11 +154,10 @@ def forget(
         for one in found:
             columns = ", ".join(f"{each.name}: {each.type}" for each in one.schema)
             said = (
-                f"This removes {_rows(one.rows)} of partition {one.partition} "
-                f"(revision {shown(one.created)}, shard {one.group}){_times(one)} ({columns}) "
-                "for ever."
+                f"This permanently removes {_rows(one.rows)} of partition {one.partition} "
+                f"(revision {shown(one.created)}, shard {one.group}){_times(one)} ({columns})."
             )
-            typed(said, one.partition, "no partition is given up", yes=yes)
+            typed(said, one.partition, "no partition was given up", yes=yes)
         before = _retentions(log)
         _give_up(log, found)
         suspended = list(_suspended(log, before))
@@ -176,16 +173,16 @@ def forget(
 
 
 def _retentions(log: headrace.Log) -> dict[str, Retention]:
-    """Return what each topic that the metadata knows keeps, if it is not all."""
+    """Return the retention of each known topic that does not keep all its rows."""
     try:
         found = {name: log.topic(name).retention for name in log.topics()}
-    except MetadataInDoubt:  # it knows none
+    except MetadataInDoubt:  # no topic is known
         return {}
     return {name: kept for name, kept in found.items() if kept != Retention(None, None)}
 
 
 def _suspended(log: headrace.Log, before: dict[str, Retention]) -> Iterator[str]:
-    """Say which topics keep all their rows now."""
+    """Yield a line for each topic that now keeps all its rows."""
     for name, kept in before.items():
         if log.topic(name).retention != kept:
             yield f"{name} keeps {suspended(name, age_of(kept.age), kept.size)}"
@@ -198,13 +195,13 @@ def _times(one: OrphanedPartition) -> str:
 
 
 def _orphans(log: headrace.Log, names: Sequence[str]) -> list[OrphanedPartition]:
-    """Find every partition that is named, or none of them."""
+    """Find all the named partitions, or raise NotFound."""
     found: list[OrphanedPartition] = []
     for name in names:
         own = log.orphans(name)
         if not own:
             raise NotFound(
-                f"{name!r} is not a recoverable partition ID; no partition is given up",
+                f"{name!r} is not a recoverable partition ID; no partition was given up",
                 hint="`headrace status` lists the first of them (hex, such as 1000001000000), "
                 "`headrace doctor` all",
             )
@@ -213,13 +210,13 @@ def _orphans(log: headrace.Log, names: Sequence[str]) -> list[OrphanedPartition]
 
 
 def _give_up(log: headrace.Log, found: Sequence[OrphanedPartition]) -> None:
-    """Give them up in their order; if one fails, say which are gone."""
+    """Give them up in order; if one fails, say which were given up before it."""
     for count, one in enumerate(found):
         try:
             log.forget_orphan(one.partition, one.created)
         except HeadraceError:
             for gone in found[:count]:
-                say(f"partition {gone.partition} is given up: {_rows(gone.rows)}")
+                say(f"partition {gone.partition} was given up: {_rows(gone.rows)}")
             raise
 
 

@@ -1,4 +1,4 @@
-"""`headrace pipeline`: from a topic into a Delta table. Here are `check`, `run` and `clean`."""
+"""`headrace pipeline`: load a topic into a Delta table. Defines `check`, `run` and `clean`."""
 
 import signal
 import time
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from headrace.spark.pipeline.definition import Definition
     from headrace.spark.pipeline.pipeline import Round
 
-Master = Annotated[str, typer.Option(help="Where Spark runs.")]
-ORPHAN_SECONDS = 3_600  # files younger than this may be of a driver that is about to commit
+Master = Annotated[str, typer.Option(help="Spark master URL.")]
+ORPHAN_SECONDS = 3_600  # younger files may belong to a driver that is about to commit
 
 
 class PipelineChecked(JsonShape, frozen=True, kw_only=True):
-    """What a pipeline would do."""
+    """Output of `pipeline check`: what the pipeline would do."""
 
     name: str
     topic: str
@@ -34,7 +34,7 @@ class PipelineChecked(JsonShape, frozen=True, kw_only=True):
 
 
 class PipelineRan(JsonShape, frozen=True, kw_only=True):
-    """What a run did."""
+    """Output of `pipeline run`."""
 
     name: str
     rows: int
@@ -49,7 +49,7 @@ class PipelineRan(JsonShape, frozen=True, kw_only=True):
 
 
 class PipelineCleaned(JsonShape, frozen=True, kw_only=True):
-    """Which files were removed."""
+    """Output of `pipeline clean`: the removed files."""
 
     name: str
     removed: list[str]
@@ -57,9 +57,9 @@ class PipelineCleaned(JsonShape, frozen=True, kw_only=True):
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands on `app`."""
+    """Add the commands to `app`."""
     own = typer.Typer(
-        help="Bring a topic into a Delta table, exactly once.", no_args_is_help=True
+        help="Load a topic into a Delta table, exactly once.", no_args_is_help=True
     )
     for command in (check, run, status, stop, reset, clean):
         own.command(command.__name__)(command)
@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
 
 
 def check(file: File, master: Master = "local[*]", as_json: Json = False) -> None:
-    """Look whether a pipeline can run: the file, the topic, the transform, the table.
+    """Check whether a pipeline can run: its file, topic, transform and table.
 
     Example:
 
@@ -99,14 +99,14 @@ def check(file: File, master: Master = "local[*]", as_json: Json = False) -> Non
 def run(
     file: File,
     once: Annotated[
-        bool, typer.Option("--once", help="End when all that is there now is in the table.")
+        bool, typer.Option("--once", help="Stop once all rows present now are in the table.")
     ] = False,
     master: Master = "local[*]",
     as_json: Json = False,
 ) -> None:
-    """Run a pipeline until it is stopped, or once. Nothing is lost either way.
+    """Run a pipeline until it is stopped, or once. No rows are lost either way.
 
-    Ctrl-C and SIGTERM stop it at once, `headrace pipeline stop` after its current batch.
+    Ctrl-C and SIGTERM stop it immediately, `headrace pipeline stop` after its current batch.
 
     Examples:
 
@@ -129,11 +129,11 @@ def run(
                     if not as_json:
                         _tell(done)
             if not once:
-                say("stopped, as somebody asked; the table says where to go on")
+                say("stopped by request; the table records where to resume")
         except KeyboardInterrupt:
-            say("stopped; the table says where to go on")
+            say("stopped; the table records where to resume")
         if pipeline.flaw:
-            say(f"`headrace pipeline status` does not know of this run: {pipeline.flaw}")
+            say(f"`headrace pipeline status` does not show this run: {pipeline.flaw}")
         lost = pipeline.lost
     if as_json:
         seconds = time.monotonic() - began
@@ -145,14 +145,16 @@ def run(
 def clean(
     file: File,
     age: Annotated[
-        int, typer.Option(min=0, help="Seconds since a file was written, at least.")
+        int, typer.Option(min=0, help="Minimum age of the files, in seconds.")
     ] = ORPHAN_SECONDS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the files; remove nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove data files that no version of the table knows: rests of runs that were killed.
+    """Remove data files that no version of the table references: leftovers of killed runs.
 
-    It is refused while the pipeline runs, which may be about to commit them.
+    Refused while the pipeline runs, since it may be about to commit them.
 
     Examples:
 
@@ -188,7 +190,7 @@ def _refuse_running(definition: "Definition") -> None:
 
 
 def _look_up(definition: "Definition") -> None:
-    """Look for transform and topic before Spark is started, which takes a while."""
+    """Check transform and topic before starting Spark, which takes a while."""
     from headrace.spark.pipeline.definition import refuse_missing
     from headrace.spark.source_options import parse
     from headrace.spark.topic_source import TopicSource
@@ -207,8 +209,8 @@ def _spark(master: str) -> "SparkSession":
 def _tell(done: "Round") -> None:
     rate = done.row_count / max(done.seconds, 1e-9)
     typer.echo(
-        f"version {done.version}: rows {done.row_count:,} ({rate:,.0f} a second), "
-        f"files {done.file_count}, behind {done.lag:,}"
+        f"version {done.version}: rows {done.row_count:,} ({rate:,.0f} per second), "
+        f"files {done.file_count}, lag {done.lag:,}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`headrace produce`: rows from a file or a pipe into a topic."""
+"""`headrace produce`: append rows from a file or a pipe to a topic."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -21,17 +21,17 @@ from headrace.client.values.answers import Range, merged
 from headrace.client.write.schemas import field_word
 from headrace.errors import BadRequest, HeadraceError, TopicUnknown, Unknown
 
-FLUSH_ROWS: Final = 1_000_000  # between two looks at what is acknowledged
-FLUSH_SIZE: Final = 32 * 1024 * 1024  # bytes on their way: what memory holds of a large file
-_TRIES: Final = 3  # to learn what landed: each failure is told once, and may hide another
+FLUSH_ROWS: Final = 1_000_000  # between two flushes
+FLUSH_SIZE: Final = 32 * 1024 * 1024  # bytes in flight: bounds the memory for a large file
+_TRIES: Final = 3  # flushes after a failure: each reports one error, and may hide another
 
 
 @dataclass(slots=True)
 class Sent:
-    """What became of the rows so far."""
+    """Which rows were sent and acknowledged so far."""
 
     ranges: tuple[Range, ...] = ()  # acknowledged, sorted
-    row_count: int = 0  # given to the producer
+    row_count: int = 0  # passed to the producer
     failure: HeadraceError | None = None
     _flushed: int = field(default=0)
 
@@ -50,7 +50,7 @@ def send_all(
     sent: Sent,
     on_progress: Callable[[Sent], None],
 ) -> None:
-    """Send all batches, and wait until they are on disk. What fails is kept in `sent`."""
+    """Send all batches and wait until they are on disk. A failure is stored in `sent`."""
     flushed = size = 0
     try:
         for batch in batches:
@@ -69,12 +69,12 @@ def send_all(
 
 
 def flush(producer: headrace.Producer, sent: Sent) -> None:
-    """Wait for what was sent, and count it."""
+    """Wait until everything sent is acknowledged, and count it."""
     sent.ranges = merged([*sent.ranges, *producer.flush().ranges])
 
 
 def settle(producer: headrace.Producer, sent: Sent) -> None:
-    """After a failure, learn what landed all the same."""
+    """After a failure, find out which rows were acknowledged anyway."""
     for _ in range(_TRIES):
         try:
             flush(producer, sent)
@@ -84,41 +84,48 @@ def settle(producer: headrace.Producer, sent: Sent) -> None:
             return
 
 
-Topic = Annotated[str, typer.Argument(help="`orders`, or `shop/orders`.")]
-File = Annotated[str, typer.Argument(help="Rows; - is standard input.")]
+Topic = Annotated[str, typer.Argument(help="The topic: `orders`, or `shop/orders`.")]
+File = Annotated[str, typer.Argument(help="Input file; - is standard input.")]
 How = Annotated[
     Format | None,
     typer.Option(
-        "--format", help="How rows are written; told from the bytes or the name if not said."
+        "--format",
+        help="Input format; detected from the content or the file name by default.",
     ),
 ]
 Delimiter = Annotated[
     str | None,
     typer.Option(
-        metavar="CHAR", help="Of CSV: what separates fields, or tab; a comma if not said."
+        metavar="CHAR", help="CSV field separator: a character, or tab; a comma by default."
     ),
 ]
-Create = Annotated[bool, typer.Option("--create", help="Create the topic, if it is not there.")]
+Create = Annotated[
+    bool, typer.Option("--create", help="Create the topic if it does not exist.")
+]
 Partitions = Annotated[
-    int | None, typer.Option(min=1, help="With --create: how many partitions it has.")
+    int | None, typer.Option(min=1, help="With --create: number of partitions.")
 ]
 Key = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="With --create: what chooses a partition.")
+    str | None,
+    typer.Option(metavar="COLUMN", help="With --create: column that chooses the partition."),
 ]
 Partition = Annotated[
-    int | None, typer.Option(min=0, help="Where all rows go; by key or in turns if not said.")
+    int | None,
+    typer.Option(
+        min=0, help="Partition for all rows; by default chosen by key, or round-robin."
+    ),
 ]
 Ledger = Annotated[
     Path | None,
-    typer.Option(dir_okay=False, help="A file that gets a line for each acknowledged batch."),
+    typer.Option(dir_okay=False, help="Write a line per acknowledged batch to this file."),
 ]
 
 
-BATCH_ROWS: Final = 65_536  # rows come many at a time: a batch is full by its bytes
+BATCH_ROWS: Final = 65_536  # high: a batch fills up by its bytes first
 
 
 class Acknowledged(JsonShape, frozen=True, kw_only=True):
-    """Rows `start` to before `end` of one partition, on disk."""
+    """Rows from `start` to before `end` of one partition, on disk."""
 
     partition: int
     start: int
@@ -126,7 +133,7 @@ class Acknowledged(JsonShape, frozen=True, kw_only=True):
 
 
 class Produced(JsonShape, frozen=True, kw_only=True):
-    """What `produce` prints. `error` is why it ended early; what is counted is on disk."""
+    """Output of `produce`. `error` says why it ended early; all counted rows are on disk."""
 
     topic: str
     rows: int
@@ -135,7 +142,7 @@ class Produced(JsonShape, frozen=True, kw_only=True):
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`."""
+    """Add the command to `app`."""
     app.command("produce")(produce)
 
 
@@ -154,12 +161,12 @@ def produce(
     timeout: Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Append rows from a file, or from standard input, and say when they are on disk.
+    """Append rows from a file or standard input, and report when they are on disk.
 
-    NDJSON, CSV (with a head line), Parquet and Arrow IPC are taken, in bounded memory. Values
-    are taken exactly or not at all. At a row that does not fit, everything before it is
-    appended and nothing after it; the message says the line. With --create the schema is told
-    from the first megabyte of rows; of a pipe, from what comes first.
+    Reads NDJSON, CSV (with a header row), Parquet and Arrow IPC in bounded memory. Values are
+    converted exactly or rejected. If a row does not fit, all rows before it are appended and
+    none after it; the message names the line. With --create the schema is inferred from the
+    first megabyte of rows, or, in a pipe, from the rows that arrive first.
 
     Examples:
 
@@ -170,10 +177,10 @@ def produce(
         tail -f app.ndjson | headrace produce visits - --address node1:7654
     """
     if not create and (partitions is not None or key is not None):
-        hint = "Add --create, or leave out --partitions and --key"
-        raise BadRequest("partitions and key are those of a topic to be created", hint=hint)
+        hint = "Add --create, or omit --partitions and --key"
+        raise BadRequest("--partitions and --key apply only to a new topic", hint=hint)
     if file == STDIN and _is_typed():
-        say("Reading rows from the terminal: one a line; Ctrl-D ends.")
+        say("Reading rows from the terminal, one per line; press Ctrl-D to end.")
     with (
         reading(file) as source,
         incoming(source, format_of(source, kind), delimiter) as rows,
@@ -207,7 +214,7 @@ def _target(
     made = log.create_topic(
         name, rows.schema(), partitions=partitions or 1, key=key, if_not_exists=True
     )
-    say(f"Topic {made.name} is created:")
+    say(f"Created topic {made.name}:")
     width = max(map(len, made.schema.names))
     for column in made.schema:
         say(f"  {column.name:<{width}}  {field_word(column)}")
@@ -227,17 +234,17 @@ def _send(
         with _progress(rows.source) as on_progress:
             send_all(producer, rows.batches(topic.schema), sent, on_progress)
     except KeyboardInterrupt:
-        settle(producer, sent)  # what was sent is on its way; a second interrupt ends this, too
+        settle(producer, sent)  # rows are in flight; a second interrupt ends this, too
         _tell_count(sent, "before the interrupt")
         raise
     finally:
-        with suppress(HeadraceError):  # it was told already, or nothing is open any more
+        with suppress(HeadraceError):  # already reported, or nothing is open
             producer.close()
     return sent
 
 
 def _tell(topic: str, sent: Sent, *, as_json: bool) -> None:
-    """Say what is on disk. A failure comes after that, with its exit code."""
+    """Report what is on disk, then exit with the code of the failure, if any."""
     if as_json:
         ranges = [
             Acknowledged(partition=each.partition, start=each.start, end=each.end)
@@ -252,7 +259,7 @@ def _tell(topic: str, sent: Sent, *, as_json: bool) -> None:
     say(f"headrace: {sent.failure}")
     _tell_count(sent, "before that")
     if isinstance(sent.failure, Unknown):
-        say("Of the rows after them it is not known: look before you send them again.")
+        say("The fate of the rows after them is unknown: check before you send them again.")
     raise typer.Exit(exit_code(sent.failure))
 
 
@@ -264,7 +271,7 @@ def _tell_count(sent: Sent, when: str) -> None:
 
 @contextmanager
 def _progress(source: InputFile) -> Iterator[Callable[[Sent], None]]:
-    """Show how far it is, to a person at a terminal."""
+    """Show the progress on a terminal."""
     if not sys.stderr.isatty() or (_is_typed() and source.size is None):
         yield lambda _: None
         return

@@ -1,4 +1,4 @@
-"""`headrace prove`: does a table hold what the log holds, row for row?"""
+"""`headrace prove`: compare a table with its log, row by row."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ Line = tuple[int, int, int]  # partition, start and end of one append
 
 
 def lines_of(ledgers: Iterable[Path], topic: "headrace.Topic") -> Iterable[Line]:
-    """Give partition, start and end of every append that ledgers name. A cut line is none."""
+    """Yield partition, start and end of every append in the ledgers. Ignores a cut line."""
     lives = dict(enumerate(each.created for each in topic.core.view.info.partitions))
     for path in ledgers:
         try:
@@ -48,19 +48,19 @@ def lines_of(ledgers: Iterable[Path], topic: "headrace.Topic") -> Iterable[Line]
                 else:
                     older += 1
             except (ValueError, KeyError, TypeError):
-                say(f"{path}, line {number}: not a line of a ledger, left out")
+                say(f"{path}, line {number}: not a ledger line, ignored")
         if older:
-            say(f"{path}: {older:,} appends to an earlier {topic.name}, left out")
+            say(f"{path}: {older:,} appends to an earlier {topic.name}, ignored")
 
 
 def lost(lines: Iterable[Line], topic: "headrace.Topic") -> int:
-    """Count the rows of ledgers that the log does not have."""
+    """Count the rows in the ledgers that are not in the log."""
     ends = {each.partition: each.end for each in topic.bounds()}
     return sum(max(0, end - max(start, ends.get(number, 0))) for number, start, end in lines)
 
 
 def waiting(lines: Iterable[Line], topic: "headrace.Topic", record: "Record") -> int:
-    """Count the rows of ledgers that the log has, and that the table does not record."""
+    """Count the rows in the ledgers that the log has and the table does not record."""
     ends = {each.partition: each.end for each in topic.bounds()}
     found = 0
     for number, start, end in lines:
@@ -72,7 +72,7 @@ def waiting(lines: Iterable[Line], topic: "headrace.Topic", record: "Record") ->
 
 
 class ProofFinding(JsonShape, frozen=True, kw_only=True):
-    """Rows of one partition, and what is wrong with them."""
+    """Rows of one partition and their mismatch."""
 
     kind: str
     partition: int
@@ -82,43 +82,43 @@ class ProofFinding(JsonShape, frozen=True, kw_only=True):
 
 
 class ProofAnswer(JsonShape, frozen=True, kw_only=True):
-    """What `headrace prove` found."""
+    """Output of `headrace prove`."""
 
     holds: bool
     grade: str
     topic: str
     table: str
     version: int
-    acknowledged: int | None  # rows that the ledgers name; null without a ledger
+    acknowledged: int | None  # rows in the ledgers; null without a ledger
     in_log: int
-    in_table: int  # rows that were judged: with --own-only without those of others
+    in_table: int  # rows that were judged: with --own-only, only the pipeline's own
     compared: int
     not_compared: int
-    skipped: int  # rows that `pipeline reset` has left out
-    behind: int  # rows that the log has behind what the table records: not brought yet
-    ahead: int  # rows that the table records behind the log's end
+    skipped: int  # rows that `pipeline reset` skipped
+    behind: int  # rows of the log past those that the table records: not loaded yet
+    ahead: int  # rows that the table records past the log's end
     columns: list[str]
-    columns_not_compared: list[str]  # of other types in the table: nothing is claimed
-    columns_absent: list[str]  # of the topic, and not in the table
+    columns_not_compared: list[str]  # their types differ in the table: nothing is claimed
+    columns_absent: list[str]  # in the topic, but not in the table
     missing: int
     duplicated: int
     changed: int
     foreign: int
-    lost: int  # rows that a ledger names and the log does not have
-    waiting: int  # rows that a ledger names and the log has, and the table does not record
+    lost: int  # rows in a ledger, but not in the log
+    waiting: int  # rows in a ledger and in the log that the table does not record
     findings: list[ProofFinding]
 
 
 @dataclass(frozen=True, slots=True)
 class _Missed:
-    """Rows that were acknowledged, and that the log, or the table, does not have."""
+    """Acknowledged rows that are missing from the log or from the table."""
 
     lost: int
     waiting: int
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`."""
+    """Add the command to `app`."""
     app.command("prove")(prove)
 
 
@@ -126,23 +126,23 @@ def prove(
     topic: Annotated[str, typer.Argument(help="The topic that the table was filled from.")],
     table: Annotated[Path, typer.Option(help="The Delta table.", exists=True)],
     pipeline: Annotated[
-        str | None, typer.Option(help="Its pipeline, if the table is of several.")
+        str | None, typer.Option(help="The pipeline, if several write to the table.")
     ] = None,
     ledger: Annotated[
         list[Path] | None,
-        typer.Option(help="What a producer wrote down as acknowledged; may be repeated."),
+        typer.Option(help="A producer's ledger of acknowledged rows; may be repeated."),
     ] = None,
     recompute: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The pipeline's file: run its transform again, on Spark, and compare rows.",
+            help="The pipeline's file: rerun its transform on Spark and compare the rows.",
         ),
     ] = None,
     own_only: Annotated[
         bool,
         typer.Option(
-            "--own-only", help="Judge the pipeline's rows alone: rows of others may be there."
+            "--own-only", help="Judge only the pipeline's own rows, and allow foreign ones."
         ),
     ] = False,
     data: Data = None,
@@ -150,10 +150,10 @@ def prove(
     timeout: Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Show that log and table agree: each row once, nothing changed, nothing foreign.
+    """Prove that log and table agree: each row once, none changed, none foreign.
 
-    Exits with 0 if that holds, with 6 if it does not, and with 7 if it cannot be shown. A table
-    whose transform leaves rows out, or keeps no lineage, is proven with --recompute.
+    Exits with 0 if that holds, with 6 if it does not, and with 7 if it cannot be shown. Use
+    --recompute for a table whose transform drops rows or keeps no lineage.
 
     Examples:
 
@@ -185,7 +185,7 @@ def prove(
 
 
 def _of_query(table: Path, source: "LogSource") -> "tuple[str, Proof | None]":
-    """Return the streaming query that fills a table, of which nothing can be shown then."""
+    """Return the streaming query that fills the table, if any: nothing can be proven then."""
     from headrace.spark.prove.prove import Grade, Proof
     from headrace.spark.tables.table_record import QUERY, own_table
 
@@ -204,7 +204,7 @@ def _compared(
     if own_only and recompute is not None:
         raise BadRequest(
             "--own-only needs each row's place in the log, which --recompute does not use",
-            hint="Leave out one of both",
+            hint="Omit one of them",
         )
     if recompute is not None:
         return _recomputed(record, recompute)
@@ -224,19 +224,19 @@ def _recomputed(record: "Record", file: Path) -> "Proof":
     expected = (record.source.pipeline, record.source.topic)
     if (definition.name, str(parse_topic(definition.topic))) != expected:
         raise BadRequest(
-            f"{file} is of pipeline {definition.name!r} and topic {definition.topic!r}, "
-            f"the table of {expected[0]!r} and {expected[1]!r}",
-            hint="Name the file that the table was filled by",
+            f"{file} is for pipeline {definition.name!r} and topic {definition.topic!r}, "
+            f"but the table is for {expected[0]!r} and {expected[1]!r}",
+            hint="Give the file of the pipeline that filled the table",
         )
     with words().status("starting Spark …") as status:
         spark = session("headrace prove")
-        status.update("running the transform again …")
+        status.update("rerunning the transform …")
         with pipeline_of(spark, definition) as pipeline:
             return recompute(pipeline, record)
 
 
 def _exit(proof: "Proof", missed: _Missed) -> Exit:
-    if missed.lost or proof.ahead:  # which the log shows, whatever can be said of the table
+    if missed.lost or proof.ahead:  # the log alone shows it, whatever the table holds
         return Exit.INTEGRITY
     if proof.grade == "not provable":
         return Exit.NOT_SHOWN
@@ -254,9 +254,9 @@ def _pipeline(table: Path, given: str | None) -> str:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NotFound(f"the table at {table} was made by no pipeline of Headrace")
+        raise NotFound(f"no Headrace pipeline wrote the table at {table}")
     raise BadRequest(
-        f"the table at {table} is of several pipelines: {', '.join(found)}",
+        f"several pipelines write to the table at {table}: {', '.join(found)}",
         hint="Choose one with --pipeline",
     )
 
@@ -303,12 +303,12 @@ def _answer(
 
 def _why(answer: ProofAnswer, query: str) -> str:
     if query:
-        return f"{query} fills the table, whose rows do not say where they come from"
+        return f"{query} fills the table, whose rows have no lineage"
     if answer.not_compared:
         return f"{answer.not_compared:,} rows were trimmed from the log"
     if answer.columns:
-        return "the transform makes other rows each time"
-    return "the table's rows do not say where they come from (no lineage); try --recompute"
+        return "the transform is not deterministic: it returns different rows each time"
+    return "the table's rows have no lineage; try --recompute"
 
 
 def _tell(answer: ProofAnswer, query: str, *, as_json: bool) -> None:
@@ -348,22 +348,22 @@ def _tell_findings(answer: ProofAnswer) -> None:
 
 
 def _tell_left_out(answer: ProofAnswer) -> None:
-    """Say which rows and columns the numbers above say nothing about."""
+    """Print the rows and columns that the numbers above do not cover."""
     if answer.lost:
-        typer.echo(f"  lost: {answer.lost:,} rows that a ledger names are not in the log")
+        typer.echo(f"  lost: {answer.lost:,} rows in a ledger are not in the log")
     if answer.waiting:
-        yet = "" if answer.skipped else " yet"  # what was skipped does not come
+        yet = "" if answer.skipped else " yet"  # skipped rows do not come
         typer.echo(f"  acknowledged, not in the table{yet}: {answer.waiting:,} rows")
     if answer.ahead:
         typer.echo(f"  ahead of the log: {answer.ahead:,} rows that the table records")
-        say("the log was put back from an old copy, or it is another one")
+        say("the log was restored from an old copy, or it is a different log")
     if answer.skipped:
         typer.echo(f"  skipped by reset: {answer.skipped:,} rows of the log")
     if answer.behind:
-        typer.echo(f"  behind that, not brought yet: {answer.behind:,} rows of the log")
+        typer.echo(f"  after that, not loaded yet: {answer.behind:,} rows of the log")
     if answer.columns_not_compared:
         names = ", ".join(answer.columns_not_compared)
-        typer.echo(f"  not compared, as log and table have them differently: {names}")
+        typer.echo(f"  not compared, their types differ in log and table: {names}")
     if answer.columns_absent:
         names = ", ".join(answer.columns_absent)
-        say(f"columns of the topic that the table does not have: {names}")
+        say(f"columns of the topic that the table lacks: {names}")

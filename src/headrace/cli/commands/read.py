@@ -1,4 +1,4 @@
-"""`headrace read`: rows of a topic, as a table or in a format for other programs."""
+"""`headrace read`: print rows of a topic, as a table or in a machine-readable format."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,16 +16,16 @@ from headrace.cli.terminal.output import say, words
 from headrace.cli.terminal.times import PLACES
 from headrace.client.where.words import BadWhere
 
-_WHICH: Final = "Which rows"
-_HOW: Final = "How they are written"
+_WHICH: Final = "Rows"
+_HOW: Final = "Output"
 
-Topic = Annotated[str, typer.Argument(help="`orders`, or `shop/orders`.")]
+Topic = Annotated[str, typer.Argument(help="The topic: `orders`, or `shop/orders`.")]
 From = Annotated[
     str | None,
     typer.Option(
         "--from",
         metavar="PLACE",
-        help=f"The first row of each partition: {PLACES}. "
+        help=f"First row of each partition: {PLACES}. "
         "By default earliest; latest with --follow.",
         rich_help_panel=_WHICH,
     ),
@@ -35,7 +35,7 @@ To = Annotated[
     typer.Option(
         "--to",
         metavar="PLACE",
-        help="The place before which it ends; by default the end as it is now.",
+        help="Stop before this position; by default at the current end.",
         rich_help_panel=_WHICH,
     ),
 ]
@@ -44,31 +44,31 @@ Tail = Annotated[
     typer.Option(
         min=0,
         metavar="N",
-        help="The last N rows of each partition; of them, those that --where wants.",
+        help="Only the last N rows of each partition; --where then filters these.",
         rich_help_panel=_WHICH,
     ),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option(min=0, metavar="N", help="At most N rows in all.", rich_help_panel=_WHICH),
+    typer.Option(min=0, metavar="N", help="At most N rows in total.", rich_help_panel=_WHICH),
 ]
 Follow = Annotated[
     bool,
     typer.Option(
-        "--follow", "-f", help="Go on with new rows until Ctrl-C.", rich_help_panel=_WHICH
+        "--follow", "-f", help="Keep printing new rows until Ctrl-C.", rich_help_panel=_WHICH
     ),
 ]
 Partitions = Annotated[
     list[int] | None,
     typer.Option(
-        "--partition", min=0, help="One partition; may be repeated.", rich_help_panel=_WHICH
+        "--partition", min=0, help="Only this partition; repeatable.", rich_help_panel=_WHICH
     ),
 ]
 Condition = Annotated[
     str | None,
     typer.Option(
         metavar="CONDITION",
-        help="Only rows for which it holds: comparisons, and, or, not, in (…), is null.",
+        help="Only rows that match: comparisons, and, or, not, in (…), is null.",
         rich_help_panel=_WHICH,
     ),
 ]
@@ -79,14 +79,14 @@ Columns = Annotated[
 NoSystem = Annotated[
     bool,
     typer.Option(
-        "--no-system", help="Without _partition, _offset and _timestamp.", rich_help_panel=_HOW
+        "--no-system", help="Omit _partition, _offset and _timestamp.", rich_help_panel=_HOW
     ),
 ]
 How = Annotated[
     Shown | None,
     typer.Option(
         "--format",
-        help="By default by the name of --output; a table on a terminal, NDJSON in a pipe.",
+        help="By default from the name of --output; a table on a terminal, NDJSON in a pipe.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -96,7 +96,7 @@ Output = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="A file, which is there once it is whole.",
+        help="Write to this file; it appears once it is complete.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -104,14 +104,14 @@ AsJson = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="The same as --format ndjson: one JSON object a row.",
+        help="The same as --format ndjson: one JSON object per row.",
         rich_help_panel=_HOW,
     ),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`."""
+    """Add the command to `app`."""
     app.command("read")(read)
 
 
@@ -133,11 +133,11 @@ def read(
     timeout: Timeout = TIMEOUT,
     as_json: AsJson = False,
 ) -> None:
-    """Print rows of a topic: by partition and offset, or as they come with --follow.
+    """Print rows of a topic, by partition and offset, or as they arrive with --follow.
 
-    Rows are read in bounded memory, and printed as soon as they are there. In JSON and CSV,
-    times are ISO 8601 in UTC and bytes are base64, as `headrace produce` takes them. A closed
-    pipe ends it with 0; Ctrl-C with 130, and a file that follows is whole then.
+    Rows are read in bounded memory and printed as soon as they arrive. In JSON and CSV, times
+    are ISO 8601 in UTC and bytes are base64, as `headrace produce` accepts them. Exits with 0
+    if the pipe is closed, and with 130 on Ctrl-C; a file written with --follow is complete.
 
     Examples:
 
@@ -177,7 +177,7 @@ def _names(columns: str) -> Iterator[str]:
 
 
 def _print(plan: ReadPlan, shown: Shown, output: Path | None) -> int:
-    """Print rows and count them. An interrupt of what follows finishes its file first."""
+    """Print rows and count them. With --follow, an interrupt completes the file first."""
     count, interrupt = 0, None
     with output_to(output, shown, plan.schema) as sink:
         try:
@@ -191,7 +191,7 @@ def _print(plan: ReadPlan, shown: Shown, output: Path | None) -> int:
                 raise
             interrupt = error
     if output is not None:
-        say(f"1 row is in {output}" if count == 1 else f"{count:,} rows are in {output}")
+        say(f"wrote 1 row to {output}" if count == 1 else f"wrote {count:,} rows to {output}")
     if interrupt is not None:
         raise interrupt
     return count
@@ -199,7 +199,7 @@ def _print(plan: ReadPlan, shown: Shown, output: Path | None) -> int:
 
 @contextmanager
 def _progress(plan: ReadPlan, output: Path | None) -> Iterator[Callable[[int], None]]:
-    """Show how far it is, to a person who waits for a file."""
+    """Show the progress of writing a file, on a terminal."""
     if output is None or not sys.stderr.isatty():
         yield lambda _: None
         return

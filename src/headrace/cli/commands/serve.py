@@ -1,4 +1,4 @@
-"""`headrace serve`: run a node until it is told to stop."""
+"""`headrace serve`: run a node until it is stopped."""
 
 import asyncio
 import os
@@ -27,11 +27,11 @@ from headrace.server.serve import Serving
 from headrace.server.serve import serve as start_serving
 
 IDLE_SECONDS_MIN = 1.0
-SWITCH_S = 0.001  # between threads: the journal's thread must not wait long for the loop
+SWITCH_S = 0.001  # thread switch interval: keeps the journal's thread from waiting on the loop
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`."""
+    """Add the command to `app`."""
     app.command("serve")(serve)
 
 
@@ -43,7 +43,7 @@ def serve(
             metavar="DIR",
             envvar=DATA_VARIABLE,
             show_envvar=False,
-            help=f"The data directory, made if it is not there; {DATA_VARIABLE} if not given.",
+            help=f"Data directory, created if missing; by default ${DATA_VARIABLE}.",
         ),
     ],
     listen: Annotated[
@@ -53,22 +53,22 @@ def serve(
         bool,
         typer.Option(
             "--embedded",
-            help="Listen on the socket in the directory alone, which must hold a log: for "
-            "processes of this user, as a log does that is open in one.",
+            help="Listen only on the socket in the directory, which must hold a log: for "
+            "processes of this user, as with a log that one of them has opened.",
         ),
     ] = False,
     idle_exit: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Stop when nobody has been connected for so long."),
+        typer.Option(metavar="TIME", help="Stop after this time without a connection."),
     ] = None,
     config: ConfigFile = None,
     settings: Settings = None,
 ) -> None:
     """Run a node: durable appends and reads over TCP and a unix socket.
 
-    Settings come from defaults, then the file, then HEADRACE_SECTION__KEY in the environment,
-    then options; `headrace config show --origin` shows them. It stops cleanly on SIGTERM and
-    Ctrl-C, and loses nothing on kill -9. SIGHUP changes nothing: settings are read at a start.
+    Settings come from defaults, the file, HEADRACE_SECTION__KEY in the environment and options,
+    each overriding the one before; see `headrace config show --origin`. Stops cleanly on SIGTERM
+    and Ctrl-C, and loses nothing on kill -9. SIGHUP is ignored: settings are read at startup.
 
     Examples:
 
@@ -85,7 +85,7 @@ def serve(
         _check_embedded(data, listen)
     found = load(config, os.environ, _flags(data, listen, settings or []))
     if embedded and not found.listen.socket:
-        raise BadConfig("listen.socket", "is off, and --embedded listens on nothing else")
+        raise BadConfig("listen.socket", "is off, but --embedded listens only on the socket")
     configure(found.log.format, found.log.level)
     sys.setswitchinterval(SWITCH_S)
     keep_freed_memory()
@@ -98,7 +98,7 @@ def serve(
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run on uvloop, whose sockets are several times faster than asyncio's own."""
+    """Run on uvloop, whose sockets are several times faster than asyncio's."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work)
 
@@ -132,23 +132,23 @@ async def _end_when_idle(serving: Serving, seconds: float, stopped: asyncio.Even
 def _idle(text: str) -> float:
     seconds = duration(text, "--idle-exit").seconds
     if seconds < IDLE_SECONDS_MIN:
-        raise BadRequest(f"--idle-exit {text} is too short", hint="It is 1s at least")
+        raise BadRequest(f"--idle-exit {text} is too short", hint="Give at least 1s")
     return seconds
 
 
 def _check_embedded(data: Path, listen: str | None) -> None:
     if listen is not None:
-        raise BadRequest("--embedded listens on no address", hint="Leave out --listen")
+        raise BadRequest("--embedded listens on no address", hint="Omit --listen")
     if not holds_log(data):
-        raise NotFound(f"{data} holds no log", hint="Name the directory of one")
+        raise NotFound(f"{data} holds no log", hint="Give the directory of a log")
 
 
 def _hung_up() -> None:
-    event("node.hangup.ignored", said="settings are read at the start: restart to change them")
+    event("node.hangup.ignored", said="settings are read at startup: restart to change them")
 
 
 def _said(serving: Serving) -> str:
-    """Say in a line how the start ended: one group that refuses does not stop the others."""
+    """Say in one line how the start ended: a group that fails does not stop the others."""
     where = ", ".join(serving.addresses)
     if serving.boot.is_ready:
         return f"ready on {where}"

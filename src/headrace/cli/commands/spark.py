@@ -1,4 +1,4 @@
-"""`headrace spark check | shell`: is there all that Spark needs, and a prompt that has it."""
+"""`headrace spark check | shell`: check Spark's requirements, and open a prompt with Spark."""
 
 import code
 import sys
@@ -21,7 +21,7 @@ _PACKAGES = {
 
 
 class SparkPart(JsonShape, frozen=True, kw_only=True):
-    """One thing that Spark needs here. `found` is its version, or empty."""
+    """One requirement of Spark. `found` is its version, or empty."""
 
     name: str
     found: str
@@ -29,24 +29,26 @@ class SparkPart(JsonShape, frozen=True, kw_only=True):
 
 
 class SparkChecked(JsonShape, frozen=True, kw_only=True):
-    """What `headrace spark check` found."""
+    """Output of `headrace spark check`."""
 
     ready: bool
     parts: list[SparkPart]
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands on `app`."""
-    own = typer.Typer(help="Look at what Spark needs, and use it.", no_args_is_help=True)
+    """Add the commands to `app`."""
+    own = typer.Typer(
+        help="Check Spark's requirements, or open a Spark shell.", no_args_is_help=True
+    )
     own.command("check")(check)
     own.command("shell")(shell)
     app.add_typer(own, name="spark")
 
 
 def check(as_json: Json = False) -> None:
-    """Say what is there for Spark, and what is missing. Nothing is started.
+    """Report which requirements of Spark are installed and which are missing. Starts nothing.
 
-    Exits with 0 if a session can start, and with 5 if not. Delta tables need deltalake, too.
+    Exits with 0 if a session can start, and with 5 if not. Delta tables also need deltalake.
 
     Example:
 
@@ -82,14 +84,15 @@ def _package(name: str, extra: str) -> SparkPart:
 
 
 def shell(
-    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    master: Annotated[str, typer.Option(help="Spark master URL.")] = "local[*]",
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
 ) -> None:
-    """Open a Python prompt with `spark`, a session, and `log`, the log that is named.
+    """Open a Python prompt with `spark`, a Spark session, and `log`, the given log.
 
-    A log in a directory is held until the prompt ends, and others reach it through its socket.
+    A log opened by its directory is locked until the prompt ends; other processes reach it
+    through its socket.
 
     Examples:
 
@@ -100,13 +103,15 @@ def shell(
     from headrace.spark import session
 
     if not sys.stdin.isatty():
-        hint = "In a program, headrace.spark.session() gives the same session"
-        raise BadRequest("a prompt needs a terminal", hint=hint)
+        hint = "In a program, headrace.spark.session() returns the same session"
+        raise BadRequest("the prompt needs a terminal", hint=hint)
     with opened(data, address, timeout) as log:
         with words().status("starting Spark …"):
             spark = session("headrace-shell", master)
         with suppress(ImportError):
-            import readline  # noqa: F401 - lines are edited and remembered
-        banner = f"Spark {spark.version}, {log.address}: log and spark are here; Ctrl-D ends."
+            import readline  # noqa: F401 - for line editing and history
+        banner = (
+            f"Spark {spark.version}, {log.address}: log and spark are defined; Ctrl-D exits."
+        )
         names = {"log": log, "spark": spark, "__name__": "__console__"}
         code.interact(banner, local=names, exitmsg="")

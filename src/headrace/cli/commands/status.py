@@ -1,4 +1,4 @@
-"""`headrace status`: how a node is, once or for as long as somebody watches."""
+"""`headrace status`: the state of a node, once or as a live view."""
 
 import sys
 from pathlib import Path
@@ -14,11 +14,11 @@ from headrace.cli.terminal.location import Address, Data, Timeout, opened, place
 from headrace.cli.terminal.output import Json, console, print_json
 from headrace.errors import Unavailable
 
-TIMEOUT = "5s"  # a node that does not answer is what somebody wants to know soon
+TIMEOUT = "5s"  # short: an unresponsive node is worth reporting soon
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`."""
+    """Add the command to `app`."""
     app.command("status")(status)
 
 
@@ -27,15 +27,15 @@ def status(
     address: Address = None,
     timeout: Timeout = TIMEOUT,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Look again every second; q or Ctrl-C ends.")
+        bool, typer.Option("--watch", "-w", help="Refresh every second; q or Ctrl-C quits.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show a node: whether it is ready, its topics, consumer groups' lag, disk and checkpoints.
+    """Show a node's readiness, topics, consumer lag, disk and checkpoints.
 
-    With --watch it is a live view with rates, on a terminal; in a pipe it prints once. Exits
-    with 5 if the node is not ready, or does not answer. A directory that no process serves is
-    opened for a moment, and said to be not running.
+    With --watch it shows a live view with rates on a terminal; in a pipe it prints once. Exits
+    with 5 if the node is not ready or does not answer. A directory that no process serves is
+    opened briefly and reported as not running.
 
     Examples:
 
@@ -63,9 +63,9 @@ def status(
 
 
 def _require_served(data: Path | None, *, is_served: bool) -> None:
-    """Refuse to watch what nobody serves: to look at it is to hold it."""
+    """Refuse to watch a directory that no process serves: watching would lock it."""
     if not is_served:
         raise Unavailable(
             f"no process serves {data}",
-            hint=f"Start one with `headrace serve --data {data}`, or leave out --watch",
+            hint=f"Start one with `headrace serve --data {data}`, or omit --watch",
         )

@@ -40,14 +40,14 @@ FOREVER: Final = "forever"
 
 @dataclass(frozen=True, slots=True)
 class KeptFor:
-    """What was said. None is nothing; an empty text is no limit."""
+    """The limits that were given. None: not given; an empty string: unlimited."""
 
     age: str | None = None
     size: str | None = None
 
 
 def kept_of(given: Sequence[str]) -> KeptFor:
-    """Read what was given, each by its unit: a time, or a size of each partition."""
+    """Parse values of --retention; the unit tells a time from a size per partition."""
     ages, sizes = [], []
     parts = [part.strip() for each in given for part in each.split(",")]
     for part in parts:
@@ -59,11 +59,12 @@ def kept_of(given: Sequence[str]) -> KeptFor:
         elif _is_size(part):
             sizes.append(part)
         else:
-            hint = f"Give a time (7d), a size of each partition (10GiB), or {FOREVER}"
-            raise BadRequest(f"--retention: {said(part)!r} is neither", hint=hint)
+            hint = f"Give a time (7d), a size per partition (10GiB), or {FOREVER}"
+            flaw = f"--retention: {said(part)!r} is neither a time nor a size"
+            raise BadRequest(flaw, hint=hint)
     if len(ages) > 1 or len(sizes) > 1:
         raise BadRequest(
-            "--retention says two things", hint="Give one time and one size at most"
+            "--retention has two times or two sizes", hint="Give at most one of each"
         )
     return KeptFor(ages[0] if ages else None, sizes[0] if sizes else None)
 
@@ -78,7 +79,7 @@ def _is_time(text: str) -> bool:
 
 def _is_size(text: str) -> bool:
     if text.isdigit():
-        return False  # bytes, or seconds: nobody can tell
+        return False  # ambiguous: bytes or seconds
     try:
         parse_size(text)
     except BadConfig:
@@ -90,19 +91,19 @@ topics = typer.Typer(
     no_args_is_help=True, help="Create, list, describe, alter and delete topics."
 )
 
-Name = Annotated[str, typer.Argument(help="`orders`, or `shop/orders`.")]
+Name = Annotated[str, typer.Argument(help="The topic: `orders`, or `shop/orders`.")]
 Retention = Annotated[
     list[str] | None,
     typer.Option(
         "--retention",
         metavar="7d|10GiB|forever",
-        help="How long rows are kept, how many bytes of each partition, or both: 7d,10GiB.",
+        help="How long to keep rows, how many bytes per partition, or both: 7d,10GiB.",
     ),
 ]
 
 
 class TopicCreated(JsonShape, frozen=True, kw_only=True):
-    """What `topic create` prints. `created` is false if the topic was there already."""
+    """Output of `topic create`. `created` is false if the topic already existed."""
 
     topic: str
     created: bool
@@ -114,18 +115,17 @@ class TopicCreated(JsonShape, frozen=True, kw_only=True):
 
 
 class UnerasedFile(JsonShape, frozen=True, kw_only=True):
-    """A file that holds, or may hold, rows of deleted topics, and why it is still there."""
+    """A file that still holds, or may hold, rows of deleted topics, and why."""
 
     path: str
     why: str
 
 
 class TopicDeleted(JsonShape, frozen=True, kw_only=True):
-    """What `topic delete` prints.
+    """Output of `topic delete`.
 
-    `deleted` is false if the topic was not there (`--if-exists`). `erased` is null if nobody
-    waited for it; if it is false, `left` names what was left when the time was over, the first
-    100 files.
+    `deleted` is false if the topic did not exist (`--if-exists`). `erased` is null without
+    `--wait-erased`; if it is false, `left` names the first 100 files left at the timeout.
     """
 
     topic: str
@@ -135,7 +135,7 @@ class TopicDeleted(JsonShape, frozen=True, kw_only=True):
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands on `app`."""
+    """Add the commands to `app`."""
     app.add_typer(topics, name="topic")
 
 
@@ -147,32 +147,32 @@ def create(
     ] = None,
     schema_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A JSON object of names and types."),
+        typer.Option(metavar="FILE", help="A JSON file: one object of names and types."),
     ] = None,
     like: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Rows to take the schema from: Parquet, CSV, NDJSON, Arrow."
+            metavar="FILE", help="Take the schema of this file: Parquet, CSV, NDJSON, Arrow."
         ),
     ] = None,
     delimiter: Annotated[
         str | None,
-        typer.Option(metavar="CHAR", help="With --like: what separates the fields of a CSV."),
+        typer.Option(metavar="CHAR", help="With --like: CSV field separator."),
     ] = None,
-    partitions: Annotated[int, typer.Option(help="How many ordered parts it has.")] = 1,
+    partitions: Annotated[int, typer.Option(help="Number of partitions.")] = 1,
     key: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Whose value chooses a partition.")
+        str | None, typer.Option(metavar="COLUMN", help="Column that chooses the partition.")
     ] = None,
     retention: Retention = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Take a topic that is there, if it is so.")
+        bool, typer.Option("--if-not-exists", help="Accept an existing topic if it matches.")
     ] = False,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Create a topic. A directory that is not there yet is made.
+    """Create a topic, and the log's directory if it does not exist.
 
     Types: bool, int8 to int64, float32, float64, string, binary, date, timestamp,
     decimal(10, 2), list<…>, map<…, …>, struct<name: …>; each may be followed by `not null`.
@@ -226,7 +226,7 @@ def list_topics(
     elif found:
         print_list(found)
     else:
-        say("There are no topics yet. `headrace topic create --help` says how to make one.")
+        say("There are no topics yet. `headrace topic create --help` shows how to create one.")
 
 
 @topics.command("describe")
@@ -261,23 +261,21 @@ def alter(
     name: Name,
     retention: Retention = None,
     partitions: Annotated[
-        int | None, typer.Option(help="How many it shall have: more than it has.")
+        int | None, typer.Option(help="New number of partitions; it can only grow.")
     ] = None,
     add_column: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME:TYPE", help="A nullable column at its end; may be repeated."
-        ),
+        typer.Option(metavar="NAME:TYPE", help="Append a nullable column; may be repeated."),
     ] = None,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Alter a topic: what is kept, how many partitions it has, which columns.
+    """Alter a topic's retention, partitions or columns.
 
-    With --retention, only what is said changes; `forever` lifts both limits. More partitions
-    move keys: new rows of a key may go elsewhere than its old ones. Rows that are there read as
+    --retention changes only the limits it names; `forever` lifts both. Adding partitions remaps
+    keys: new rows of a key may go to another partition than its old ones. Existing rows read as
     null in a new column.
 
     Examples:
@@ -291,7 +289,7 @@ def alter(
     kept = kept_of(retention or [])
     if not retention and partitions is None and not add_column:
         hint = "Add --retention, --partitions or --add-column"
-        raise BadRequest("nothing to alter is given", hint=hint)
+        raise BadRequest("nothing to alter", hint=hint)
     with opened(data, address, timeout) as log:
         topic = log.topic(name)
         more = _more_partitions(topic, partitions)
@@ -308,18 +306,18 @@ def delete(
     wait_erased: Annotated[
         bool,
         typer.Option(
-            "--wait-erased", help="Return once no file of the log holds bytes of its rows."
+            "--wait-erased", help="Wait until no file of the log holds bytes of its rows."
         ),
     ] = False,
     erase_timeout: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help=f"With --wait-erased: how long to wait; {ERASE_TIMEOUT} if not given.",
+            help=f"With --wait-erased: how long to wait; {ERASE_TIMEOUT} by default.",
         ),
     ] = None,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A topic that is not there is deleted already.")
+        bool, typer.Option("--if-exists", help="Succeed even if the topic does not exist.")
     ] = False,
     data: Data = None,
     address: Address = None,
@@ -327,11 +325,11 @@ def delete(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Delete a topic and all its rows, for ever. Its name must be typed first.
+    """Permanently delete a topic and all its rows. Asks you to type its name.
 
-    With --wait-erased it returns once their bytes are in no file of the log any more, and says
-    meanwhile which files it waits for. If that takes too long it ends with 5 and names them:
-    the topic is deleted, and the command may be repeated with --if-exists, also after a crash.
+    With --wait-erased it returns once no file of the log holds bytes of its rows, and reports
+    the files it waits for. On a timeout it exits with 5 and names them: the topic is deleted,
+    and the command can be repeated with --if-exists, even after a crash.
 
     Examples:
 
@@ -350,7 +348,7 @@ def delete(
                 say(f"Topic {topic.name} has {rows:,} rows in {_partitions(topic.partitions)}.")
             confirm_name("topic", name, yes=yes)
             topic.delete()
-            said = f"Topic {topic.name} is deleted, with {rows:,} rows."
+            said = f"Deleted topic {topic.name} with {rows:,} rows."
         else:
             said = f"Topic {name} does not exist (already deleted?)."
         shown = TopicDeleted(topic=str(parse_topic(name)), deleted=topic is not None)
@@ -367,11 +365,11 @@ def _schema(
 ) -> pa.Schema:
     if sum(each is not None for each in (words, file, like)) != 1:
         raise BadRequest(
-            "a schema must be given once",
-            hint="Use one of --schema id:int64,…, --schema-file FILE and --like FILE",
+            "exactly one schema is required",
+            hint="Use one of --schema id:int64,…, --schema-file FILE or --like FILE",
         )
     if delimiter is not None and like is None:
-        raise BadRequest("--delimiter is for a CSV that is named with --like")
+        raise BadRequest("--delimiter applies only to a CSV given with --like")
     if words is not None:
         return schema_from_words(words)
     if file is not None:
@@ -382,7 +380,7 @@ def _schema(
 
 
 def _erase_timeout(given: str | None, *, wait_erased: bool) -> str:
-    """Judge how long to wait, before the topic goes."""
+    """Validate the timeout before the topic is deleted."""
     if given is None:
         return ERASE_TIMEOUT
     if not wait_erased:
@@ -394,7 +392,7 @@ def _erase_timeout(given: str | None, *, wait_erased: bool) -> str:
 def _existing(
     log: headrace.Log, name: str, *, if_exists: bool, wait_erased: bool
 ) -> headrace.Topic | None:
-    """Return the topic; None if it is not there, and may be so."""
+    """Return the topic; None if it does not exist and `if_exists` allows that."""
     try:
         return log.topic(name)
     except TopicUnknown as error:
@@ -403,7 +401,7 @@ def _existing(
         if wait_erased:
             raise TopicUnknown(
                 Exception.__str__(error),
-                hint="If it was deleted before, add --if-exists to wait for what it left",
+                hint="If it was already deleted, add --if-exists to wait for its leftovers",
             ) from None
         raise
 
@@ -411,7 +409,7 @@ def _existing(
 def _erased(
     log: headrace.Log, shown: TopicDeleted, timeout: str, name: str, *, as_json: bool
 ) -> TopicDeleted:
-    """Wait until nothing is left, and say what is waited for, each time that it is another."""
+    """Wait until nothing is left, and report the files waited for whenever they change."""
     left: list[UnerasedFile] = []
 
     def told(found: Sequence[Unerased]) -> None:
@@ -431,15 +429,15 @@ def _erased(
         again = f"headrace topic delete {name} --if-exists --wait-erased"
         raise NotErased(
             Exception.__str__(error),
-            hint=f"The topic is deleted. Do what that says, then wait again: {again}",
+            hint=f"The topic is deleted. Resolve that, then wait again: {again}",
         ) from None
     if not as_json:
-        say("No file of the log holds bytes of rows of deleted topics.")
+        say("No file of the log holds bytes of deleted topics any more.")
     return structs.replace(shown, erased=True)
 
 
 def _created(log: headrace.Log, name: str) -> int | None:
-    """Return the life of a topic that is there."""
+    """Return the life of an existing topic, or None."""
     try:
         return log.topic(name).created
     except TopicUnknown:
@@ -448,11 +446,11 @@ def _created(log: headrace.Log, name: str) -> int | None:
 
 @contextmanager
 def _existing_told(name: str, *, if_not_exists: bool) -> Iterator[None]:
-    """Say what to do about a topic that is there and is not so."""
+    """Add a hint to the error about an existing topic."""
     try:
         yield
     except TopicExists as error:
-        hint = "Choose another name, or add --if-not-exists to take it"
+        hint = "Choose another name, or add --if-not-exists to use it"
         if if_not_exists:
             alter = f"headrace topic alter {name} --add-column …"
             hint = f"`headrace topic describe {name}` shows it; `{alter}` adds to it"
@@ -474,8 +472,8 @@ def _tell_created(topic: headrace.Topic, *, is_new: bool, as_json: bool) -> None
             )
         )
         return
-    what = "is created" if is_new else "is there already"
-    say(f"Topic {topic.name} {what}: {_partitions(topic.partitions)}, kept {topic.retention}.")
+    what = f"Created topic {topic.name}" if is_new else f"Topic {topic.name} already exists"
+    say(f"{what}: {_partitions(topic.partitions)}, kept {topic.retention}.")
     print_columns(columns)
 
 
@@ -485,20 +483,20 @@ def _more_partitions(topic: headrace.Topic, wanted: int | None) -> int:
     if wanted <= topic.partitions:
         raise BadRequest(
             f"--partitions {wanted}: topic {topic.name} has {topic.partitions}",
-            hint="Partitions can only be added; name how many it shall have then",
+            hint="Partitions can only be added; give the new total",
         )
     return wanted - topic.partitions
 
 
 def _with_columns(topic: headrace.Topic, added: list[str]) -> pa.Schema | None:
-    """Return the newer schema. One that cannot be is refused before anything is changed."""
+    """Return the new schema. An invalid one is refused before anything changes."""
     if not added:
         return None
     new = schema_from_words(",".join(part for each in added for part in split_columns(each)))
     for field in new:
         if field.name in topic.schema.names:
             hint = f"`headrace topic describe {topic.name}` shows its columns"
-            raise BadRequest(f"column {field.name!r} is there already", hint=hint)
+            raise BadRequest(f"column {field.name!r} already exists", hint=hint)
     wider = pa.schema([*topic.schema, *new])
     check_evolution(topic.schema, canonical(wider))
     return wider
@@ -507,20 +505,20 @@ def _with_columns(topic: headrace.Topic, added: list[str]) -> pa.Schema | None:
 def _altered(
     topic: headrace.Topic, kept: KeptFor, more: int, wider: pa.Schema | None
 ) -> list[str]:
-    """Change the topic, and say what was changed."""
+    """Change the topic, and return a line for each change."""
     said = []
     if kept != KeptFor():
         topic.alter(
             **({} if kept.age is None else {"retention": kept.age or None}),
             **({} if kept.size is None else {"retention_size": kept.size or None}),
         )
-        said.append(f"Topic {topic.name} is kept {topic.retention} now.")
+        said.append(f"Topic {topic.name} is now kept {topic.retention}.")
     if wider is not None:
         topic.evolve(wider)
-        said.append(f"Its schema is at version {max(topic.schemas)}.")
+        said.append(f"Its schema is now at version {max(topic.schemas)}.")
     if more:
         topic.add_partitions(more)
-        said.append(f"It has {_partitions(topic.partitions)}.")
+        said.append(f"It now has {_partitions(topic.partitions)}.")
     return said
 
 

@@ -1,1 +1,1 @@
-"""`headrace demo`: node, producers and pipeline are killed, then everything is compared."""
+"""`headrace demo`: kills node, producers and pipeline, then compares everything."""

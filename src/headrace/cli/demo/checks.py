@@ -1,7 +1,7 @@
-"""Compares what a topic holds with what its producers sent and their ledgers say.
+"""Compares the rows of a topic with what its producers sent and their ledgers record.
 
-Each producer numbers its rows from 0 and has a partition to itself, so that a row belongs at
-the offset of its number: nothing has to be taken on trust from the node.
+Each producer numbers its rows from 0 and has its own partition, so a row belongs at the offset
+of its number: the check needs no trust in the node.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 COMPARED: Final = ("source", "number", "_partition", "_offset")
-_SHOWN_MAX: Final = 3  # problems of one kind that are told one by one
+_SHOWN_MAX: Final = 3  # problems of one kind that are listed one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One line of a ledger: rows `start` to before `end` of a partition are on disk."""
+    """One line of a ledger: rows from `start` to before `end` of a partition are on disk."""
 
     start: int
     end: int
@@ -26,7 +26,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one producer says: how many rows it sent, and which were acknowledged."""
+    """One producer's record: how many rows it sent, and which were acknowledged."""
 
     source: int  # also its partition
     sent: int
@@ -39,17 +39,17 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What became of the rows. Everything but `found` should be 0, and no problem told."""
+    """The outcome. Everything except `found` should be 0, without problems."""
 
     found: int
-    lost: int  # acknowledged, and not there
+    lost: int  # acknowledged, but missing
     twice: int
-    invented: int  # there, and sent by nobody
+    invented: int  # found, but never sent
     problems: tuple[str, ...]
 
 
 def compare(rows: pa.Table, claims: Sequence[Claim]) -> Compared:
-    """Judge `rows`, which have the columns COMPARED; each partition in the order of offsets."""
+    """Check `rows`, which have the columns COMPARED; each partition in order of offsets."""
     lost = twice = invented = 0
     problems: list[str] = []
     for claim in claims:
@@ -68,7 +68,7 @@ def compare(rows: pa.Table, claims: Sequence[Claim]) -> Compared:
         problems += _misplaced(claim, own)
     invented += rows.num_rows - sum(_count(rows, claim.source) for claim in claims)
     if invented:
-        problems.append(f"{invented:,} rows are there that nobody sent")
+        problems.append(f"{invented:,} rows were never sent")
     return Compared(rows.num_rows, lost, twice, invented, tuple(problems))
 
 
@@ -87,11 +87,11 @@ def _problems(claim: Claim, there: int, twice: int) -> Iterator[str]:
     steps = [(0, 0), *ranges]
     odd = [after for before, after in pairwise(steps) if after[0] != before[1]]
     for start, end in odd[:_SHOWN_MAX]:
-        yield f"{who}: its ledger names offsets {start:,} to {end:,} out of turn"
+        yield f"{who}: its ledger has offsets {start:,} to {end:,} out of order"
 
 
 def _misplaced(claim: Claim, own: pa.Table) -> Iterator[str]:
-    """Find rows that stand elsewhere than at the offset of their number."""
+    """Find rows whose offset differs from their number."""
     wrong = own.filter(pc.not_equal(own["number"], own["_offset"]))
     for row in wrong.slice(0, _SHOWN_MAX).to_pylist():
         yield (

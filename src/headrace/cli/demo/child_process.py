@@ -1,4 +1,4 @@
-"""A child process seen from outside: start it, hear what it says, end it and its children."""
+"""A child process seen from outside: start it, read its output, end it and its children."""
 
 import os
 import selectors
@@ -10,36 +10,36 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, Self
 
-SECONDS_MAX: Final = 60.0  # no step of a healthy child takes nearly as long
-# In the environment of a process and, by it, of all its children, whoever their parent is now.
+SECONDS_MAX: Final = 60.0  # far longer than any step of a healthy child takes
+# Set in the environment of a process and inherited by its children, even when reparented.
 MARK: Final = "HEADRACE_CHILD"
 LOOK_SECONDS: Final = 0.01
-# A child that was just started notices its parent's death once Python and Arrow are loaded.
+# A newly started child notices its parent's death only once Python and Arrow are loaded.
 ORPHAN_SECONDS_MAX: Final = 20.0
 _PIECE_SIZE: Final = 64 * 1024
 
 
 class Silent(Exception):
-    """A process said nothing for too long, or not what was awaited. The text says what."""
+    """A process reported nothing for too long, or not what was awaited. The text says what."""
 
 
 class Broken(Silent):
-    """A process said what must never be. The text says what."""
+    """A process reported something that must never happen. The text says what."""
 
 
 class Hearer(Protocol):
-    """Takes in what one process says. Only what was read counts."""
+    """Collects the output of one process. Only what was read counts."""
 
     def hear(self, line: str) -> None: ...
 
 
 class ChildProcess:
-    """A running process. Use it as a context: it never outlives the block."""
+    """A running process. A context manager: it never outlives the block."""
 
     testimony: Hearer
 
     def _attend(self, process: subprocess.Popen[bytes], pipe: IO[bytes] | None) -> None:
-        """Hear what `process` says through `pipe` from now on."""
+        """Read the output of `process` through `pipe` from now on."""
         assert pipe is not None
         self._process, self._pipe = process, pipe
         self._rest = b""
@@ -65,7 +65,7 @@ class ChildProcess:
         return self._process.pid
 
     def listen(self, seconds: float, until: Callable[[Any], bool] | None = None) -> None:
-        """Hear for `seconds`, or until it ends, or until the testimony is such."""
+        """Read for `seconds`, or until the process ends, or until `until` holds."""
         deadline = time.monotonic() + seconds
         while not self._ended and (left := deadline - time.monotonic()) > 0:
             if until is not None and until(self.testimony):
@@ -73,19 +73,19 @@ class ChildProcess:
             self._hear_some(left)
 
     def await_that(self, what: str, until: Callable[[Any], bool]) -> bool:
-        """Hear until the testimony is such. False if the process ended before."""
+        """Read until `until` holds. False if the process ended before."""
         self.listen(SECONDS_MAX, until)
         if not until(self.testimony) and not self._ended:
             raise Silent(f"no sign of {what} within {SECONDS_MAX:.0f} s")
         return until(self.testimony)
 
     def kill(self) -> bool:
-        """Kill it with SIGKILL and hear what it had still said. True if that ended it."""
+        """Kill it with SIGKILL and read its remaining output. True if that ended it."""
         self._process.send_signal(signal.SIGKILL)
         return self.wait() == -signal.SIGKILL
 
     def wait(self) -> int:
-        """Hear all until it ends by itself, and return its exit status."""
+        """Read until it ends by itself, and return its exit status."""
         self.listen(SECONDS_MAX)
         if not self._ended:
             raise Silent(f"a process did not end within {SECONDS_MAX:.0f} s")
@@ -107,7 +107,7 @@ class MarkedProcess(ChildProcess):
     mark: str  # NAME=VALUE, of its environment
 
     def await_orphans(self) -> float:
-        """Return how many seconds its children outlived it."""
+        """Wait for its children to end, and return how many seconds they outlived it."""
         began = time.monotonic()
         while living(self.mark):
             if time.monotonic() - began > ORPHAN_SECONDS_MAX:
@@ -117,7 +117,7 @@ class MarkedProcess(ChildProcess):
 
 
 def living(mark: str) -> list[int]:
-    """Return the processes that have `mark` in their environment; a dead one has none."""
+    """Return the processes with `mark` in their environment; dead ones have none."""
     found: list[int] = []
     for one in Path("/proc").iterdir():
         if one.name.isdigit():

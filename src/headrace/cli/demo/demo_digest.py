@@ -1,7 +1,7 @@
-"""One digest of rows, whoever has them: the ledgers, the log, the table.
+"""One digest of rows, whatever their source: the ledgers, the log, the table.
 
-It is the SHA-256 of the rows as pyarrow writes them in CSV, by partition and offset. What the
-ledgers name is made anew from their lines: a producer's rows follow from their numbers.
+It is the SHA-256 of the rows as pyarrow writes them in CSV, by partition and offset. The rows
+of the ledgers are regenerated from their lines: a producer's rows follow from their numbers.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ from headrace.cli.demo.demo_rows import SCHEMA, rows_of
 
 PLACE: Final = ("_partition", "_offset")
 COLUMNS: Final = (*SCHEMA.names, *PLACE)
-SHOWN: Final = 16  # letters of a digest that a person compares
+SHOWN: Final = 16  # characters of a digest that are printed
 
 
 def digest_of(rows: pa.Table) -> str:
-    """Return the digest of rows, which have COLUMNS, in whatever order they come."""
+    """Return the digest of rows, which have COLUMNS, in any order."""
     ordered = rows.select(COLUMNS).sort_by([(name, "ascending") for name in PLACE])
     found = _Digest()
     csv.write_csv(ordered, found)
@@ -28,7 +28,7 @@ def digest_of(rows: pa.Table) -> str:
 
 
 def acknowledged_rows(claims: Sequence[Claim]) -> pa.Table:
-    """Return the rows that ledgers name, as their producers made them."""
+    """Return the rows in the ledgers, as their producers created them."""
     parts = []
     for claim in claims:
         for told in claim.told:
@@ -40,7 +40,7 @@ def acknowledged_rows(claims: Sequence[Claim]) -> pa.Table:
 
 
 class _Digest:
-    """A file that keeps nothing of what is written but its digest."""
+    """A file that keeps only the digest of what is written."""
 
     closed = False
 

@@ -1,7 +1,7 @@
-"""The rows of a demo: who sends them, and what the ledgers say of them.
+"""The rows of a demo: their producers, and what the ledgers record about them.
 
-source, number    which row it is: each producer counts its own from 0
-customer, amount  something to carry
+source, number    identity of a row: each producer counts its own from 0
+customer, amount  payload
 """
 
 import asyncio
@@ -21,14 +21,12 @@ from headrace.cli.demo.checks import Claim, Told
 from headrace.errors import HeadraceError
 
 TOPIC: Final = "demo/orders"
-PRODUCERS: Final = 4  # each with a partition to itself
-BATCH: Final = 500  # rows that are sent at once
-PAUSE_S: Final = 0.01  # after each: producers at full speed leave nothing to a node that starts
-ROWS_MAX: Final = (
-    2_000_000  # of one producer: enough for minutes, and little enough to read back
-)
-PATIENCE: Final = "60s"  # that a producer has with a node which is down
-END_S: Final = 5.0  # that the thread of producers has to let go
+PRODUCERS: Final = 4  # each with its own partition
+BATCH: Final = 500  # rows sent at once
+PAUSE_S: Final = 0.01  # after each batch: leaves CPU time to a starting node
+ROWS_MAX: Final = 2_000_000  # per producer: enough for minutes, few enough to read back
+PATIENCE: Final = "60s"  # how long a producer waits for a node that is down
+END_S: Final = 5.0  # for the producers' thread to end
 
 SCHEMA: Final = pa.schema(
     [
@@ -54,10 +52,10 @@ class DemoProducer:
     failure: HeadraceError | None = None
 
     async def run(self) -> None:
-        """Send rows until it is told to end; then wait until all of them are acknowledged.
+        """Send rows until `is_ended`; then wait until all of them are acknowledged.
 
-        Nothing is closed on a failure or a cancel: to close is to wait for a node, and nobody
-        wants to know any more what becomes of the rows.
+        Closes nothing on a failure or a cancellation: closing waits for a node, and the fate of
+        the rows no longer matters.
         """
         try:
             log = await headrace.connect_async(self.address, timeout=PATIENCE)
@@ -74,7 +72,7 @@ class DemoProducer:
 
 
 def rows_of(source: int, start: int, end: int) -> pa.RecordBatch:
-    """Make the rows of a producer from one number to before another."""
+    """Create a producer's rows from number `start` to before `end`."""
     numbers = range(start, end)
     return pa.record_batch(
         [
@@ -88,7 +86,7 @@ def rows_of(source: int, start: int, end: int) -> pa.RecordBatch:
 
 
 class Sources:
-    """All producers of a demo, in one thread. Use it as a context: they do not outlive it."""
+    """All producers of a demo, in one thread. A context manager: they do not outlive it."""
 
     def __init__(self, directory: Path, address: str, pause: float = PAUSE_S) -> None:
         self.all = [
@@ -104,7 +102,7 @@ class Sources:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of them as they are; those that have finished are gone already."""
+        """Cancel the producers that have not finished."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join(END_S)
@@ -124,21 +122,21 @@ class Sources:
         return next((each.failure for each in self.all if each.failure), None)
 
     def finish(self) -> None:
-        """Have everything that was sent acknowledged."""
+        """Stop the producers, and wait until everything sent is acknowledged."""
         for each in self.all:
             each.is_ended = True
         self._thread.join()
 
     def claims(self) -> list[Claim]:
-        """Return what was sent, and what the ledgers say of it until now."""
+        """Return what was sent, and what the ledgers record about it so far."""
         return [
             Claim(each.number, each.sent, tuple(read_ledger(each.ledger))) for each in self.all
         ]
 
 
 def read_ledger(path: Path) -> Iterator[Told]:
-    """Give the lines of a ledger that are whole: another was never reported."""
-    with suppress(FileNotFoundError):  # its producer has not begun
+    """Yield the complete lines of a ledger; a cut line was never reported."""
+    with suppress(FileNotFoundError):  # its producer has not started
         for line in path.read_bytes().splitlines(keepends=True):
             if line.endswith(b"\n"):
                 found = json.loads(line)

@@ -1,4 +1,4 @@
-"""The part of the demo in which a person kills: `n` the node, `d` the driver, `b` both."""
+"""The part of the demo where the user kills: `n` the node, `d` the driver, `b` both."""
 
 import os
 import select
@@ -17,48 +17,48 @@ from headrace.cli.demo.pipeline_process import DemoDriver
 from headrace.cli.demo.steps import DemoStage
 from headrace.cli.demo.transcript import Transcript
 
-END = "\x04"  # what a terminal that has gone away is taken for
+END = "\x04"  # returned when the terminal has gone away
 
 
 class Keys:
-    """Use it as a context: afterwards the terminal is as it was before."""
+    """Single keys from the terminal. A context manager: it restores the terminal."""
 
     def __enter__(self) -> Self:
         self._terminal = sys.stdin.fileno()
         self._before = termios.tcgetattr(self._terminal)
-        tty.setcbreak(self._terminal, termios.TCSADRAIN)  # a key pressed before it counts
+        tty.setcbreak(self._terminal, termios.TCSADRAIN)  # keys pressed earlier count
         return self
 
     def __exit__(self, *_: object) -> None:
         termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
 
     def pressed(self) -> str:
-        """Return the next key that was pressed, in lower case; nothing if none was."""
+        """Return the next key pressed, in lower case, or an empty string."""
         if not select.select([self._terminal], [], [], 0)[0]:
             return ""
         return os.read(self._terminal, 1).decode(errors="replace").lower() or END
 
 
 def has_terminal() -> bool:
-    """Tell whether a person is there: to press keys, and to see what comes of it."""
+    """Return whether input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 LOOK_SECONDS = 0.1
-_LEGEND = "n kills the node, d the driver, b both; q ends it and proves what is there"
-_SHORT = "keys n d b q:"  # beside what changes, in one line of a small terminal
+_LEGEND = "n kills the node, d the driver, b both; q stops and proves the result"
+_SHORT = "keys n d b q:"  # short enough to share one line of a small terminal
 
 
 class Game:
-    """A node, a driver, and whoever takes their place."""
+    """A node, a driver, and their replacements."""
 
     def __init__(self, tale: Transcript, stage: DemoStage, file: Path, table: Path) -> None:
         self._tale, self._stage, self._file, self._table = tale, stage, file, table
         self._node_began = time.monotonic()
-        self._is_told = True  # the driver was told to go
+        self._is_told = True  # the driver was sent `go`
 
     def play(self, exits: ExitStack, driver: DemoDriver) -> DemoDriver:
-        """Let a person kill until `q`; return the driver that is there then."""
+        """Let the user kill until `q`; return the driver that runs then."""
         with Keys() as keys, Status("", console=self._tale.console) as status:
             self._tale.line("keys", _LEGEND, "bold")
             while (key := keys.pressed()) not in ("q", END):
@@ -76,7 +76,7 @@ class Game:
         return driver
 
     def _attend(self, driver: DemoDriver) -> None:
-        """Hear both, for a moment; a new driver begins once it can."""
+        """Read from both for a moment; start a new driver once it is warm."""
         driver.listen(LOOK_SECONDS)
         self._stage.node.listen(LOOK_SECONDS / 10)
         if not driver.is_alive or not self._stage.node.is_alive:
@@ -96,7 +96,7 @@ class Game:
         from headrace.spark.tables.table_files import orphans_of  # which needs Spark
 
         left = len(orphans_of(str(self._table), 0))
-        self._tale.killed_driver(pid, "wherever it was")
+        self._tale.killed_driver(pid, "at an arbitrary point")
         following = DemoDriver(self._file)
         self._is_told = False
         self._tale.line(

@@ -1,4 +1,4 @@
-"""The node of a demo: `headrace serve` in a process of its own, started and killed."""
+"""The node of a demo: `headrace serve` in its own process, started and killed."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from headrace.cli.demo.child_process import MARK, MarkedProcess, Silent
 
 HOST: Final = "127.0.0.1"
 COMMAND: Final = (sys.executable, "-m", "headrace")
-# Small enough that a few seconds bring rolls, Seals and segments.
+# Small enough to get rolls, Seals and segments within a few seconds.
 SETTINGS: Final = (
     "listen.http=",
     "journal.file_size=8MiB",
@@ -21,7 +21,7 @@ SETTINGS: Final = (
     "seal.age=2s",
     "log.format=json",
 )
-# What a recovery may say after a crash alone. Everything else is damage, or a lie.
+# What a recovery may report after a mere crash. Everything else is damage, or a lie.
 _HARMLESS: Final = (
     "made a new group",
     "recovered after ",
@@ -37,28 +37,28 @@ class NodeTestimony:
     """The events of one life of a node."""
 
     events: list[str] = field(default_factory=list)  # their names
-    recovered: list[str] = field(default_factory=list)  # what groups said of their recovery
+    recovered: list[str] = field(default_factory=list)  # what groups reported on recovery
     refused: list[str] = field(default_factory=list)  # groups that did not start, and why
     problems: list[str] = field(default_factory=list)
 
     def hear(self, line: str) -> None:
-        """Take in one line of its standard error."""
+        """Process one line of its standard error."""
         try:
             found = json.loads(line)
             name, said = str(found["event"]), str(found.get("said", ""))
         except (ValueError, TypeError, KeyError):
-            self.problems.append(f"a node said {line!r}")
+            self.problems.append(f"a node logged {line!r}")
             return
         self.events.append(name)
         if name == "node.group.recovered":
             self.recovered.append(said)
             if not said.startswith(_HARMLESS) and not said.endswith(_MENDED):
-                self.problems.append(f"after a crash alone a recovery says: {said}")
+                self.problems.append(f"after a mere crash, recovery reported: {said}")
         elif name in _ILL or name.endswith(".failed"):
-            self.problems.append(f"a node said {line}")
+            self.problems.append(f"a node logged {line}")
         if name == "node.group.refused":
             self.refused.append(
-                f"group {found.get('group')} does not start: {found.get('error')}"
+                f"group {found.get('group')} did not start: {found.get('error')}"
             )
 
     @property
@@ -79,13 +79,13 @@ class NodeTestimony:
 
 
 def free_address() -> str:
-    """Return an address that nobody listens on now. A node that starts again takes it again."""
+    """Return a free address, so that a restarted node can take the same one again."""
     with socket.create_server((HOST, 0)) as probe:
         return f"{HOST}:{probe.getsockname()[1]}"
 
 
 class DemoNode(MarkedProcess):
-    """A running node. Use it as a context: neither it nor its children outlive the block."""
+    """A running node. A context manager: neither it nor its children outlive the block."""
 
     testimony: NodeTestimony
 
@@ -101,7 +101,7 @@ class DemoNode(MarkedProcess):
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env={**os.environ, name: value},
-            process_group=0,  # an interrupt from the keyboard is for us, and we end it
+            process_group=0,  # Ctrl-C interrupts only us, and we end the node
         )
         self._attend(process, process.stderr)
 
@@ -110,9 +110,9 @@ class DemoNode(MarkedProcess):
         self.await_orphans()
 
     def await_ready(self) -> None:
-        """Wait until it listens, or raise Silent with what it said."""
+        """Wait until it listens, or raise Silent with its output."""
         is_ready = self.await_that("a node that listens", lambda _: self.testimony.is_listening)
         if not is_ready:
             said = "; ".join(self.testimony.problems) or ", ".join(self.testimony.events)
-            raise Silent(f"the node ended before it listened: {said or 'it said nothing'}")
+            raise Silent(f"the node ended before it listened: {said or 'no output'}")
         self.ready_seconds = time.monotonic() - self._began

@@ -1,13 +1,13 @@
-"""A driver of the demo's pipeline, in a process of its own: `python -m … FILE`.
+"""A driver of the demo's pipeline, in its own process: `python -m … FILE`.
 
-It starts Spark, says `warm`, and does what the words on its standard input say:
+It starts Spark, reports `warm`, and follows the commands on its standard input:
 
-    go           bring rows into the table, round after round
-    die          kill itself, with SIGKILL, between the files of a round and its commit
-    meet A B     between the files of a round and its commit: make the file A, await the file B
-    end          end once all rows are in the table
+    go           load rows into the table, round after round
+    die          kill itself with SIGKILL between the files of a round and their commit
+    meet A B     between the files of a round and their commit: create file A, wait for file B
+    end          exit once all rows are in the table
 
-It says what happens, one JSON object a line.
+It reports events as one JSON object per line.
 """
 
 import json
@@ -23,31 +23,31 @@ from headrace.spark import session
 from headrace.spark.pipeline.definition import load
 from headrace.spark.pipeline.pipeline import Pipeline, opened
 
-PAUSE_S = 0.2  # between looks for new rows
+PAUSE_S = 0.2  # between polls for new rows
 MEET_S = 60.0
 
 
 class Wishes:
-    """What the words on standard input ask for."""
+    """Commands from standard input."""
 
     def __init__(self) -> None:
         self._words: queue.Queue[str] = queue.Queue()
-        self.at_commit: list[str] = []  # what is to be done before the next commit
+        self.at_commit: list[str] = []  # to do before the next commit
         self.is_ending = False
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         for line in sys.stdin:
             self._words.put(line.strip())
-        self._words.put("end")  # nobody is there any more
+        self._words.put("end")  # the parent is gone
 
     def await_go(self) -> None:
-        """Wait for the word `go`."""
+        """Wait for the command `go`."""
         while (word := self._words.get()) != "go":
             self._take(word)
 
     def look(self) -> None:
-        """Take the words that have come."""
+        """Process the commands received so far."""
         while not self._words.empty():
             self._take(self._words.get())
 
@@ -58,7 +58,7 @@ class Wishes:
             self.at_commit = word.split()
 
     def on_step(self, step: str) -> None:
-        """Do what was asked for, between files and commit."""
+        """Execute the pending command between files and commit."""
         if step != "after files":
             return
         self.look()
@@ -78,13 +78,13 @@ class Wishes:
 
 
 def say(event: str, **more: object) -> None:
-    """Print one line."""
+    """Print one event."""
     sys.stdout.write(json.dumps({"event": event, **more}) + "\n")
     sys.stdout.flush()
 
 
 def run(pipeline: Pipeline, wishes: Wishes) -> None:
-    """Bring rows into the table until there is nothing left to do."""
+    """Load rows into the table until `end` was received and no rows are left."""
     pipeline.on_step = wishes.on_step
     while True:
         before = pipeline.lost
@@ -101,7 +101,7 @@ def run(pipeline: Pipeline, wishes: Wishes) -> None:
 
 
 def main(file: str) -> None:
-    """Be a driver."""
+    """Run a driver."""
     wishes = Wishes()
     spark = session("headrace-demo", "local[1]", spark__driver__memory="1g")
     say("warm")

@@ -1,4 +1,4 @@
-"""The pipeline of a demo, seen from outside: its file, and drivers that run it and die."""
+"""The pipeline of a demo, seen from outside: its file, and the drivers that run it."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from headrace.cli.demo.demo_rows import TOPIC
 
 NAME: Final = "orders"
 TABLE: Final = "table"
-RATE_ROUNDS: Final = 5  # that a rate is told of
-RATE_SECONDS_MIN: Final = 0.1  # less is the time in which its words were read
-START_SECONDS: Final = 120.0  # that Spark may take, on a machine with much to do
+RATE_ROUNDS: Final = 5  # that a rate is averaged over
+RATE_SECONDS_MIN: Final = 0.1  # a shorter time is just that of reading its output
+START_SECONDS: Final = 120.0  # for Spark to start on a busy machine
 SQL: Final = "select source, number, customer, amount, _hr_partition, _hr_offset from source"
 
 
@@ -31,21 +31,21 @@ def write_definition(directory: Path, address: str) -> Path:
 
 @dataclass(slots=True)
 class DriverTestimony:
-    """What one driver said."""
+    """The events of one driver."""
 
     events: list[str] = field(default_factory=list)
     version: int = 0  # of the table
     rows: int = 0
     lag: int = 0
-    heard: list[tuple[float, int]] = field(default_factory=list)  # when, and rows until then
+    heard: list[tuple[float, int]] = field(default_factory=list)  # time, and rows until then
 
     def hear(self, line: str) -> None:
-        """Take in one line."""
+        """Process one line of its output."""
         try:
             found = json.loads(line)
             self.events.append(str(found["event"]))
         except (ValueError, TypeError, KeyError):
-            return  # Spark has its own words
+            return  # a line of Spark's own
         if self.events[-1] == "round":
             self.version, self.lag = int(found["version"]), int(found["lag"])
             self.rows += int(found["rows"])
@@ -53,7 +53,7 @@ class DriverTestimony:
 
     @property
     def rate(self) -> float:
-        """Rows that came into the table in a second, of late; 0 while nobody can say."""
+        """Recent rate of rows loaded per second; 0 while unknown."""
         if len(self.heard) < 2:
             return 0.0
         (began, before), *_, (ended, after) = self.heard[-RATE_ROUNDS:]
@@ -62,9 +62,9 @@ class DriverTestimony:
 
     @property
     def told(self) -> str:
-        """How far it is, in words."""
+        """Its progress as text."""
         rate = f"{self.rate:,.0f} rows/s, " if self.rate else ""
-        rows = f"{self.rows:,} rows brought, {rate}{self.lag:,} behind"
+        rows = f"{self.rows:,} rows loaded, {rate}lag {self.lag:,}"
         return f"table version {self.version}: {rows}"
 
     @property
@@ -73,12 +73,12 @@ class DriverTestimony:
 
     @property
     def lost(self) -> int:
-        """Races at the commit that another driver won."""
+        """Commits lost to another driver."""
         return self.events.count("lost")
 
 
 class DemoDriver(MarkedProcess):
-    """A running driver. Use it as a context: neither it nor its Java outlives the block."""
+    """A running driver. A context manager: neither it nor its Java outlives the block."""
 
     testimony: DriverTestimony
 
@@ -101,14 +101,14 @@ class DemoDriver(MarkedProcess):
         self.await_orphans()
 
     def say(self, *words: str) -> None:
-        """Give it words, each a line."""
+        """Send it commands, one per line."""
         assert self._process.stdin is not None
         self._process.stdin.write("".join(f"{word}\n" for word in words).encode())
         self._process.stdin.flush()
 
     def until(self, what: str, holds: Callable[[DriverTestimony], bool]) -> None:
-        """Wait for something, or raise Silent."""
+        """Wait until `holds` holds, or raise Silent."""
         self.listen(START_SECONDS, holds)
         if not holds(self.testimony):
             said = ", ".join(self.testimony.events[-3:]) or "nothing"
-            raise Silent(f"no sign of {what} from the driver; it said last: {said}")
+            raise Silent(f"no sign of {what} from the driver; its last events: {said}")

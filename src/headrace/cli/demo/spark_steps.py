@@ -1,4 +1,4 @@
-"""The demo with Spark: log and table stay equal, whoever is killed, and lies are named."""
+"""The demo with Spark: log and table stay equal despite kills, and lies are detected."""
 
 import time
 from collections.abc import Callable
@@ -27,14 +27,14 @@ from headrace.cli.demo.wrong_tables import lie_about_log, lies, proof_of
 from headrace.spark.prove.prove import MismatchKind, files_of
 from headrace.spark.tables.table_files import orphans_of
 
-PAUSE_S = 0.1  # between a producer's batches: Spark needs the machine, too
+PAUSE_S = 0.1  # between a producer's batches: leaves CPU time to Spark
 ROUNDS = 3  # of the table, in each part
 
 
 def perform(tale: Transcript, directory: Path, seconds: float, *, chaos: bool) -> None:
-    """Tell the whole story: writers, node and drivers, each killed, and the proof.
+    """Run the whole demo: producers, kills of node and drivers, and the proof.
 
-    With `chaos` a person has the keys that kill, and nobody else does.
+    With `chaos`, only the user kills, by keys.
     """
     table = directory / TABLE
     with ExitStack() as exits:
@@ -93,13 +93,13 @@ def _kill_driver(tale: Transcript, driver: DemoDriver, table: Path) -> None:
     tale.killed_driver(driver.pid, "between its files and their commit")
     tale.check(
         "a driver died between files and commit",
-        f"{len(left)} files are there, and no version of the table names them",
+        f"{len(left)} files are left, and no version of the table references them",
         is_held=bool(left),
     )
 
 
 def _race(tale: Transcript, exits: ExitStack, file: Path, directory: Path) -> list[DemoDriver]:
-    """Let two drivers write the same rows, and commit at the same moment."""
+    """Let two drivers write the same rows and commit at the same moment."""
     drivers = [exits.enter_context(DemoDriver(file)) for _ in range(2)]
     names = [str(directory / "here-0"), str(directory / "here-1")]
     for driver, ours, theirs in zip(drivers, names, reversed(names), strict=True):
@@ -110,8 +110,8 @@ def _race(tale: Transcript, exits: ExitStack, file: Path, directory: Path) -> li
     for driver in drivers:
         _attend(tale, driver, "a commit", lambda found: bool(found.rounds + found.lost))
     lost = sum(one.testimony.lost for one in drivers)
-    tale.line("race", "two drivers write files for the same rows, and commit at once")
-    text = "one of them lost, and goes on behind the other" if lost == 1 else f"{lost} lost"
+    tale.line("race", "two drivers write files for the same rows and commit at once")
+    text = "one of them lost, and continues after the other" if lost == 1 else f"{lost} lost"
     tale.check("two drivers at once", text, lost == 1)
     return drivers
 
@@ -126,7 +126,7 @@ def _finish(tale: Transcript, drivers: list[DemoDriver]) -> None:
 
 
 def _prove(tale: Transcript, stage: DemoStage, table: Path) -> None:
-    """Prove, count once more by other means, and see what the proof is worth."""
+    """Prove, count again by other means, and test the proof with lies."""
     with headrace.connect(stage.address) as log:
         topic = log.topic(TOPIC)
         proof = proof_of(topic, table)
@@ -142,7 +142,7 @@ def _prove(tale: Transcript, stage: DemoStage, table: Path) -> None:
 
 
 def _digest(tale: Transcript, stage: DemoStage, topic: "headrace.Topic", table: Path) -> None:
-    """Make one digest of the rows of each: ledgers, log, table."""
+    """Compare digests of the rows of ledgers, log and table."""
     names = [*SCHEMA.names, "_hr_partition", "_hr_offset"]
     found = {
         "ledgers": acknowledged_rows(stage.sources.claims()),
@@ -152,19 +152,19 @@ def _digest(tale: Transcript, stage: DemoStage, topic: "headrace.Topic", table: 
     digests = {who: digest_of(rows) for who, rows in found.items()}
     for number, (who, digest) in enumerate(digests.items()):
         label = "" if number else "digest"
-        tale.line(label, f"{digest[:SHOWN]}…  {found[who].num_rows:,} rows, of the {who}")
+        tale.line(label, f"{digest[:SHOWN]}…  {found[who].num_rows:,} rows of the {who}")
     is_equal = len(set(digests.values())) == 1
-    text = "three equal digests" if is_equal else "the digests are not equal"
+    text = "three equal digests" if is_equal else "the digests differ"
     tale.check("the digests", f"{text}: SHA-256 of all rows, in order", is_equal)
 
 
 def _count(tale: Transcript, stage: DemoStage, table: Path) -> None:
-    """Compare the table with the ledgers, by plain pyarrow, without a node."""
+    """Compare the table with the ledgers using only pyarrow, without a node."""
     names = ["source", "number", "_hr_partition", "_hr_offset"]
     rows = _rows(table, names).rename_columns(list(COMPARED))
     rows = rows.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
     found = compare(rows, stage.sources.claims())
-    text = f"{found.found:,} rows by pyarrow alone, against the ledgers"
+    text = f"{found.found:,} rows read by pyarrow alone, compared with the ledgers"
     tale.line("count", text)
     for problem in found.problems:
         tale.line("", problem, "bold red")
@@ -174,7 +174,7 @@ def _count(tale: Transcript, stage: DemoStage, table: Path) -> None:
 def _rows(table: Path, names: list[str]) -> pa.Table:
     """Read columns of a table, file by file.
 
-    Deltalake's own way leaves threads behind, which abort the process if it ends soon after.
+    Reading through deltalake leaves threads that abort the process if it exits soon after.
     """
     files = files_of(deltalake.DeltaTable(str(table)))
     return pa.concat_tables([pq.read_table(file, columns=names) for file in files])
@@ -182,4 +182,4 @@ def _rows(table: Path, names: list[str]) -> pa.Table:
 
 def _tell_lie(tale: Transcript, lie: str, said: str | None) -> None:
     tale.line("lie", lie)
-    tale.check(lie, said or "nobody noticed", said is not None)
+    tale.check(lie, said or "not detected", said is not None)

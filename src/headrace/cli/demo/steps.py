@@ -1,4 +1,4 @@
-"""The acts of a demo: a node that lives and dies, producers that write, and the comparison."""
+"""The steps of a demo: a node that is killed and restarted, producers, and the comparison."""
 
 import time
 from contextlib import ExitStack
@@ -14,12 +14,12 @@ from headrace.cli.demo.demo_rows import PAUSE_S, PRODUCERS, SCHEMA, TOPIC, Sourc
 from headrace.cli.demo.node_process import COMMAND, DemoNode, free_address
 from headrace.cli.demo.transcript import RoundShape, Transcript
 
-LOOK_SECONDS = 0.2  # between two looks at the ledgers
+LOOK_SECONDS = 0.2  # between two reads of the ledgers
 SHARD = "1"  # the group with the rows
 
 
 class DemoStage:
-    """A node and its producers. Use it as a context: nobody outlives it."""
+    """A node and its producers. A context manager: none of them outlives it."""
 
     def __init__(self, tale: Transcript, directory: Path, pause: float = PAUSE_S) -> None:
         self.tale = tale
@@ -50,11 +50,11 @@ class DemoStage:
 
     @property
     def acknowledged(self) -> int:
-        """How many rows the ledgers name."""
+        """Number of rows in the ledgers."""
         return sum(claim.acknowledged for claim in self.sources.claims())
 
     def write(self, seconds: float) -> None:
-        """Let the producers work for a while, at least until they got on, and say how far."""
+        """Let the producers work for `seconds`, at least until rows are acknowledged."""
         began, before = time.monotonic(), self.acknowledged
         with Status("", console=self.tale.console) as status:
             while self.sources.failure is None:
@@ -68,7 +68,7 @@ class DemoStage:
         self.tale.wrote(self.acknowledged - before, time.monotonic() - began)
 
     def kill_node(self, seconds: float) -> None:
-        """Kill the node, which had `seconds`, and start it again."""
+        """Kill the node, which ran for `seconds`, and restart it."""
         pid = self.node.pid
         self.node.kill()
         claims = self.sources.claims()
@@ -90,11 +90,11 @@ class DemoStage:
                 recovery=tuple(said),
             ),
         )
-        if self.node.testimony.refused:  # rows are out of reach, and a kill alone is no reason
+        if self.node.testimony.refused:  # rows are unavailable, which a kill does not excuse
             raise Broken("; ".join(self.node.testimony.refused))
 
     def finish(self) -> None:
-        """Have all rows that were sent acknowledged, and compare them with the ledgers."""
+        """Wait until all sent rows are acknowledged, and compare them with the ledgers."""
         self.sources.finish()
         if self.sources.failure is not None:
             self.tale.gave_up(f"a producer gave up: {self.sources.failure}")
@@ -106,7 +106,7 @@ class DemoStage:
 
 
 def perform(tale: Transcript, directory: Path, lives: list[float]) -> None:
-    """Live through all lives of a node but the last, each ended by a kill; then compare."""
+    """Run the node for each life, with a kill after all but the last; then compare."""
     with DemoStage(tale, directory) as stage:
         for seconds in lives[:-1]:
             stage.write(seconds)

@@ -1,4 +1,4 @@
-"""What `headrace demo` shows: each phase as it happens, what it means, and the verdict."""
+"""Output of `headrace demo`: each phase as it happens, what it means, and the verdict."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,17 +23,17 @@ class Verdict(StrEnum):
 
 
 class RoundShape(JsonShape, frozen=True, kw_only=True):
-    """One life of the node that was ended with SIGKILL, and its return."""
+    """One life of the node, ended with SIGKILL, and its restart."""
 
-    acknowledged: int  # rows, by the ledgers, when it died
-    in_doubt: int  # rows that were sent and not acknowledged then
-    seconds: float  # it had run
-    ready_seconds: float  # from the next start until it listened
-    recovery: tuple[str, ...]  # what the next start said of the group with the rows
+    acknowledged: int  # rows in the ledgers when it died
+    in_doubt: int  # rows sent but not acknowledged at that time
+    seconds: float  # that it ran
+    ready_seconds: float  # from the restart until it listened
+    recovery: tuple[str, ...]  # what the restart reported about the group with the rows
 
 
 class Demo(JsonShape, frozen=True, kw_only=True):
-    """What `headrace demo --json` prints."""
+    """Output of `headrace demo --json`."""
 
     verdict: str
     seed: int
@@ -46,12 +46,12 @@ class Demo(JsonShape, frozen=True, kw_only=True):
     problems: tuple[str, ...]
     rounds: tuple[RoundShape, ...]
     seconds: float
-    checks: dict[str, bool]  # with --spark: what else was looked at, and whether it held
+    checks: dict[str, bool]  # with --spark: further checks, and whether each held
 
 
 @dataclass(slots=True)
 class Transcript:
-    """The events of one demo, told and collected."""
+    """The events of one demo, printed and collected."""
 
     seed: int
     console: Console
@@ -59,8 +59,8 @@ class Transcript:
     acknowledged: int = 0
     compared: Compared | None = None
     silence: str | None = None  # why it ended early
-    fault: str | None = None  # what must never be, and ended it early
-    checks: dict[str, bool] = field(default_factory=dict)  # of more than the rows in the log
+    fault: str | None = None  # something that must never happen, and ended it early
+    checks: dict[str, bool] = field(default_factory=dict)  # besides the rows in the log
     driver_kills: int = 0
     seconds: float = 0.0
 
@@ -77,7 +77,7 @@ class Transcript:
 
     @property
     def kills(self) -> int:
-        """How often somebody was killed: the node, or a driver."""
+        """Number of kills of the node and of drivers."""
         return len(self.rounds) + self.driver_kills
 
     def open(self, directory: Path, kills: str, *, is_kept: bool, spark: bool) -> None:
@@ -95,9 +95,9 @@ class Transcript:
         self.line("start", f"node {pid} listens on {address} after {seconds:.1f} s")
         self.line(
             "write",
-            f"{PRODUCERS} producers send rows to {TOPIC}, and write down what the node says",
+            f"{PRODUCERS} producers send rows to {TOPIC}, and record in ledgers which rows",
         )
-        self.line("", "is on disk: the rows in these ledgers are acknowledged")
+        self.line("", "the node acknowledged as on disk")
 
     def wrote(self, rows: int, seconds: float) -> None:
         rate = rows / seconds if seconds > 0 else 0
@@ -105,14 +105,12 @@ class Transcript:
         self.line("", text, "green")
 
     def killed(self, pid: int, in_doubt: int) -> None:
-        self.line("kill -9", f"node {pid} is gone, with no chance to write anything", "yellow")
-        self.line(
-            "", f"{in_doubt:,} rows were on their way: sent or waiting, and not acknowledged"
-        )
+        self.line("kill -9", f"node {pid} was killed with no chance to write", "yellow")
+        self.line("", f"{in_doubt:,} rows were in flight: sent or waiting, not acknowledged")
 
     def killed_driver(self, pid: int, where: str) -> None:
         self.driver_kills += 1
-        self.line("kill -9", f"driver {pid} is gone, {where}", "yellow")
+        self.line("kill -9", f"driver {pid} was killed {where}", "yellow")
 
     def recovered(self, pid: int, told: RoundShape) -> None:
         self.rounds.append(told)
@@ -120,16 +118,14 @@ class Transcript:
         self.line("recover", ready)
         for line in told.recovery:
             self.line("", line)
-        self.line(
-            "", "the producers find it and repeat what is in doubt, under the same numbers"
-        )
+        self.line("", "the producers reconnect and resend rows in doubt with the same versions")
 
     def compare(self, acknowledged: int, found: Compared, seconds: float) -> None:
         self.acknowledged, self.compared = acknowledged, found
         self.line(
             "compare",
             f"{found.found:,} rows read back in {seconds:.1f} s, "
-            f"{acknowledged:,} acknowledged by the ledgers",
+            f"{acknowledged:,} acknowledged according to the ledgers",
         )
         for problem in found.problems:
             self.line("", problem, "bold red")
@@ -144,7 +140,7 @@ class Transcript:
 
     def broke(self, fault: str) -> None:
         self.fault = fault
-        self.line("", f"acknowledged rows are out of reach: {fault}", "bold red")
+        self.line("", f"acknowledged rows are unavailable: {fault}", "bold red")
 
     def close(self, seconds: float) -> None:
         self.seconds = seconds
@@ -162,7 +158,7 @@ class Transcript:
                 "red",
             ),
             Verdict.NOT_SHOWN: (
-                f"NOT SHOWN: {kills}, {rows} compared; nothing is proved by that",
+                f"NOT SHOWN: {kills}, {rows} compared; this proves nothing",
                 "yellow",
             ),
         }
@@ -190,16 +186,16 @@ class Transcript:
         )
 
     def check(self, what: str, text: str, is_held: bool) -> None:
-        """Tell what one more check has found; the demo holds only if all do."""
+        """Report one more check; the demo holds only if all checks do."""
         self.checks[what] = is_held
         self.line("", text, "green" if is_held else "bold red")
 
     def line(self, label: str, text: str, style: str = "") -> None:
-        """Tell one thing."""
+        """Print one line."""
         line = Text().append(f"  {label:<{_LABEL_WIDTH}}", style="bold cyan")
         self.console.print(line.append(text, style=style))
 
 
 def count(number: int, noun: str) -> str:
-    """Say how many there are of something."""
+    """Format a number with its noun."""
     return f"{number:,} {noun if number == 1 else noun + 's'}"

@@ -1,4 +1,4 @@
-"""What a proof is worth: lies about copies of table and log, each of which must be named."""
+"""Tests the proof: lies about copies of table and log, each of which must be detected."""
 
 import json
 import secrets
@@ -21,14 +21,14 @@ from headrace.spark.worker.files import PREFIX
 
 
 def proof_of(topic: "headrace.Topic", table: Path) -> Proof:
-    """Compare a table with its topic, whole."""
+    """Compare a whole table with its topic."""
     record = look(str(table), LogSource.reading(NAME, topic))
     *_, last = prove(topic, record)
     return last
 
 
 def lies(topic: "headrace.Topic", table: Path) -> list[tuple[str, str | None]]:
-    """Tell each lie about a copy of the table; return it with what the proof said of it."""
+    """Apply each lie to a copy of the table; return it with the proof's finding, if any."""
     told: list[tuple[str, Callable[[Path], int], MismatchKind]] = [
         ("a row is deleted from the table", _delete, MismatchKind.MISSING),
         ("a data file is copied in, and the table names both", _copy_in, MismatchKind.TWICE),
@@ -46,7 +46,7 @@ def lies(topic: "headrace.Topic", table: Path) -> list[tuple[str, str | None]]:
 
 
 def lie_about_log(data: Path) -> tuple[str, str | None]:
-    """Flip a bit in a copy of the log, and have doctor look."""
+    """Flip a bit in a copy of the log, and let doctor find it."""
     with _copied(data) as copy:
         files = [*copy.glob("groups/00001/segments/*.parquet")] or [
             *copy.glob("groups/00001/journal/*.wal")
@@ -61,7 +61,7 @@ def lie_about_log(data: Path) -> tuple[str, str | None]:
 
 @contextmanager
 def _copied(path: Path) -> Iterator[Path]:
-    """Give a copy of a directory, beside it, for as long as this lasts."""
+    """Yield a temporary copy of a directory, next to it."""
     copy = path.with_name(f"{path.name}-lie")
     shutil.copytree(path, copy, ignore=shutil.ignore_patterns("*.sock", "LOCK"))
     try:
@@ -71,13 +71,13 @@ def _copied(path: Path) -> Iterator[Path]:
 
 
 def _delete(table: Path) -> int:
-    """Delete a row; return how many rows are wrong then."""
+    """Delete a row; return how many rows are wrong after that."""
     deltalake.DeltaTable(str(table)).delete("source = 0 and number = 17")
     return 1
 
 
 def _copy_in(table: Path) -> int:
-    """Put a copy of a data file beside it, in a version of its own; return its rows."""
+    """Commit a copy of a data file as a new version; return its row count."""
     found = deltalake.DeltaTable(str(table))
     file = Path(files_of(found)[0])
     copy = file.with_name(f"{PREFIX}{secrets.token_hex(16)}.parquet")
@@ -100,7 +100,7 @@ def _flip(file: Path) -> Path:
 
 
 def _said(proof: Proof, kind: MismatchKind, count: int) -> str | None:
-    """Return what a proof said, if that is all that is wrong."""
+    """Return the finding of a proof, if it is the expected one and the only one."""
     if proof.counts[kind] != count or sum(proof.counts.values()) != count:
         return None
     first = proof.findings[0]

@@ -1,1 +1,1 @@
-"""Rows from and to files: NDJSON, CSV, Parquet and Arrow. Start at `formats`."""
+"""Reads and writes rows in files: NDJSON, CSV, Parquet and Arrow. Start at `formats`."""

@@ -1,4 +1,4 @@
-"""Parquet and Arrow IPC into batches of a topic's schema, with the row that does not fit."""
+"""Converts Parquet and Arrow IPC to batches of a topic's schema; errors name the row."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,20 +15,20 @@ from headrace.errors import BadBatch, BadRequest, Rejected
 from headrace.model.column_types import said
 from headrace.model.column_values import names_of
 
-BATCH_ROWS: Final = 16_384  # of a Parquet file that are decoded at once
-# A length that is not true may ask for more memory than there is.
+BATCH_ROWS: Final = 16_384  # decoded at once from a Parquet file
+# A corrupt length may request more memory than there is.
 _BROKEN: Final = (pa.ArrowException, OSError, ValueError, MemoryError)
 
 
 class BadRow(Rejected):
-    """A row of a file that is none of the schema; the rows before it were given."""
+    """A row of a file that does not fit the schema; the rows before it were yielded."""
 
 
 @contextmanager
 def arrow_file(
     source: InputFile, kind: Format
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.Table]]]:
-    """Give what schema a Parquet or Arrow file has, and its batches."""
+    """Yield the schema of a Parquet or Arrow file, and its batches."""
     if kind is Format.ARROW and not source.peek().startswith(ARROW_FILE):
         reader = _opened(source, lambda: pa.ipc.open_stream(source.file))
         yield reader.schema, _each(source, _checked(iter(reader)))
@@ -46,7 +46,7 @@ def arrow_file(
 def arrow_batches(
     name: str, batches: Iterator[pa.RecordBatch], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Give rows of exactly `schema`, which is canonical. A column that is lacking is null."""
+    """Yield rows of exactly `schema`, which is canonical. Missing columns are null."""
     row = 0  # of the file, from 0
     for batch in batches:
         whole = filled(batch, schema, name)
@@ -61,7 +61,7 @@ def arrow_batches(
 
 
 def filled(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
-    """Return `batch` with nulls in columns that it lacks. One that is not known is refused."""
+    """Return `batch` with nulls for the columns it lacks. Refuses unknown columns."""
     for column in batch.schema.names:
         if column not in schema.names:
             flaw = unknown_column(column, schema.names)
@@ -92,7 +92,7 @@ def _each(source: InputFile, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 
 
 def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Look into every buffer: Arrow itself trusts what an IPC file says, and may crash."""
+    """Validate every buffer: Arrow trusts an IPC file, and may crash on a corrupt one."""
     for batch in batches:
         batch.validate(full=True)
         yield batch
@@ -104,7 +104,7 @@ def _opened(source: InputFile, opens: Callable[[], Any]) -> Any:  # noqa: ANN401
         names_of(found.schema_arrow if isinstance(found, pq.ParquetFile) else found.schema)
         return found
     except (*_BROKEN, Rejected) as error:
-        raise BadRequest(f"{source.name} cannot be read as it is: {_cause(error)}") from error
+        raise BadRequest(f"{source.name} cannot be read as is: {_cause(error)}") from error
 
 
 def _cause(error: BaseException) -> str:

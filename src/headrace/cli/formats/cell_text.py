@@ -1,6 +1,6 @@
-"""Values as text: what JSON, CSV and tables show, and what `headrace produce` reads again.
+"""Formats values as text for JSON, CSV and tables; `headrace produce` reads it back.
 
-Times are ISO 8601 in UTC, bytes are base64, decimals and numbers that JSON has no word for are
+Times are ISO 8601 in UTC, bytes are base64, decimals and numbers that JSON cannot express are
 text. Nothing is rounded.
 """
 
@@ -28,7 +28,7 @@ def encode_rows(batch: pa.RecordBatch) -> bytes:
 
 
 def json_values(column: pa.Array) -> list[Any]:
-    """Return a column as values that the JSON encoder writes as they are kept."""
+    """Return a column as values that the JSON encoder writes exactly."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         return moments(column)
@@ -40,9 +40,9 @@ def json_values(column: pa.Array) -> list[Any]:
 
 
 def moments(column: pa.Array) -> list[datetime | str | None]:
-    """Return timestamps; those beyond the year 9999, or before the year 1, as text."""
+    """Return timestamps; those after the year 9999 or before the year 1 as text."""
     values = column.cast(pa.int64()).to_pylist()
-    known: dict[int | None, datetime | None] = {None: None}  # rows of one batch share theirs
+    known: dict[int | None, datetime | None] = {None: None}  # rows of a batch share timestamps
     try:
         return [
             known[each] if each in known else known.setdefault(each, _moment(each))
@@ -53,10 +53,10 @@ def moments(column: pa.Array) -> list[datetime | str | None]:
 
 
 def text_column(column: pa.Array) -> pa.Array:
-    """Return a column as CSV and tables show it: text where Arrow has none of its own."""
+    """Return a column for CSV and tables: as text where Arrow's own text does not do."""
     kind = column.type
     if pa.types.is_timestamp(kind):
-        known = column.dictionary_encode()  # rows of one batch share theirs
+        known = column.dictionary_encode()  # rows of a batch share timestamps
         texts = [_iso(each) for each in moments(known.dictionary)]
         return pa.array(texts, pa.string()).take(known.indices)
     if pa.types.is_binary(kind):
@@ -71,13 +71,13 @@ def text_column(column: pa.Array) -> pa.Array:
 
 
 def csv_lines(batch: pa.RecordBatch) -> memoryview:
-    """Return rows as lines of CSV: text in quotes, null as nothing, floats with a point."""
+    """Return rows as lines of CSV: text quoted, null empty, floats with a decimal point."""
     *fields, last = [_csv_field(column) for column in batch.columns]
     null_is = {"null_handling": "replace", "null_replacement": ""}
     ended = pc.binary_join_element_wise(last, "\n", "", **null_is)
     lines = pc.binary_join_element_wise(*fields, ended, ",", **null_is)
     size = pc.sum(pc.binary_length(lines)).as_py() or 0
-    return memoryview(lines.buffers()[2] or b"")[:size]  # they lie one behind the other
+    return memoryview(lines.buffers()[2] or b"")[:size]  # the lines are contiguous
 
 
 def _csv_field(column: pa.Array) -> pa.Array:
@@ -88,7 +88,7 @@ def _csv_field(column: pa.Array) -> pa.Array:
     texts = shown.cast(pa.string())
     if not pa.types.is_floating(shown.type) or not _any_whole(shown):
         return texts
-    # 3 would be read as a whole number by whoever tells types from text.
+    # Type inference would read 3 as an integer.
     return pc.replace_substring_regex(texts, pattern=r"^(-?[0-9]+)$", replacement=r"\1.0")
 
 
@@ -128,7 +128,7 @@ def _float(value: float | None) -> float | str | None:
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401
-    """Return a value within a list, map or struct as the encoder takes it."""
+    """Convert a value within a list, map or struct to what the encoder accepts."""
     if value is None:
         return None
     for is_one, convert in _NESTED:

@@ -1,8 +1,8 @@
-"""JSON values as values of a column, exactly or not at all.
+"""Converts JSON values to a column, exactly or not at all.
 
 JSON has no times, bytes or exact decimals: those are text, as `headrace read` writes them.
 
-    timestamp  "2026-11-15T10:00:00.5Z", with its zone       binary   base64
+    timestamp  "2026-11-15T10:00:00.5Z", with a time zone    binary   base64
     date       "2026-11-15"                                  decimal  "12.50", or a number
     float      a number, "NaN", "Infinity" or "-Infinity"    map      an object, or pairs
 """
@@ -28,12 +28,13 @@ from headrace.model.column_types import inside, said
 
 _INFINITE: Final = ("inf", "infinity", "+inf", "+infinity", "-inf", "-infinity")
 _WHOLE: Final = "^-?[0-9]+$"
-# Up to here a float has every whole number, and beyond it only some.
+_TIMESTAMP_FORM: Final = "timestamp as ISO 8601 with a time zone, to microseconds"
+# A float represents every integer up to here, and only some beyond.
 _EXACT_MAX: Final = {pa.float32(): 2.0**24, pa.float64(): 2.0**53}
 
 
 def field_of(texts: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """Return text as a column of `kind`. Unfit if one is none of it."""
+    """Convert text to a column of `kind`. Raises Unfit if a value does not fit."""
     if pa.types.is_string(kind):
         return texts
     if pa.types.is_binary(kind):
@@ -48,7 +49,7 @@ def field_of(texts: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
         value = texts[0].as_py() if len(texts) else None
         word = type_word(kind)
         if pa.types.is_timestamp(kind):
-            word = "timestamp as ISO 8601 with its zone, to microseconds"
+            word = _TIMESTAMP_FORM
         raise Unfit.value(path, word, value)
     return found
 
@@ -57,7 +58,7 @@ def _decoded(texts: list[str | None], kind: pa.DataType, path: str) -> list[obje
     values = [_json(each, kind, path) for each in texts]
     name = name_twice([(each or "null").encode() for each in texts], values)
     if name is not None:
-        raise Unfit(f"the name {said(name)!r} is there twice", column=path)
+        raise Unfit(f"the name {said(name)!r} appears twice", column=path)
     return values
 
 
@@ -71,8 +72,8 @@ def _json(text: str | None, kind: pa.DataType, path: str) -> object:
 
 
 def _is_changed(texts: pa.Array, found: pa.Array) -> bool:
-    """Say whether Arrow made something of a text that it does not say."""
-    if pa.types.is_integer(found.type):  # 0x10 is sixteen to Arrow
+    """Return whether Arrow read a text as something it does not say."""
+    if pa.types.is_integer(found.type):  # Arrow reads 0x10 as sixteen
         return pc.all(pc.match_substring_regex(texts, pattern=_WHOLE)).as_py() is False
     if pa.types.is_floating(found.type):
         return _overflows(texts, found) or _loses_digits(texts, found)
@@ -80,7 +81,7 @@ def _is_changed(texts: pa.Array, found: pa.Array) -> bool:
 
 
 def _overflows(texts: pa.Array, found: pa.Array) -> bool:
-    """Say whether a number became infinite that was not."""
+    """Return whether a finite number became infinite."""
     infinite = pc.is_inf(found)
     if not pc.any(infinite).as_py():
         return False
@@ -89,7 +90,7 @@ def _overflows(texts: pa.Array, found: pa.Array) -> bool:
 
 
 def _loses_digits(texts: pa.Array, found: pa.Array) -> bool:
-    """Say whether a whole number became another one."""
+    """Return whether an integer became a different one."""
     large = pc.greater_equal(pc.abs(found), pa.scalar(_EXACT_MAX[found.type], found.type))
     if not pc.any(large).as_py():
         return False
@@ -99,9 +100,9 @@ def _loses_digits(texts: pa.Array, found: pa.Array) -> bool:
 
 
 _FLOAT_WORDS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_TOO_FINE: Final = re.compile(r"[.,][0-9]{7}")  # less than a microsecond, which would be lost
+_TOO_FINE: Final = re.compile(r"[.,][0-9]{7}")  # digits below a microsecond would be lost
 
-# What JSON gives for a type, where nothing is to be done with it.
+# The JSON values of a type that need no conversion.
 _AS_THEY_ARE: Final[tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...]] = (
     (pa.types.is_integer, frozenset({int, NoneType})),
     (pa.types.is_floating, frozenset({float, int, NoneType})),
@@ -111,7 +112,7 @@ _AS_THEY_ARE: Final[tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]],
 
 
 def column_of(values: list[object], kind: pa.DataType, path: str) -> pa.Array:
-    """Return JSON values as a column of `kind`. Unfit names one that is none of it."""
+    """Convert JSON values to a column of `kind`. Unfit names a value that does not fit."""
     for is_one, types in _AS_THEY_ARE:
         if is_one(kind) and types.issuperset(map(type, values)):
             break
@@ -125,7 +126,7 @@ def column_of(values: list[object], kind: pa.DataType, path: str) -> pa.Array:
 
 
 def value_of(value: object, kind: pa.DataType, path: str) -> object:
-    """Return one JSON value as Arrow takes it for `kind`."""
+    """Convert one JSON value to what Arrow accepts for `kind`."""
     if value is None:
         return None
     for is_one, convert in _CONVERTERS:
@@ -138,7 +139,7 @@ def value_of(value: object, kind: pa.DataType, path: str) -> object:
 
 
 def has_decimals(kind: pa.DataType) -> bool:
-    """Say whether numbers must not become floats on their way to a column of `kind`."""
+    """Return whether numbers for a column of `kind` must not pass through floats."""
     if pa.types.is_map(kind):
         return has_decimals(kind.key_type) or has_decimals(kind.item_type)
     if pa.types.is_list(kind):
@@ -174,7 +175,7 @@ def _timestamp(value: object, kind: pa.DataType, path: str) -> datetime:
                 return found
     except ValueError:
         pass
-    raise Unfit.value(path, "timestamp as ISO 8601 with its zone, to microseconds", value)
+    raise Unfit.value(path, _TIMESTAMP_FORM, value)
 
 
 def _date(value: object, kind: pa.DataType, path: str) -> date:

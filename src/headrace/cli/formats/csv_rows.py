@@ -1,7 +1,7 @@
-"""CSV into batches, as RFC 4180 has it: a head line with the columns' names, then rows.
+"""Converts CSV to batches, as in RFC 4180: a header row with the column names, then rows.
 
-A field without quotes and without letters is null; `""` is empty text. Lists, maps and structs
-are JSON in a field, binaries are base64.
+An empty unquoted field is null; `""` is empty text. Lists, maps and structs are JSON in a
+field, binaries are base64.
 """
 
 import csv
@@ -35,25 +35,26 @@ from headrace.model.column_values import required_of
 
 COMMA: Final = ","
 QUOTE: Final = b'"'
-_SEPARATORS: Final = {";": "';'", "\t": "tab", "|": "'|'"}  # what else files have, as typed
-# Fields, each up to a delimiter or the end of a line: all in quotes, or beginning without one.
+_SEPARATORS: Final = {";": "';'", "\t": "tab", "|": "'|'"}  # other common ones, as typed
+# Fields, each up to a delimiter or line end: fully quoted, or starting without a quote.
 _WELL_QUOTED: Final = r'(?s)\A(?:(?:"(?:[^"]|"")*"|[^"D\n][^D\n]*|)[D\n])*\z'
 _ONE_QUOTED: Final = re.compile(rb'\s*"(?:[^"]|"")*"\s*')
 _QUOTED: Final = re.compile(rb'"[^"]*"')
 
 
 def delimiter_of(text: str) -> str:
-    """Return the delimiter that was typed: one character, or `tab`."""
+    """Parse a typed delimiter: one character, or `tab`."""
     found = "\t" if text in ("tab", r"\t") else text
     is_plain = len(found) == 1 and found.isascii() and (found == "\t" or found.isprintable())
     if not is_plain or found == '"':
         hint = "Give one, as in --delimiter ';', or --delimiter tab"
-        raise BadRequest(f"--delimiter: {shown(text)} is no ASCII character", hint=hint)
+        flaw = f"--delimiter: {shown(text)} is not a single ASCII character"
+        raise BadRequest(flaw, hint=hint)
     return found
 
 
 def names_in_head(record: bytes, delimiter: str | None) -> list[str]:
-    """Return the names of columns. Without a delimiter that was said, it is a comma."""
+    """Return the column names. The delimiter is a comma by default."""
     if b"\r" in _QUOTED.sub(b"", record):
         raise ends_in_cr()
     if delimiter is None:
@@ -62,7 +63,7 @@ def names_in_head(record: bytes, delimiter: str | None) -> list[str]:
         found = _read(record + b"\n", delimiter or COMMA, None).column_names
         return [str(each).strip() for each in found]
     except (pa.ArrowInvalid, UnicodeDecodeError):
-        raise Unfit(f"it is no line of names: {shown(text_of(record))}") from None
+        raise Unfit(f"it is not a row of names: {shown(text_of(record))}") from None
 
 
 def text_columns(
@@ -84,7 +85,7 @@ def _read(data: bytes, delimiter: str, names: list[str] | None) -> pa.Table:
     """Return fields as text. Without `names`, the first line has them."""
     _check_quotes(data, delimiter)
     return pyarrow.csv.read_csv(
-        io.BytesIO(BOM + data),  # it takes one away
+        io.BytesIO(BOM + data),  # Arrow strips one BOM
         pyarrow.csv.ReadOptions(
             column_names=names, use_threads=False, block_size=LINE_SIZE_MAX * 2
         ),
@@ -101,25 +102,27 @@ def _read(data: bytes, delimiter: str, names: list[str] | None) -> pa.Table:
 
 
 def _check_quotes(data: bytes, delimiter: str) -> None:
-    """Refuse letters behind a closing quote, which Arrow would add to what is in quotes."""
+    """Refuse characters after a closing quote, which Arrow would append to the quoted text."""
     if QUOTE not in data:
         return
     pattern = _WELL_QUOTED.replace("D", f"\\x{ord(delimiter):02x}")
     whole = pa.array([data], pa.binary())
     if not pc.match_substring_regex(whole, pattern=pattern)[0].as_py():
-        flaw = f"letters follow a closing quote: {shown(text_of(data.rstrip()))}"
-        raise Unfit(flaw, hint='A quote within a field is ""')
+        flaw = f"characters follow a closing quote: {shown(text_of(data.rstrip()))}"
+        raise Unfit(flaw, hint='Write a quote within a field as ""')
 
 
 def _check_separator(record: bytes) -> None:
-    """Refuse one name that looks like several."""
+    """Refuse a single name that looks like several."""
     text = text_of(record)
     if COMMA in text or _ONE_QUOTED.fullmatch(record):
         return
     for separator, typed in _SEPARATORS.items():
         if separator in text:
             hint = f"Add --delimiter {typed}; or --delimiter , if it is one column"
-            raise Unfit(f"it has {typed} between names and no comma: {shown(text)}", hint=hint)
+            raise Unfit(
+                f"its names are separated by {typed}, not a comma: {shown(text)}", hint=hint
+            )
 
 
 def _no_record(columns: list[str], record: bytes, delimiter: str) -> Unfit:
@@ -129,16 +132,17 @@ def _no_record(columns: list[str], record: bytes, delimiter: str) -> Unfit:
     except UnicodeDecodeError:
         return Unfit(f"it is not UTF-8: {shown(text)}")
     if b"\r" in _QUOTED.sub(b"", record):
-        return Unfit(f"it has a CR within: {shown(text)}", hint="Put that field into quotes")
+        return Unfit(f"it contains a CR: {shown(text)}", hint="Quote that field")
     found = len(next(csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter), []))
     if found == len(columns):
-        return Unfit("its quotes are not those of one row", hint='A quote within is ""')
+        hint = 'Write a quote within a field as ""'
+        return Unfit("its quotes do not delimit one row", hint=hint)
     return Unfit(f"expected {len(columns)} fields, found {found}: {shown(text)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Csv:
-    """A CSV whose head was read: the columns it has, and the records that follow."""
+    """A CSV whose header was read: its columns, and the records that follow."""
 
     name: str
     columns: list[str]
@@ -147,7 +151,7 @@ class Csv:
 
 
 def open_csv(source: InputFile, delimiter: str | None = None) -> Csv:
-    """Read the head. An empty file has no columns."""
+    """Read the header. An empty file has no columns."""
     between = delimiter or COMMA
     chunks = _records(source)
     for chunk in chunks:
@@ -164,7 +168,7 @@ def open_csv(source: InputFile, delimiter: str | None = None) -> Csv:
 
 
 def csv_batches(opened: Csv, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give rows of exactly `schema`, which is canonical. A column that is lacking is null."""
+    """Yield rows of exactly `schema`, which is canonical. Missing columns are null."""
     for name in opened.columns:
         if name not in schema.names:
             flaw = unknown_column(name, schema.names)
@@ -173,7 +177,7 @@ def csv_batches(opened: Csv, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def converter(opened: Csv, schema: pa.Schema) -> Callable[[list[bytes]], pa.RecordBatch]:
-    """Return what makes records rows of `schema`."""
+    """Return the function that converts records to rows of `schema`."""
     required = required_of(schema)
 
     def convert(records: list[bytes]) -> pa.RecordBatch:
@@ -196,13 +200,13 @@ def _head(name: str, record: bytes, line: int, delimiter: str | None) -> list[st
         raise BadLine(name, line, flaw, hint=flaw.hint) from None
     for column in columns:
         if not column or columns.count(column) > 1:
-            what = "a column has no name" if not column else f"{column!r} is there twice"
-            raise BadLine(name, line, Unfit(what), hint="Give each column a name of its own")
+            what = "a column has no name" if not column else f"{column!r} appears twice"
+            raise BadLine(name, line, Unfit(what), hint="Give each column a unique name")
     return columns
 
 
 def _without_blank(chunks: Iterator[LineChunk], delimiter: str) -> Iterator[LineChunk]:
-    """Leave out blank lines. Of one column, a blank line is a row, which is null."""
+    """Skip blank lines. With a single column, a blank line is a row with null."""
     for chunk in chunks:
         records = chunk.records
         kept = [n for n, record in enumerate(records) if not _is_blank(record, delimiter)]
@@ -214,7 +218,7 @@ def _is_blank(record: bytes, delimiter: str) -> bool:
 
 
 def _records(source: InputFile) -> Iterator[LineChunk]:
-    """Join lines that one quoted field spans. A record ends where all quotes are closed."""
+    """Join the lines of a quoted field. A record ends where all quotes are closed."""
     held: list[bytes] = []
     start, number, size = 1, 0, 0
     for lines in whole_lines(source):
@@ -236,5 +240,5 @@ def _records(source: InputFile) -> Iterator[LineChunk]:
         if size > LINE_SIZE_MAX:
             break
     if held:
-        flaw = Unfit(f"a quote is opened and not closed: {shown(text_of(held[0]))}")
-        raise BadLine(source.name, start, flaw, hint='A quote within a field is ""')
+        flaw = Unfit(f"a quote is not closed: {shown(text_of(held[0]))}")
+        raise BadLine(source.name, start, flaw, hint='Write a quote within a field as ""')

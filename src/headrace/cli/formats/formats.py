@@ -1,4 +1,4 @@
-"""The formats in which rows come and go, and how one is told from a name or from bytes."""
+"""The formats of rows, and how one is detected from a name or from content."""
 
 import io
 import os
@@ -16,14 +16,14 @@ from typing import BinaryIO, Final
 from headrace.cli.terminal.exits import NotFound
 from headrace.errors import BadRequest, StorageFailed
 
-PEEK_SIZE: Final = 4096  # bytes that are looked at to tell a format
+PEEK_SIZE: Final = 4096  # bytes examined to detect a format
 _COPY_SIZE: Final = 1024 * 1024
 STDIN: Final = "-"
 STDIN_NAME: Final = "standard input"
 
 
 class Format(StrEnum):
-    """What bytes are."""
+    """Formats of rows."""
 
     NDJSON = "ndjson"
     CSV = "csv"
@@ -46,7 +46,7 @@ SUFFIXES: Final = {
 ARROW_FILE: Final = b"ARROW1"
 _ARROW_STREAM: Final = b"\xff\xff\xff\xff"
 _PARQUET: Final = b"PAR1"
-# What is no format of rows, and what to do with it.
+# Formats that must be unwrapped first, and the command for it.
 _WRAPPED: Final = {
     b"\x1f\x8b": ("gzip", "zcat"),
     b"\x28\xb5\x2f\xfd": ("zstd", "zstdcat"),
@@ -56,19 +56,19 @@ _WRAPPED: Final = {
     b"\xff\xfe": ("UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
 }
-ARRAY_HINT: Final = "One JSON array is no NDJSON: jq -c '.[]' makes one object a line"
+ARRAY_HINT: Final = "A JSON array is not NDJSON: use jq -c '.[]' to get one object per line"
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """Bytes to read rows from: a file, or what comes through a pipe."""
+    """Bytes to read rows from: a file or a pipe."""
 
-    name: str  # as messages say it
+    name: str  # as shown in messages
     file: io.BufferedReader
-    size: int | None  # bytes; None if nobody knows
+    size: int | None  # bytes; None if unknown
 
     def peek(self) -> bytes:
-        """Look at the first bytes without taking them."""
+        """Return the first bytes without consuming them."""
         return self.file.peek(PEEK_SIZE)[:PEEK_SIZE]
 
 
@@ -77,7 +77,7 @@ def reading(path: str) -> Iterator[InputFile]:
     """Open a file to read rows from; `-` is standard input."""
     if path == STDIN:
         if sys.stdin is None:
-            raise BadRequest("standard input is closed", hint="Name a file")
+            raise BadRequest("standard input is closed", hint="Give a file")
         file = sys.stdin.buffer
         assert isinstance(file, io.BufferedReader)
         yield InputFile(STDIN_NAME, file, _size(file))
@@ -87,7 +87,7 @@ def reading(path: str) -> Iterator[InputFile]:
 
 
 def format_of(source: InputFile, given: Format | None) -> Format:
-    """Return the format: the one said, or by the first bytes, or by the name."""
+    """Return the given format, or detect it from the first bytes, then from the name."""
     head = source.peek()
     for magic, (what, tool) in _WRAPPED.items():
         if head.startswith(magic):
@@ -106,17 +106,17 @@ def format_of(source: InputFile, given: Format | None) -> Format:
 
 
 def format_named(path: Path) -> Format:
-    """Return the format of a file to be written, by its name."""
+    """Return the format of an output file by its name."""
     found = SUFFIXES.get(path.suffix.lower())
     if found is None:
-        hint = f"Add --format, or end it in one of {', '.join(SUFFIXES)}"
-        raise BadRequest(f"the name {path.name!r} says no format", hint=hint)
+        hint = f"Add --format, or use one of the suffixes {', '.join(SUFFIXES)}"
+        raise BadRequest(f"the name {path.name!r} does not imply a format", hint=hint)
     return found
 
 
 @contextmanager
 def seekable(source: InputFile) -> Iterator[io.BufferedReader]:
-    """Give a file in which one can go back; what comes through a pipe is kept on disk."""
+    """Yield a seekable file; the content of a pipe is copied to disk first."""
     if source.file.seekable():
         yield source.file
         return
@@ -125,17 +125,17 @@ def seekable(source: InputFile) -> Iterator[io.BufferedReader]:
             while data := source.file.read(_COPY_SIZE):
                 kept.write(data)
             kept.seek(0)
-            yield kept  # type: ignore[misc]  # it is one that writes, too
+            yield kept  # type: ignore[misc]  # it can also write
     except OSError as error:
-        raise StorageFailed(tempfile.gettempdir(), "keeping standard input", error) from error
+        raise StorageFailed(tempfile.gettempdir(), "buffering standard input", error) from error
 
 
 def _opened(path: str) -> io.BufferedReader:
     try:
         return open(path, "rb")
     except FileNotFoundError:
-        hint = "Name one that is there, or - for standard input"
-        raise NotFound(f"there is no file {path}", hint=hint) from None
+        hint = "Give an existing file, or - for standard input"
+        raise NotFound(f"file {path} does not exist", hint=hint) from None
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
 
@@ -157,7 +157,7 @@ def _text_format(name: str, head: bytes) -> Format:
     hint = f"Add --format {', '.join(Format)}"
     if text.startswith(b"["):
         hint = ARRAY_HINT
-    raise BadRequest(f"no format can be told from {name}", hint=hint)
+    raise BadRequest(f"cannot detect the format of {name}", hint=hint)
 
 
 def _size(file: BinaryIO | io.BufferedReader) -> int | None:

@@ -1,7 +1,7 @@
-"""Text formats as records: chunks of whole lines, and the line at which rows cease to fit.
+"""Splits text formats into chunks of whole lines, and finds the first line that does not fit.
 
-Memory is bounded: a chunk has about a megabyte, or one line, and a line has a limit, too.
-What is there is given at once, so that rows of a pipe do not wait for others.
+Memory is bounded: a chunk has about a megabyte, or one line, and line length is limited.
+Available lines are yielded at once, so rows in a pipe do not wait for later ones.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,13 +17,13 @@ from headrace.journal.entry import BODY_SIZE_MAX
 
 CHUNK_SIZE: Final = 1024 * 1024
 LINE_SIZE_MAX: Final = BODY_SIZE_MAX  # a row must fit one body, and text is about as long
-SHOWN_MAX: Final = 80  # characters of a value that a message repeats
+SHOWN_MAX: Final = 80  # characters of a value quoted in a message
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 BOM: Final = b"\xef\xbb\xbf"
 
 
 class Unfit(HeadraceError):
-    """A record that is no row of the schema. Who raises it does not know its line."""
+    """A record that does not fit the schema. Raised where its line is unknown."""
 
     def __init__(self, flaw: str, *, column: str = "", hint: str = "") -> None:
         super().__init__(f"column {column!r}: {flaw}" if column else flaw, hint=hint)
@@ -36,7 +36,7 @@ class Unfit(HeadraceError):
 
 
 class BadLine(Rejected):
-    """A line of a file that is no row of the schema; the rows before it were given."""
+    """A line of a file that does not fit the schema; the rows before it were yielded."""
 
     def __init__(self, name: str, line: int, flaw: Unfit, *, hint: str = "") -> None:
         super().__init__(f"{name} line {line}: {Exception.__str__(flaw)}", hint=hint)
@@ -46,7 +46,7 @@ class BadLine(Rejected):
 
 @dataclass(slots=True)
 class LineChunk:
-    """Some whole records, and the line at which each begins."""
+    """Some whole records, and the line where each begins."""
 
     records: list[bytes] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
@@ -56,25 +56,25 @@ Convert = Callable[[list[bytes]], pa.RecordBatch]
 
 
 def shown(value: object) -> str:
-    """Return a value as a message repeats it, on one line: text in quotes, else as JSON."""
+    """Format a value for a message, on one line: text in quotes, others as JSON."""
     try:
         text = repr(value) if isinstance(value, str) else _ENCODER.encode(value).decode()
     except RecursionError:
-        return "lists within lists, too deep to show"
+        return "lists nested too deeply to show"
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
 def ends_in_cr() -> Unfit:
-    """Say that what is one line were several, once."""
-    return Unfit("its lines end in CR alone", hint=r"tr '\r' '\n' makes them end in LF")
+    """Return the error for lines that end in a bare CR."""
+    return Unfit("its lines end in CR alone", hint=r"Convert them to LF with tr '\r' '\n'")
 
 
 def fitted(
     name: str, chunks: Iterator[LineChunk], convert: Convert
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of all chunks; at the first line that does not fit, raise BadLine.
+    """Yield the rows of all chunks; at the first line that does not fit, raise BadLine.
 
-    All rows before that line are given, and none after it.
+    All rows before that line are yielded, and none after it.
     """
     for chunk in chunks:
         if not chunk.records:
@@ -90,7 +90,7 @@ def fitted(
 
 
 def line_chunks(source: InputFile) -> Iterator[LineChunk]:
-    """Give lines without their ends. Blank ones are counted, and left out."""
+    """Yield lines without their ends. Blank lines are counted but skipped."""
     number = 0
     for lines in whole_lines(source):
         chunk = LineChunk()
@@ -103,8 +103,8 @@ def line_chunks(source: InputFile) -> Iterator[LineChunk]:
 
 
 def whole_lines(source: InputFile) -> Iterator[list[bytes]]:
-    """Give lists of whole lines, as they come. A first mark of UTF-8 is left out."""
-    held: list[bytes] = []  # the beginning of a line that has not ended yet
+    """Yield lists of whole lines as they arrive, without a leading UTF-8 BOM."""
+    held: list[bytes] = []  # the start of an unfinished line
     held_size, count, is_first = 0, 0, True
     while data := source.file.read1(CHUNK_SIZE):
         if is_first:
@@ -126,7 +126,7 @@ def whole_lines(source: InputFile) -> Iterator[list[bytes]]:
 def _check_size(source: InputFile, size: int, line: int) -> None:
     if size > LINE_SIZE_MAX:
         flaw = Unfit(f"it is longer than {LINE_SIZE_MAX:,} bytes")
-        raise BadLine(source.name, line, flaw, hint="A row is at most so long; split it")
+        raise BadLine(source.name, line, flaw, hint="That is the limit for a row; split it")
 
 
 def good_count(
@@ -134,7 +134,7 @@ def good_count(
     convert: Callable[[Any], object],
     flaw: type[HeadraceError],
 ) -> int:
-    """Return how many rows before the first bad one fit, by halving."""
+    """Return the number of rows before the first bad one, by bisection."""
     good, bad = 0, len(rows)
     while bad - good > 1:
         middle = (good + bad) // 2

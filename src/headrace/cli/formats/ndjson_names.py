@@ -1,7 +1,7 @@
-"""JSON objects in which a name is there twice: the first value would be lost without a word.
+"""Finds duplicate names in JSON objects, whose first value would be lost silently.
 
-The decoder keeps the last value and says nothing. So names are counted in the text, too: where
-the objects have as many, none was lost, and only otherwise is a text looked at by itself.
+The decoder silently keeps the last value. So names are counted in the text, too: if the objects
+have as many, none was lost; only otherwise is each text examined by itself.
 """
 
 import json
@@ -14,10 +14,10 @@ _SPACED: Final = re.compile(rb'"[ \t\r\n]+:')
 
 
 def name_twice(texts: Sequence[bytes], values: Sequence[object]) -> str | None:
-    """Return a name that one object has twice, or None. `values` is what `texts` say."""
+    """Return a name that one object has twice, or None. `values` are the decoded `texts`."""
     whole = b"\n".join(texts)
     kept = sum(len(each) for each in values if isinstance(each, dict))
-    if kept == whole.count(b":") or kept == _seen(whole):  # there are no more in the text
+    if kept == whole.count(b":") or kept == _seen(whole):  # the text has no more
         return None
     if _seen(_without_escapes(whole)) == sum(map(_kept, values)):
         return None
@@ -29,7 +29,7 @@ def name_twice(texts: Sequence[bytes], values: Sequence[object]) -> str | None:
 
 
 def _seen(text: bytes) -> int:
-    """Count quotes before a colon: every name's, and perhaps some that are within text."""
+    """Count quotes before a colon: those of every name, and perhaps some within text."""
     count = text.count(b'":')
     if any(each in text and each + b":" in text for each in _SPACES):
         count += len(_SPACED.findall(text))
@@ -37,12 +37,12 @@ def _seen(text: bytes) -> int:
 
 
 def _without_escapes(text: bytes) -> bytes:
-    """Leave only quotes that begin or end something."""
+    """Remove escapes, so that every quote left begins or ends a string."""
     return text.replace(b"\\\\", b"").replace(b'\\"', b"")
 
 
 def _kept(value: object) -> int:
-    """Count the names of objects, and of those within them."""
+    """Count the names of objects, including nested ones."""
     if isinstance(value, dict):
         return len(value) + sum(map(_kept, value.values()))
     return sum(map(_kept, value)) if isinstance(value, list) else 0

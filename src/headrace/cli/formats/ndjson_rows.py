@@ -1,4 +1,4 @@
-"""NDJSON into batches: one JSON object on each line, a column for each name."""
+"""Converts NDJSON to batches: one JSON object per line, one column per name."""
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -25,13 +25,13 @@ _EXACT: Final = msgspec.json.Decoder(float_hook=Decimal)
 def ndjson_batches(
     source: InputFile, schema: pa.Schema, chunks: Iterator[LineChunk] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Give rows of exactly `schema`, which is canonical. A column that a row lacks is null."""
+    """Yield rows of exactly `schema`, which is canonical. A column missing in a row is null."""
     found = line_chunks(source) if chunks is None else chunks
     return fitted(source.name, found, converter(schema))
 
 
 def converter(schema: pa.Schema) -> Callable[[list[bytes]], pa.RecordBatch]:
-    """Return what makes lines rows of `schema`."""
+    """Return the function that converts lines to rows of `schema`."""
     names, required = frozenset(schema.names), required_of(schema)
     decoder = _EXACT if any(has_decimals(field.type) for field in schema) else _ANY
 
@@ -49,19 +49,19 @@ def converter(schema: pa.Schema) -> Callable[[list[bytes]], pa.RecordBatch]:
 
 
 def decoded(lines: list[bytes], decoder: msgspec.json.Decoder[Any] = _ANY) -> list[Any]:
-    """Return lines as JSON objects. None of them has a name twice."""
+    """Decode lines as JSON objects. Refuses duplicate names."""
     try:
         rows = decoder.decode_lines(b"\n".join(lines))
         _check_objects(rows, lines)
         name = name_twice(lines, rows)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         if len(lines) == 1:
-            flaw = f"it is no JSON: {error}, in {shown(text_of(lines[0]))}"
+            flaw = f"it is not valid JSON: {error}, in {shown(text_of(lines[0]))}"
             raise Unfit(flaw, hint=_instead(lines[0])) from None
-        raise Unfit(f"it is no JSON: {error}") from None
+        raise Unfit(f"it is not valid JSON: {error}") from None
     if name is not None:
-        hint = "Give each value a name of its own"
-        raise Unfit(f"the name {said(name)!r} is there twice", hint=hint)
+        hint = "Give each value a unique name"
+        raise Unfit(f"the name {said(name)!r} appears twice", hint=hint)
     return rows
 
 
@@ -73,20 +73,20 @@ def _check_objects(rows: list[Any], lines: list[bytes]) -> None:
     if len(rows) != len(lines):
         if b"\r" in lines[0].rstrip():
             raise ends_in_cr()
-        raise Unfit("it is more than one JSON value", hint="Write one object on each line")
+        raise Unfit("it is more than one JSON value", hint="Write one object per line")
 
 
 def _instead(line: bytes) -> str:
-    """Say what to do with a line that begins something longer."""
+    """Return a hint for a line that begins something longer."""
     text = line.strip()
     if text.startswith(b"["):
         return ARRAY_HINT
     is_object = text.startswith(b"{") and not text.endswith(b"}")
-    return "One object stands on one line: jq -c . makes it so" if is_object else ""
+    return "Put each object on one line, with jq -c ." if is_object else ""
 
 
 def conformed(batch: pa.RecordBatch, schema: pa.Schema, required: Any) -> pa.RecordBatch:  # noqa: ANN401
-    """Return `batch` once nothing is null in it that may not be."""
+    """Return `batch` in `schema`. Raises Unfit if a required value is null."""
     try:
         return conform(batch, schema, required)
     except BadBatch as error:
@@ -95,15 +95,15 @@ def conformed(batch: pa.RecordBatch, schema: pa.Schema, required: Any) -> pa.Rec
 
 
 def unknown_column(name: str, known: list[str]) -> Unfit:
-    """Say that the schema lacks a column, and what may be meant."""
+    """Return the error for an unknown column, with a suggestion."""
     if name.startswith(RESERVED):
-        hint = "Names that begin with _ are Headrace's own: leave them out, as --no-system does"
+        hint = "Names that begin with _ are reserved: remove them, as --no-system does"
     else:
         near = get_close_matches(name, known, 1)
-        hint = f"Is it {near[0]!r}?" if near else f"It has {said(', '.join(known))}"
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {said(', '.join(known))}"
     return Unfit("the schema has no such column", column=name, hint=hint)
 
 
 def text_of(line: bytes) -> str:
-    """Return the beginning of a line as text, whatever it holds."""
+    """Return the beginning of a line as text, whatever bytes it holds."""
     return line[:200].decode(errors="replace")

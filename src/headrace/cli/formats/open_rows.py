@@ -1,4 +1,4 @@
-"""Rows of a file in any format: what schema they have, and batches of a topic's schema."""
+"""Reads a file in any format: its own schema, and batches of a topic's schema."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from headrace.model.schema import RESERVED
 
 @dataclass(slots=True)
 class Incoming:
-    """A file with rows, of which nothing was lost yet."""
+    """An opened file of rows, none of which was consumed yet."""
 
     source: InputFile
     kind: Format
@@ -29,7 +29,7 @@ class Incoming:
     csv: Csv | None = None
 
     def schema(self) -> pa.Schema:
-        """Return the schema that the rows have by themselves, as it is kept."""
+        """Return the file's own or inferred schema, in canonical form."""
         if self.arrow is not None:
             _check_names(self.source, self.arrow[0].names)
             return schema_of(self.arrow[0])
@@ -44,7 +44,7 @@ class Incoming:
             raise _first_flaw(self.source, self.csv, sample) from None
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Give the rows in a topic's schema. What does not fit is told with its line."""
+        """Yield the rows in a topic's schema. An error names the line that does not fit."""
         if self.arrow is not None:
             return arrow_batches(self.source.name, self.arrow[1], schema)
         if self.csv is not None:
@@ -52,14 +52,14 @@ class Incoming:
         return ndjson_batches(self.source, schema, self.chunks)
 
     def _sample(self) -> LineChunk:
-        """Look at the first megabyte or so. It stays in front of what follows."""
+        """Read about the first megabyte, and put it back in front of the rest."""
         taken: list[LineChunk] = []
         size = 0
         for chunk in self.chunks:
             taken.append(chunk)
             size += sum(map(len, chunk.records))
             if size >= CHUNK_SIZE or (size and not self.source.file.seekable()):
-                break  # what comes through a pipe may be all for a while
+                break  # in a pipe, this may be all for a while
         self.chunks = chain(taken, self.chunks)
         records = [record for chunk in taken for record in chunk.records]
         return LineChunk(records, [line for chunk in taken for line in chunk.lines])
@@ -69,10 +69,10 @@ class Incoming:
 def incoming(
     source: InputFile, kind: Format, delimiter: str | None = None
 ) -> Iterator[Incoming]:
-    """Open what rows come from. A delimiter is what was typed, and for CSV only."""
+    """Open a source of rows. A delimiter is passed as typed, and only for CSV."""
     if delimiter is not None and kind is not Format.CSV:
-        flaw = f"--delimiter is for CSV, and {source.name} is taken for {kind}"
-        raise BadRequest(flaw, hint="Add --format csv, or leave out --delimiter")
+        flaw = f"--delimiter is only for CSV, but {source.name} was detected as {kind}"
+        raise BadRequest(flaw, hint="Add --format csv, or omit --delimiter")
     match kind:
         case Format.NDJSON:
             yield Incoming(source, kind, line_chunks(source))
@@ -91,15 +91,15 @@ def schema_in(source: InputFile, kind: Format, delimiter: str | None = None) -> 
 
 
 def _check_names(source: InputFile, names: Iterable[str]) -> None:
-    """Refuse columns that `headrace read` put in front of a topic's own."""
+    """Refuse the system columns that `headrace read` adds."""
     for name in names:
         if name.startswith(RESERVED):
-            hint = "Leave it out, as headrace read --no-system does"
-            raise BadRequest(f"{source.name}: column {name!r} is Headrace's own", hint=hint)
+            hint = "Remove it, as headrace read --no-system does"
+            raise BadRequest(f"{source.name}: column {name!r} is reserved", hint=hint)
 
 
 def _first_flaw(source: InputFile, csv: Csv | None, sample: LineChunk) -> BadLine:
-    """Return the first line from which no schema can be told."""
+    """Return the error for the first line that no schema can be inferred from."""
     for record, line in zip(sample.records, sample.lines, strict=True):
         try:
             if csv is None:

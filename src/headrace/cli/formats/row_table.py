@@ -1,7 +1,7 @@
-"""Rows as a table for people, line by line as they come.
+"""Prints rows as a human-readable table, line by line as they arrive.
 
-Columns only grow wider, so that rows need not wait for those behind them. On a terminal a line
-fits its width: long values are cut, with an ellipsis.
+Columns only grow wider, so rows need not wait for later ones. On a terminal each line fits its
+width: long values are truncated with an ellipsis.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,17 +19,17 @@ from headrace.client.show import printable
 
 GAP: Final = "  "
 NULL: Final = "null"
-CELL_LETTERS_MAX: Final = 1_000  # of a value that are looked at
+CELL_LETTERS_MAX: Final = 1_000  # characters of a value that are used
 
 
 class TableWriter:
-    """Prints rows below a head. No value can command the terminal."""
+    """Prints rows below a header. Values cannot inject terminal control codes."""
 
     def __init__(self, console: Console, *, fits: bool) -> None:
         self._console = console
         self._fits = fits
         self._schema: pa.Schema | None = None
-        self._wanted: list[int] = []  # widths, if there were room
+        self._wanted: list[int] = []  # widths, space permitting
         self._is_head_due = False
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -44,7 +44,7 @@ class TableWriter:
             self._console.file.flush()
 
     def head(self, schema: pa.Schema) -> None:
-        """Have the names of columns printed with the next rows, once for each schema."""
+        """Print the column names with the next rows, once per schema."""
         if self._schema is None or not schema.equals(self._schema):
             self._schema = schema
             self._wanted = [
@@ -53,12 +53,12 @@ class TableWriter:
             self._is_head_due = True
 
     def finish(self) -> None:
-        """Print a head that had no rows."""
+        """Print a header that had no rows."""
         if self._is_head_due:
             self._grown([])
 
     def _grown(self, sizes: Sequence[int]) -> list[int]:
-        """Return widths for values of these sizes. A head that is due is printed."""
+        """Return widths for values of these sizes. Prints a header that is due."""
         assert self._schema is not None
         self._wanted = [max(both) for both in zip_longest(self._wanted, sizes, fillvalue=0)]
         kinds = [field.type for field in self._schema]
@@ -72,7 +72,7 @@ class TableWriter:
 
 
 def fitted(wanted: Sequence[int], kinds: Sequence[pa.DataType], room: int | None) -> list[int]:
-    """Return widths that fit into `room`: text gives way first, then times, then all."""
+    """Return widths that fit into `room`: text shrinks first, then times, then all."""
     widths = list(wanted)
     if room is None:
         return widths
@@ -84,7 +84,7 @@ def fitted(wanted: Sequence[int], kinds: Sequence[pa.DataType], room: int | None
 
 
 def cell(value: object) -> str:
-    """Return a value as one line that commands no terminal."""
+    """Return a value as one line without terminal control codes."""
     text = NULL if value is None else str(value)[:CELL_LETTERS_MAX]
     return printable(text)
 
@@ -107,13 +107,13 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _width_known(kind: pa.DataType) -> int:
-    """Return how wide values are, where their type says so."""
+    """Return the width of values if their type determines it, else 0."""
     if pa.types.is_timestamp(kind):
         return len("2026-11-15T10:00:00.000000Z")
     return len("2026-11-15") if pa.types.is_date(kind) else 0
 
 
-# Which columns give way, one after the other, and to which width.
+# Which columns shrink, in this order, and to which width.
 _GIVING_WAY: Final[tuple[tuple[Callable[[pa.DataType], bool], int], ...]] = (
     (_is_text, 12),
     (pa.types.is_timestamp, len("2026-11-15T10:00:00…")),
@@ -123,7 +123,7 @@ _GIVING_WAY: Final[tuple[tuple[Callable[[pa.DataType], bool], int], ...]] = (
 
 
 def _shrunk(widths: list[int], places: list[int], least: int, over: int) -> int:
-    """Take `over` from the widths at these places, the widest first; return what is left."""
+    """Take `over` from the widths at these places, widest first; return the remainder."""
     while over > 0 and places:
         widest = max(widths[place] for place in places)
         if widest <= least:

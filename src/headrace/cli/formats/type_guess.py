@@ -1,7 +1,7 @@
-"""A schema for rows that came without one: by the first megabyte or so of them.
+"""Infers a schema for rows without one, from about their first megabyte.
 
-Text becomes a date or a timestamp only if every value is one, with its zone; numbers with
-zeros in front stay text, as postcodes are.
+Text becomes a date or a timestamp only if every value is one, with a time zone; numbers with
+leading zeros, such as postcodes, stay text.
 """
 
 import re
@@ -18,7 +18,7 @@ from headrace.client.write.schemas import schema_of
 from headrace.errors import BadBatch
 from headrace.model.column_types import TIMESTAMP, said
 
-_HINT: Final = "Say it: headrace topic create NAME --schema id:int64,…"
+_HINT: Final = "Give the schema: headrace topic create NAME --schema id:int64,…"
 _WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]*)", re.ASCII)
 _NUMBER: Final = re.compile(
     r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?|nan|-?inf", re.ASCII
@@ -27,32 +27,32 @@ _WORDS: Final = frozenset({"true", "false"})
 
 
 def guess_ndjson(lines: Sequence[bytes]) -> pa.Schema:
-    """Return a schema that these lines have. Unfit if one is no JSON object."""
+    """Infer a schema from these lines. Raises Unfit if one is not a JSON object."""
     rows = decoded(list(lines))
     return _kept([_field(name, [row.get(name) for row in rows]) for name in names_in(lines)])
 
 
 def names_in(lines: Sequence[bytes]) -> list[str]:
-    """Return the names that lines have, in the order in which they come."""
+    """Return the names in the lines, in order of first appearance."""
     return list(dict.fromkeys(name for row in decoded(list(lines)) for name in row))
 
 
 def guess_csv(csv: Csv, records: Sequence[bytes]) -> pa.Schema:
-    """Return a schema that these records have."""
+    """Infer a schema from these records."""
     texts = text_columns(csv.columns, list(records), csv.delimiter) if records else {}
     return _kept([pa.field(name, _text_kind(texts.get(name), name)) for name in csv.columns])
 
 
 def _kept(fields: list[pa.Field]) -> pa.Schema:
     if not fields:
-        raise BadBatch("there are no rows to tell a schema from", hint=_HINT)
+        raise BadBatch("there are no rows to infer a schema from", hint=_HINT)
     return schema_of(pa.schema(fields))
 
 
 def _field(name: str, values: list[Any]) -> pa.Field:
     given = [each for each in values if each is not None]
     if not given:
-        raise BadBatch("it is null in all rows looked at", column=name, hint=_HINT)
+        raise BadBatch("it is null in all sampled rows", column=name, hint=_HINT)
     if all(type(each) is str for each in given):
         return pa.field(name, _json_text_kind(given, name))
     try:
@@ -60,10 +60,10 @@ def _field(name: str, values: list[Any]) -> pa.Field:
     except OverflowError:
         found = next((each for each in given if type(each) is int and _is_large(each)), None)
         flaw = f"{'a number' if found is None else found} is too large for int64"
-        hint = f"Say it: headrace topic create NAME --schema '{name}:decimal(38, 0),…'"
+        hint = f"Give the schema: headrace topic create NAME --schema '{name}:decimal(38, 0),…'"
         raise BadBatch(flaw, column=name, hint=hint) from None
     except (pa.ArrowException, ValueError) as error:
-        flaw = f"its values are of several types: {said(str(error).splitlines()[0])}"
+        flaw = f"its values have several types: {said(str(error).splitlines()[0])}"
         raise BadBatch(flaw, column=name, hint=_HINT) from None
 
 
@@ -84,7 +84,7 @@ def _json_text_kind(values: list[object], name: str) -> pa.DataType:
 def _text_kind(texts: pa.Array | None, name: str) -> pa.DataType:
     values = [] if texts is None else [each for each in texts.to_pylist() if each is not None]
     if not values:
-        raise BadBatch("it is empty in all rows looked at", column=name, hint=_HINT)
+        raise BadBatch("it is empty in all sampled rows", column=name, hint=_HINT)
     if all(each.lower() in _WORDS for each in values):
         return pa.bool_()
     candidates = [pa.date32(), TIMESTAMP]

@@ -1,4 +1,4 @@
-"""Writers of rows: NDJSON, CSV, Arrow IPC and Parquet, a batch at a time."""
+"""Writers of rows in NDJSON, CSV, Arrow IPC and Parquet, one batch at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +11,8 @@ from headrace.cli.formats.cell_text import csv_lines, encode_rows
 from headrace.cli.formats.formats import Format
 from headrace.errors import BadRequest
 
-ROW_GROUP_SIZE: Final = 16 * 1024 * 1024  # bytes of Arrow data in one row group, about
-PIECE_ROWS: Final = 4_096  # that are made into text at once
+ROW_GROUP_SIZE: Final = 16 * 1024 * 1024  # approximate bytes of Arrow data per row group
+PIECE_ROWS: Final = 4_096  # that are converted to text at once
 
 
 class RowWriter(Protocol):
@@ -23,7 +23,7 @@ class RowWriter(Protocol):
 
 @contextmanager
 def writing(file: BinaryIO, kind: Format, schema: pa.Schema) -> Iterator[RowWriter]:
-    """Give what writes rows into `file`. At the end of the block what it wrote is whole."""
+    """Yield a writer of rows to `file`. At the end of the block its output is complete."""
     match kind:
         case Format.NDJSON:
             yield NdjsonWriter(file)
@@ -41,7 +41,7 @@ def writing(file: BinaryIO, kind: Format, schema: pa.Schema) -> Iterator[RowWrit
 
 
 class NdjsonWriter:
-    """One JSON object on each line. A newer schema has more names."""
+    """One JSON object per line. Rows of a newer schema have more names."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -53,7 +53,7 @@ class NdjsonWriter:
 
 
 class CsvWriter:
-    """A head line, then rows. Null is a field without letters, text is in quotes."""
+    """A header row, then rows. Null is an empty unquoted field, text is quoted."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file
@@ -70,7 +70,7 @@ class CsvWriter:
 
 
 class ArrowWriter:
-    """An Arrow IPC stream; a batch can be read as soon as it is written."""
+    """An Arrow IPC stream; each batch can be read as soon as it is written."""
 
     def __init__(
         self, file: BinaryIO, schema: pa.Schema, stream: pa.ipc.RecordBatchStreamWriter
@@ -86,7 +86,7 @@ class ArrowWriter:
 
 
 class ParquetWriter:
-    """Parquet with zstd. Small batches wait for others: each write is a row group."""
+    """Parquet with zstd. Small batches are buffered, since each write makes a row group."""
 
     def __init__(self, schema: pa.Schema, parquet: pq.ParquetWriter) -> None:
         self._schema = schema
@@ -102,22 +102,22 @@ class ParquetWriter:
             self.finish()
 
     def finish(self) -> None:
-        """Write what is held."""
+        """Write the buffered batches."""
         if self._held:
             self._parquet.write_table(pa.Table.from_batches(self._held, self._schema))
         self._held, self._size = [], 0
 
 
 def pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Give a batch in pieces: as text, rows take many times their size."""
+    """Split a batch: as text, rows take many times their size."""
     for start in range(0, batch.num_rows, PIECE_ROWS):
         yield batch.slice(start, PIECE_ROWS)
 
 
 def check_schema(batch: pa.RecordBatch, schema: pa.Schema) -> None:
-    """Raise BadRequest if rows came in a newer schema than the one that was begun with."""
+    """Raise BadRequest if a batch has a newer schema than the first one."""
     if not batch.schema.equals(schema):
         raise BadRequest(
-            "the topic has a newer schema, and this format cannot change within a file",
-            hint="Begin another one from here, or use --format ndjson",
+            "the topic has a newer schema, which this format cannot switch to within a file",
+            hint="Start another file from here, or use --format ndjson",
         )

@@ -1,4 +1,4 @@
-"""`headrace pipeline reset`: have a pipeline go on elsewhere, in one commit to its table."""
+"""`headrace pipeline reset`: move a pipeline's position in one commit to its table."""
 
 from collections.abc import Mapping
 from contextlib import closing
@@ -36,18 +36,18 @@ class PipelineMove(JsonShape, frozen=True, kw_only=True):
 
 
 class PipelineReset(JsonShape, frozen=True, kw_only=True):
-    """What `pipeline reset` did, or would do. `changed` is false with --dry-run."""
+    """Output of `pipeline reset`, done or planned. `changed` is false with --dry-run."""
 
     name: str
     topic: str
     table: str
     changed: bool
     version: int  # of the table, afterwards
-    deleted: int  # rows that leave the table
-    kept: int  # rows of others, which stay in it; counted with --truncate
-    again: int  # rows of the log that were brought, and will be once more
-    gone: int  # rows of the log that were brought, and will not be
-    skipped: int  # rows of the log that were not brought, and will not be
+    deleted: int  # rows deleted from the table
+    kept: int  # foreign rows that stay in the table; counted with --truncate
+    again: int  # rows of the log that were loaded, and will be loaded again
+    gone: int  # rows of the log that were loaded, and will not be loaded again
+    skipped: int  # rows of the log that were not loaded, and will not be
     partitions: list[PipelineMove]
 
 
@@ -58,7 +58,7 @@ def reset(
         typer.Option(
             "--to",
             metavar="PLACE",
-            help='earliest (default with --truncate), latest, or offsets: {"0": 10}.',
+            help='New position: earliest (default with --truncate), latest, or {"0": 10}.',
         ),
     ] = None,
     truncate: Annotated[
@@ -66,16 +66,16 @@ def reset(
         typer.Option("--truncate", help="Delete the pipeline's rows in the same commit."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")
     ] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Have a pipeline go on from another place. Its table is changed, in one commit.
+    """Move a pipeline to another position, in one commit to its table.
 
-    Forward, rows are skipped: the table says so from then on, and `headrace prove` does. Back,
-    the pipeline's rows must leave the table (--truncate), or they would be there twice; rows of
-    others stay. It is refused while the pipeline runs.
+    Moving forward skips rows: the table records that, and `headrace prove` reports it. Moving
+    back requires deleting the pipeline's rows (--truncate), or they would be there twice;
+    foreign rows stay. Refused while the pipeline runs.
 
     Examples:
 
@@ -107,13 +107,13 @@ def reset(
     if as_json:
         print_json(_answer(definition, record, plan, bounds, changed=is_to_do))
     elif not is_to_do:
-        say("Nothing is changed." if plan.changes else "It goes on from there anyway.")
+        say("Nothing was changed." if plan.changes else "It already continues from there.")
     else:
-        say(f"{definition.name} goes on from there; the table has version {_version(record)}.")
+        say(f"{definition.name} was moved; the table is at version {_version(record)}.")
 
 
 def refuse_running(log: headrace.Log, name: str, topic: str) -> None:
-    """Raise BadRequest while a driver of the pipeline says that it runs."""
+    """Raise BadRequest while a driver of the pipeline reports that it runs."""
     from headrace.spark.pipeline.driver_reports import DriverState, newest
 
     for one in newest(log):
@@ -133,16 +133,17 @@ def _places(
     *,
     truncate: bool,
 ) -> dict[int, int]:
-    """Return the offsets that are meant. Partitions that offsets leave out stay, or restart."""
+    """Return the new offsets. Partitions that `to` omits stay, or with `truncate` restart."""
     from headrace.spark.source_options import EARLIEST, parse
 
     if to is None and not truncate:
-        raise BadRequest("no place is said", hint="Add --to PLACE, or --truncate to begin anew")
+        hint = "Add --to PLACE, or --truncate to start from scratch"
+        raise BadRequest("no position is given", hint=hint)
     try:
         options = parse({**definition.options, "startingOffsets": to or EARLIEST})
     except BadConfig as error:
         hint = 'Give earliest, latest, or {"0": 10}'
-        raise BadRequest(f"--to: {to!r} is no place", hint=hint) from error
+        raise BadRequest(f"--to: {to!r} is not a valid position", hint=hint) from error
     where = options.start.offsets
     if isinstance(where, dict) and not truncate:
         where = {**before, **where}
@@ -151,12 +152,12 @@ def _places(
 
 def _confirm(definition: "Definition", *, truncate: bool, yes: bool) -> None:
     name = definition.name
-    deed = f"deletes rows of pipeline {name}" if truncate else f"leaves rows out of {name}"
-    typed(f"This {deed}.", name, f"pipeline {name} is not reset", yes=yes)
+    deed = f"deletes rows of pipeline {name}" if truncate else f"skips rows of pipeline {name}"
+    typed(f"This {deed}.", name, f"pipeline {name} was not reset", yes=yes)
 
 
 def _carry_out(desk: "TopicSource", record: "Record", plan: "ResetPlan") -> None:
-    """Commit. The rows from the earlier place on are held before, whatever comes of it."""
+    """Commit the plan. First hold the rows from the earlier position on, whatever happens."""
     from headrace.spark.pipeline.driver_reports import group_of
     from headrace.spark.pipeline.table_reset import carry_out
     from headrace.spark.tables.table_errors import CommitRefused
@@ -172,8 +173,8 @@ def _carry_out(desk: "TopicSource", record: "Record", plan: "ResetPlan") -> None
     if not is_done:
         desk.topic.store_cursors(group, plan.before, hold=True)
         raise Unavailable(
-            "somebody committed to the table meanwhile, and nothing was changed",
-            hint="Look whether a driver runs, and repeat",
+            "another commit to the table came first; nothing was changed",
+            hint="Check whether a driver is running, and retry",
         )
     desk.topic.store_cursors(group, plan.after.ends, hold=True)
 
@@ -222,10 +223,10 @@ def _print(
     heads = ("partition", "next row", "after", "end of the log")
     print_table(heads, lines, f"{definition.name} in {definition.topic}")
     told = {
-        "leave the table": plan.deleted,
+        "are deleted from the table": plan.deleted,
         "of others stay in the table": plan.kept,
-        "of the log come again": plan.again,
-        "of the log do not come again": plan.gone,
+        "of the log are loaded again": plan.again,
+        "of the log are not loaded again": plan.gone,
         "of the log are skipped": plan.skipped,
     }
     for what, count in told.items():

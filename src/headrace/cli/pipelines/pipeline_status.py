@@ -30,15 +30,15 @@ HEADS = (
 
 
 class PipelineLine(JsonShape, frozen=True, kw_only=True):
-    """One pipeline, as it reported and as its consumer group is.
+    """One pipeline, from its reports and its consumer group.
 
-    Null is what nobody has told: lag without a consumer group, all else without a report.
+    Unknown values are null: lag without a consumer group, everything else without a report.
     """
 
     name: str
     topic: str
     state: str  # running, stopped, failed, silent
-    drivers: int  # that run
+    drivers: int  # that are running
     rows_per_second: float
     lag_rows: int | None
     lag_seconds: float | None
@@ -52,13 +52,13 @@ class PipelineLine(JsonShape, frozen=True, kw_only=True):
 
 
 class PipelineList(JsonShape, frozen=True, kw_only=True):
-    """What `pipeline status` prints without a file."""
+    """Output of `pipeline status` without a file."""
 
     pipelines: list[PipelineLine]
 
 
 class PipelineStatus(JsonShape, frozen=True, kw_only=True):
-    """How far a pipeline is, by its table and by the log."""
+    """Output of `pipeline status` with a file: its progress by the table and by the log."""
 
     name: str
     topic: str
@@ -73,17 +73,17 @@ class PipelineStatus(JsonShape, frozen=True, kw_only=True):
 def status(
     file: Annotated[
         Path | None,
-        typer.Argument(help="The pipeline's TOML file; all pipelines if not given."),
+        typer.Argument(help="The pipeline's TOML file; by default all pipelines."),
     ] = None,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Tell how pipelines are: all that a log knows of, or one by its file. No Spark is started.
+    """Show the state of all pipelines of a log, or of one by its file. Does not start Spark.
 
-    A pipeline is running, stopped, failed, or silent: then its driver was killed, or cannot
-    reach the log. Lag is the rows that are not in the table, and the age of the oldest.
+    A pipeline is running, stopped, failed, or silent: its driver was killed, or cannot reach
+    the log. Lag is the number of rows that are not in the table, and the age of the oldest.
 
     Examples:
 
@@ -104,7 +104,7 @@ def status(
             say("No pipeline has run on this log yet.")
         return
     if data is not None or address is not None:
-        raise BadRequest("the file says which log it is", hint="Leave out --data and --address")
+        raise BadRequest("the file already names the log", hint="Omit --data and --address")
     answer = _status(load(file))
     if as_json:
         print_json(answer)
@@ -113,7 +113,7 @@ def status(
 
 
 def lines_of(log: headrace.Log) -> list[PipelineLine]:
-    """Return every pipeline that has reported, or whose consumer group is there, by name."""
+    """Return every pipeline that has a report or a consumer group, sorted by name."""
     from headrace.spark.pipeline.driver_reports import newest, pipeline_of
 
     lags: dict[tuple[str, str], GroupLag] = {}
@@ -157,7 +157,7 @@ def _line(
         host=report.host if report else None,
         pid=report.pid if report else None,
         reported_at=_moment(report.reported_at if report else None),
-        note=report.note if report else "it has not reported for a week, or never",
+        note=report.note if report else "it has not reported for a week, or never did",
     )
 
 
@@ -193,12 +193,12 @@ def _status(definition: "Definition") -> PipelineStatus:
 
 
 def _print(lines: Iterable[PipelineLine]) -> None:
-    """Print a table, then where each writes to: paths are long, and would fold a table."""
+    """Print a table, then each target path below it: long paths would fold the table."""
     print_table(HEADS, [_cells(line) for line in lines])
     typer.echo()
     for line in lines:
         version = "" if line.version is None else f", version {line.version}"
-        typer.echo(f"{line.name}: table {line.table or 'not told'}{version}")
+        typer.echo(f"{line.name}: table {line.table or 'unknown'}{version}")
     for line in lines:
         if line.note:
             say(f"{line.name}: {line.note}")
@@ -220,15 +220,15 @@ def _print_one(answer: PipelineStatus) -> None:
     line = answer.report
     typer.echo(f"{answer.name}: {answer.topic} -> {answer.table}, version {answer.version}")
     typer.echo(
-        f"  {_state(line)}, rows a second {line.rows_per_second:,.0f}, "
+        f"  {_state(line)}, rows per second {line.rows_per_second:,.0f}, "
         f"last commit {_ago(line.last_commit)}"
     )
     age = (
         "" if line.lag_seconds is None else f", oldest unread {shown_seconds(line.lag_seconds)}"
     )
-    typer.echo(f"  commits {answer.commits:,}, rows behind {answer.lag:,}{age}")
+    typer.echo(f"  commits {answer.commits:,}, lag in rows {answer.lag:,}{age}")
     for number, end in answer.ends.items():
-        typer.echo(f"  partition {number}: next is {end}")
+        typer.echo(f"  partition {number}: next offset {end}")
     if line.note:
         say(line.note)
 
@@ -243,7 +243,7 @@ def _state(line: PipelineLine) -> str:
 
 def _ago(moment: str | None) -> str:
     if moment is None:
-        return "none told"
+        return "unknown"
     seconds = (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
     return f"{shown_seconds(max(0.0, seconds))} ago"
 

@@ -1,4 +1,4 @@
-"""`headrace pipeline stop`: ask drivers to end after their current batch, from anywhere."""
+"""`headrace pipeline stop`: ask drivers on any machine to stop after their current batch."""
 
 import time
 from collections.abc import Iterator
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.5
 STOP_TIMEOUT: Final = "120s"
-_CALL_TIMEOUT: Final = "30s"  # of one question to the log
+_CALL_TIMEOUT: Final = "30s"  # of one request to the log
 
 
 class DriverStopped(JsonShape, frozen=True, kw_only=True):
-    """One driver that was asked, and how it ended."""
+    """One driver that was asked to stop, and how it ended."""
 
     topic: str
     host: str
     pid: int
-    state: str  # stopped; failed or silent, if it came to that first
-    rows: int  # that it has brought
+    state: str  # stopped; failed or silent, if that happened first
+    rows: int  # that it has loaded
 
 
 class PipelineStopped(JsonShape, frozen=True, kw_only=True):
-    """What `pipeline stop` did. No drivers: none was running."""
+    """Output of `pipeline stop`. `drivers` is empty if none was running."""
 
     name: str
     drivers: list[DriverStopped]
@@ -50,14 +50,14 @@ def stop(
     data: Data = None,
     address: Address = None,
     timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="How long to wait until it has stopped.")
+        str, typer.Option(metavar="TIME", help="How long to wait for it to stop.")
     ] = STOP_TIMEOUT,
     as_json: Json = False,
 ) -> None:
-    """Have a running pipeline end after its current batch, whatever machine it is on, and wait.
+    """Stop a running pipeline after its current batch, on whatever machine it runs, and wait.
 
-    All of its drivers are asked. The table says where to go on: nothing is lost. If none runs,
-    that is said, and nothing is done.
+    Asks all of its drivers. No rows are lost: the table records where to resume. If no driver
+    runs, the command says so and does nothing.
 
     Examples:
 
@@ -70,14 +70,14 @@ def stop(
     began, most = time.monotonic(), duration(timeout, "--timeout").seconds
     with _found(pipeline, data, address) as (log, name, topic):
         asked = _asked(log, name, topic)
-        with words().status(f"waiting for {name} to end its batch …"):
+        with words().status(f"waiting for {name} to finish its batch …"):
             ended = list(_ended(log, asked, began + most, timeout))
     if as_json:
         seconds = time.monotonic() - began
         print_json(PipelineStopped(name=name, drivers=ended, seconds=seconds))
         return
     if not ended:
-        say(f"{name} does not run.")
+        say(f"{name} is not running.")
     for one in ended:
         say(f"{name} on {one.host}, process {one.pid}: {one.state}, rows {one.rows:,}")
 
@@ -86,7 +86,7 @@ def stop(
 def _found(
     pipeline: str, data: Path | None, address: str | None
 ) -> Iterator[tuple[headrace.Log, str, str | None]]:
-    """Give the log, the pipeline's name, and its topic if a file says it."""
+    """Yield the log, the pipeline's name, and its topic if a file names it."""
     if data is None and address is None and (Path(pipeline).is_file() or _is_path(pipeline)):
         from headrace.spark.source_options import parse
         from headrace.spark.topic_source import TopicSource
@@ -97,8 +97,8 @@ def _found(
         return
     if _is_path(pipeline):
         raise BadRequest(
-            f"{pipeline} is a file, which says which log it is",
-            hint="Leave out --data and --address, or give the pipeline's name",
+            f"{pipeline} is a file, which already names the log",
+            hint="Omit --data and --address, or give the pipeline's name",
         )
     with opened(data, address, _CALL_TIMEOUT) as log:
         yield log, pipeline, None
@@ -109,7 +109,7 @@ def _is_path(text: str) -> bool:
 
 
 def _asked(log: headrace.Log, name: str, topic: str | None) -> "list[Report]":
-    """Ask every driver that runs, and return what each told last."""
+    """Ask every running driver to stop, and return the last report of each."""
     from headrace.spark.pipeline.driver_reports import DriverState, ask_to_stop, make, newest
 
     own = [one for one in newest(log) if one.pipeline == name and topic in (None, one.topic)]
@@ -126,14 +126,14 @@ def _refuse_unknown(log: headrace.Log, name: str) -> None:
     if name in known:
         return
     near = get_close_matches(name, known, 1)
-    hint = f"Is it {near[0]!r}?" if near else "`headrace pipeline status` says which there are"
+    hint = f"Did you mean {near[0]!r}?" if near else "`headrace pipeline status` lists them"
     raise NotFound(f"no pipeline {name!r} has run on this log", hint=hint)
 
 
 def _ended(
     log: headrace.Log, asked: "list[Report]", deadline: float, timeout: str
 ) -> Iterator[DriverStopped]:
-    """Give each driver as it ends. TimedOut if one does not."""
+    """Yield each driver as it ends. Raises TimedOut if one does not."""
     from headrace.spark.pipeline.driver_reports import DriverState, newest
 
     left = {one.run: one for one in asked}
@@ -152,7 +152,7 @@ def _ended(
             one = next(iter(left.values()))
             raise TimedOut(
                 f"{one.pipeline} on {one.host}, process {one.pid}, still runs after {timeout}",
-                hint="It was asked, and ends after its current batch; wait longer: --timeout",
+                hint="It was asked to stop after its current batch; wait longer with --timeout",
             )
         if left:
             time.sleep(LOOK_SECONDS)

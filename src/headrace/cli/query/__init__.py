@@ -1,1 +1,1 @@
-"""`headrace read`: which rows, which columns, and how they are printed."""
+"""`headrace read`: selection and output of rows and columns."""

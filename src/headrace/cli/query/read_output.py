@@ -1,4 +1,4 @@
-"""Where the rows of a read go: standard output, or a file that is whole or not there."""
+"""Where the rows of a read go: standard output, or a file that appears once complete."""
 
 import errno
 import os
@@ -20,12 +20,12 @@ from headrace.cli.terminal.exits import NotFound, PipeClosed
 from headrace.cli.terminal.output import console
 from headrace.errors import BadRequest, StorageFailed
 
-UNFINISHED: Final = ".part"  # what a file is called until it is whole
+UNFINISHED: Final = ".part"  # suffix of a file until it is complete
 _BINARY: Final = frozenset({"arrow", "parquet"})
 
 
 class Shown(StrEnum):
-    """How rows are written."""
+    """Output formats."""
 
     TABLE = "table"
     NDJSON = "ndjson"
@@ -41,10 +41,10 @@ class Sink(Protocol):
 
 
 def shown_as(given: Shown | None, output: Path | None, *, as_json: bool) -> Shown:
-    """Return how rows are written: as said, by the file's name, or by who reads them."""
+    """Return the output format: as given, by the file's name, or by the kind of stdout."""
     if as_json:
         if given not in (None, Shown.NDJSON):
-            hint = "--json is --format ndjson: give one of them"
+            hint = "--json means --format ndjson: give one of them"
             raise BadRequest(f"--json and --format {given} cannot be combined", hint=hint)
         given = Shown.NDJSON
     if output is not None:
@@ -54,33 +54,33 @@ def shown_as(given: Shown | None, output: Path | None, *, as_json: bool) -> Show
     if given is None:
         return Shown.TABLE if is_terminal else Shown.NDJSON
     if given in _BINARY and is_terminal:
-        hint = f"Add --output FILE.{given}, or send it through a pipe"
-        raise BadRequest(f"{given} is not for a terminal", hint=hint)
+        hint = f"Add --output FILE.{given}, or use a pipe"
+        raise BadRequest(f"{given} cannot be printed on a terminal", hint=hint)
     return given
 
 
 def _check_file(output: Path) -> None:
-    """Refuse a file that cannot be, before anything is read."""
+    """Refuse an impossible file before anything is read."""
     if output.is_dir():
-        raise BadRequest(f"{output} is a directory", hint="Name a file within it")
+        raise BadRequest(f"{output} is a directory", hint="Give a file in it")
     if not output.parent.is_dir():
-        hint = f"Make it first: mkdir -p {shlex.quote(str(output.parent))}"
-        raise NotFound(f"there is no directory {output.parent}", hint=hint)
+        hint = f"Create it first: mkdir -p {shlex.quote(str(output.parent))}"
+        raise NotFound(f"directory {output.parent} does not exist", hint=hint)
 
 
 def _fitting(given: Shown, output: Path) -> Shown:
     named = SUFFIXES.get(output.suffix.lower(), given)
     if named != given:
-        hint = "Leave out --format, or give the file another name"
+        hint = "Omit --format, or rename the file"
         raise BadRequest(
-            f"{output} is a name for {named}, and --format says {given}", hint=hint
+            f"the name of {output} means {named}, but --format is {given}", hint=hint
         )
     return given
 
 
 @contextmanager
 def output_to(path: Path | None, kind: Shown, schema: pa.Schema) -> Iterator[Sink]:
-    """Give what takes the rows. PipeClosed ends it, if nobody reads any more."""
+    """Yield the sink for the rows. Raises PipeClosed if the reader is gone."""
     name = "standard output" if path is None else str(path)
     try:
         with _file(path) as file, _sink(file, kind, schema, is_stdout=path is None) as sink:
@@ -88,7 +88,7 @@ def output_to(path: Path | None, kind: Shown, schema: pa.Schema) -> Iterator[Sin
     except OSError as error:
         if path is None and error.errno == errno.EPIPE:
             raise PipeClosed from None
-        hint = "Look at the disk, or name another file"
+        hint = "Check the disk, or give another file"
         raise StorageFailed(name, "writing", error, hint=hint) from error
 
 
@@ -112,12 +112,12 @@ def _sink(file: BinaryIO, kind: Shown, schema: pa.Schema, *, is_stdout: bool) ->
 
 @contextmanager
 def _file(path: Path | None) -> Iterator[BinaryIO]:
-    """Open what is written to. A file gets its name only once it is whole."""
+    """Open the target. A file gets its name only once it is complete."""
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    if path.exists() and not path.is_file():  # a pipe or a device has no place to rename to
+    if path.exists() and not path.is_file():  # a pipe or a device cannot be replaced
         with open(path, "wb") as file:
             yield file
         return

@@ -1,4 +1,4 @@
-"""What a read asks for: which rows, which columns, how many."""
+"""Plan of a read: which rows, which columns, how many."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -20,7 +20,7 @@ from headrace.model.schema import SYSTEM_FIELDS
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A place as it was typed, and what it is."""
+    """A position as it was typed, and its parsed value."""
 
     option: str
     text: str
@@ -38,7 +38,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan:
-    """Where a read begins in each partition, and before which offset it ends."""
+    """First offset of a read in each partition, and its exclusive end."""
 
     starts: dict[int, int]
     ends: dict[int, int]
@@ -47,7 +47,7 @@ class OffsetSpan:
 def span_of(
     topic: headrace.Topic, partitions: Sequence[int], start: str | None, end: str | None
 ) -> OffsetSpan:
-    """Find the offsets that `--from` and `--to` mean. No partitions: all."""
+    """Resolve `--from` and `--to` to offsets. No partitions: all."""
     first = Said.of("--from", EARLIEST if start is None else start)
     last = Said.of("--to", LATEST if end is None else end)
     _check_order(first, last)
@@ -95,7 +95,7 @@ _SYSTEM = frozenset(field.name for field in SYSTEM_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a person said."""
+    """What the user asked for."""
 
     partitions: tuple[int, ...] = ()  # none: all
     start: str | None = None
@@ -108,31 +108,31 @@ class Wish:
     no_system: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what says two things."""
+        """Refuse contradictory options."""
         if self.start is not None and self.tail is not None:
             raise BadRequest("--from and --tail cannot be combined", hint="Give one of them")
         if self.end is not None and self.follow:
             raise BadRequest("--to and --follow cannot be combined", hint="Give one of them")
         if self.no_system and _SYSTEM.intersection(self.columns or ()):
-            hint = "Leave out --no-system, or the column"
+            hint = "Omit --no-system, or the column"
             raise BadRequest("--no-system and --columns cannot be combined", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """A wish about a topic that is there."""
+    """A wish resolved against an existing topic."""
 
     topic: headrace.Topic
     wish: Wish
-    schema: pa.Schema  # of the rows that are given
+    schema: pa.Schema  # of the printed rows
     where: RowCondition | None
-    row_count: int | None  # None: nobody knows before it is read
+    row_count: int | None  # None: unknown before they are read
     batches: Generator[pa.RecordBatch, None, None]
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Give the rows that are wanted, in the columns that are wanted."""
+        """Yield the selected rows with the selected columns."""
         left = self.wish.limit
-        with closing(self.batches):  # before the log is, or the log would wait for it in vain
+        with closing(self.batches):  # before the log, or the log would wait for them in vain
             while left is None or left > 0:
                 batch = next(self.batches, None)
                 if batch is None:
@@ -152,7 +152,7 @@ class ReadPlan:
 
 
 def plan_of(topic: headrace.Topic, wish: Wish) -> ReadPlan:
-    """Find out what is to be read. Whatever cannot be is refused before the first row."""
+    """Plan a read. Anything invalid is refused before the first row."""
     whole = pa.schema([*SYSTEM_FIELDS, *topic.schema])
     columns = wish.columns
     schema = Projection.of(topic.schema, columns).schema
@@ -169,7 +169,7 @@ def plan_of(topic: headrace.Topic, wish: Wish) -> ReadPlan:
 
 
 def _fetched(columns: Sequence[str], where: RowCondition | None) -> list[str]:
-    """Return the columns to ask for: those that are shown, and those that are looked at."""
+    """Return the columns to fetch: those that are shown, and those that `--where` uses."""
     looked_at = () if where is None else where.columns
     return list(dict.fromkeys([*columns, *looked_at]))
 
@@ -186,14 +186,14 @@ def _batches(
     starts = ends = None
     if wish.start is not None or wish.end is not None:
         span = span_of(topic, wish.partitions, wish.start, wish.end)
-        partitions = partitions or list(span.ends)  # those that a topic gets now are not among
+        partitions = partitions or list(span.ends)  # without any that are added now
         starts, ends = None if wish.tail is not None else span.starts, span.ends
     rows = topic.read(partitions, start=starts, end=ends, last=wish.tail, columns=columns)
     return rows.row_count, (batch for batch in rows)
 
 
 def _last(topic: headrace.Topic, wish: Wish) -> dict[int, int]:
-    """Return where the last few rows of each partition begin."""
+    """Return the offset of the first of the last N rows in each partition."""
     assert wish.tail is not None
     return {
         each.partition: max(each.first, each.end - wish.tail)

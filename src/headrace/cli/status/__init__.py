@@ -1,1 +1,1 @@
-"""`headrace status`: a node in figures, which are the JSON, and its views."""
+"""`headrace status`: a node's figures, which are also the JSON, and its views."""

@@ -1,4 +1,4 @@
-"""From a node's answers to one picture of it, and from two pictures to rates."""
+"""Builds one picture from a node's answers, and rates from two pictures."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +40,7 @@ class _Segments(msgspec.Struct, frozen=True):
 
 class _Group(msgspec.Struct, frozen=True):
     refused: str | None = None
-    held: str | None = None  # what is left of it is read, and nothing written
+    held: str | None = None  # its remains can be read, but nothing is written
     halted: str | None = None
     checkpoint: str | None = None  # why the newest one failed
     findings: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class _Copy(msgspec.Struct, frozen=True):
-    """What came of the copy of metadata."""
+    """Outcome of the copy of metadata."""
 
     healed: str | None = None
     held: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class _Copy(msgspec.Struct, frozen=True):
 
 
 class _Heads(msgspec.Struct, frozen=True):
-    """What came of the file of heads."""
+    """Outcome of the file of heads."""
 
     flaws: tuple[str, ...] = ()
     failure: str | None = None
@@ -71,7 +71,7 @@ class _Disk(msgspec.Struct, frozen=True):
 
 
 class _Status(msgspec.Struct, frozen=True):
-    """A node's status. An older node tells less: what it does not tell is 0, or none."""
+    """A node's status. An older node reports less: what it omits is 0 or None."""
 
     ready: bool = False
     path: str = ""
@@ -86,15 +86,15 @@ class _Status(msgspec.Struct, frozen=True):
     heads: _Heads = _Heads()
     metadata_copy: _Copy = _Copy()
     diverged: tuple[str, ...] = ()
-    # Of findings and diverged: where rows are missing. And why the metadata is in doubt.
+    # Those of findings and diverged where rows are missing, and why the metadata is in doubt.
     degraded: tuple[str, ...] = ()
-    way_out: str = ""  # of doubt
+    way_out: str = ""  # how to resolve the doubt
     orphans: tuple[OrphanFigures, ...] = ()
     orphan_count: int = 0
 
 
 def look(log: headrace.Log, *, served: bool = True) -> Picture:
-    """Ask a node for everything, once. `served`: by a process of its own."""
+    """Query a node for everything once. `served`: it runs in its own process."""
     status = _status(log.status())
     topics: list[TopicFigures] = []
     lags: list[LagFigures] = []
@@ -102,7 +102,7 @@ def look(log: headrace.Log, *, served: bool = True) -> Picture:
     try:
         for name in log.topics():
             _look_at(log, name, topics, lags)
-    except (Unavailable, MetadataInDoubt) as error:  # what others have is shown
+    except (Unavailable, MetadataInDoubt) as error:  # the other topics are shown
         reasons.append(f"not all topics can be shown: {error}")
     return Picture(
         node=NodeFigures(
@@ -130,7 +130,7 @@ def look(log: headrace.Log, *, served: bool = True) -> Picture:
 
 
 def with_rates(picture: Picture, before: Picture) -> Picture:
-    """Add what happened for each second since `before`; nothing if the node started anew."""
+    """Add rates per second since `before`; none if the node was restarted since."""
     seconds = picture.node.uptime_seconds - before.node.uptime_seconds
     if picture.node.started_at != before.node.started_at or seconds <= 0:
         return picture
@@ -154,7 +154,7 @@ def _status(found: dict[str, Any]) -> _Status:
     try:
         return msgspec.convert(found, _Status)
     except msgspec.ValidationError as error:
-        raise BadFrame(f"a status that cannot be read: {error}") from error
+        raise BadFrame(f"the node's status cannot be read: {error}") from error
 
 
 def _look_at(
@@ -188,7 +188,7 @@ def _look_at(
 
 
 def _reasons(status: _Status) -> Iterator[str]:
-    """Say everything that is wrong, the gravest first."""
+    """Yield everything that is wrong, most severe first."""
     for number, group in status.groups.items():
         if group.refused:
             yield f"group {number} refuses to start: {group.refused}"
@@ -219,7 +219,7 @@ def _reasons(status: _Status) -> Iterator[str]:
 def _next_step(status: _Status) -> str:
     if status.way_out or not status.degraded:
         return status.way_out
-    return f"`headrace doctor {status.path} --deep` lists what is damaged, and what to do"
+    return f"`headrace doctor {status.path} --deep` lists what is damaged and what to do"
 
 
 def _disk(status: _Status) -> DiskFigures:

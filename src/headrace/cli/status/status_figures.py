@@ -1,4 +1,4 @@
-"""What `headrace status --json` prints, and the view is drawn from."""
+"""Output of `headrace status --json`, from which the view is drawn, too."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from headrace.cli.terminal.output import JsonShape
 
 
 class OrphanFigures(JsonShape, frozen=True, kw_only=True):
-    """A partition that a shard has, and that the metadata has lost."""
+    """A partition that a shard has but the metadata has lost."""
 
     group: int
     partition: str  # its namespace, in hex
@@ -15,33 +15,33 @@ class OrphanFigures(JsonShape, frozen=True, kw_only=True):
     bytes: int
     first_at: str | None  # of its rows
     last_at: str | None
-    schema: tuple[str, ...]  # a column each; shown at the first partition of each topic
+    schema: tuple[str, ...]  # one per column; only for the first partition of each topic
 
 
 class NodeFigures(JsonShape, frozen=True, kw_only=True):
-    """One node. `reasons` say what is wrong; a node that is ready may still have some.
+    """One node. `reasons` say what is wrong; a ready node may still have some.
 
-    `degraded`: it misses rows that were acknowledged, or its metadata is in doubt, and the
-    reasons say where.
+    `degraded`: acknowledged rows are missing, or the metadata is in doubt; the reasons say
+    where.
     """
 
     address: str
     release: str
     path: str
     cluster: str
-    served: bool  # by a process of its own; if not, this command opened it for the moment
+    served: bool  # by a running process; if false, this command opened it briefly
     ready: bool
     degraded: bool = False
     reasons: tuple[str, ...]
-    next_step: str = ""  # what an operator does about it, if the node is degraded
-    orphans: tuple[OrphanFigures, ...] = ()  # of no topic that is known: the first 100
-    orphan_count: int = 0  # how many there are
+    next_step: str = ""  # what an operator should do, if the node is degraded
+    orphans: tuple[OrphanFigures, ...] = ()  # partitions without a known topic: the first 100
+    orphan_count: int = 0  # how many there are in total
     started_at: str
     uptime_seconds: float
 
 
 class WorkFigures(JsonShape, frozen=True, kw_only=True):
-    """What clients had done since the node started."""
+    """What the node did for clients since it started."""
 
     appends: int = 0
     appended_rows: int = 0
@@ -51,7 +51,7 @@ class WorkFigures(JsonShape, frozen=True, kw_only=True):
 
 
 class Rates(JsonShape, frozen=True, kw_only=True):
-    """The same for one second."""
+    """The same per second."""
 
     appended_rows: float
     appended_bytes: float
@@ -59,18 +59,18 @@ class Rates(JsonShape, frozen=True, kw_only=True):
 
 
 class TopicFigures(JsonShape, frozen=True, kw_only=True):
-    """What is retained of one topic. `end` is the sum of its partitions' next offsets."""
+    """Retained rows of one topic. `end` is the sum of its partitions' next offsets."""
 
     topic: str
     partitions: int
     rows: int
     size: int
     end: int
-    rows_per_second: float | None = None  # known from the second look on
+    rows_per_second: float | None = None  # known from the second refresh on
 
 
 class LagFigures(JsonShape, frozen=True, kw_only=True):
-    """How far one consumer group is behind in one topic, in rows."""
+    """Lag of one consumer group in one topic, in rows."""
 
     group: str
     topic: str
@@ -80,7 +80,7 @@ class LagFigures(JsonShape, frozen=True, kw_only=True):
 
 
 class DiskFigures(JsonShape, frozen=True, kw_only=True):
-    """What the log takes, and what its file system has. Slots are of the fullest group."""
+    """Disk space of the log and of its file system. Slots are those of the fullest group."""
 
     used: int
     free: int | None
@@ -92,17 +92,17 @@ class DiskFigures(JsonShape, frozen=True, kw_only=True):
 
 
 class CheckpointFigures(JsonShape, frozen=True, kw_only=True):
-    """How the way from the journal into segments is."""
+    """State of the checkpoints, which move rows from the journal into segments."""
 
     last_at: str | None
     pending: int
-    waiting: int  # requests that wait for room in the log
+    waiting: int  # requests that wait for space in the log
     unsealed_bytes: int
-    failure: str | None  # of the newest try
+    failure: str | None  # of the latest attempt
 
 
 class ReconcilerFigures(JsonShape, frozen=True, kw_only=True):
-    """What reconcilers did since the start; `parked` and `removing` are of now."""
+    """Reconciler counters since the start; `parked` and `removing` are current."""
 
     passes: int = 0
     builds: int = 0
@@ -113,13 +113,13 @@ class ReconcilerFigures(JsonShape, frozen=True, kw_only=True):
 
 
 class Picture(JsonShape, frozen=True, kw_only=True):
-    """All of it, at one moment."""
+    """Output of `status`: all figures at one moment."""
 
     node: NodeFigures
     work: WorkFigures
-    rates: Rates | None = None  # known from the second look on
+    rates: Rates | None = None  # known from the second refresh on
     topics: tuple[TopicFigures, ...]
-    lags: tuple[LagFigures, ...]  # the largest first
+    lags: tuple[LagFigures, ...]  # largest first
     disk: DiskFigures
     checkpoints: CheckpointFigures
     reconciler: ReconcilerFigures

@@ -1,4 +1,4 @@
-"""A picture of a node as lines on a terminal."""
+"""Renders a picture of a node as lines on a terminal."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,8 +13,8 @@ from headrace.model.revisions import shown
 
 _LABEL_WIDTH = 12
 _SECTIONS = 2  # tables below the figures: topics, consumer groups
-_TABLE_LINES = 3  # of a table, besides its rows: blank, heads, what is left out
-_ROWS_MIN = 3  # of each table, however low the terminal
+_TABLE_LINES = 3  # of a table, besides its rows: blank, headers, "and N more"
+_ROWS_MIN = 3  # of each table, however small the terminal
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
@@ -35,7 +35,7 @@ def drawn(picture: Picture, height: int | None = None) -> RenderableType:
 
 
 def _shares(wanted: Sequence[int], left: int) -> list[int]:
-    """Part lines among two tables: half each, and what one does not need to the other."""
+    """Split lines between two tables: half each, plus what the other does not need."""
     first, second = wanted
     half = left // 2
     if first <= half:
@@ -56,7 +56,7 @@ def _title(picture: Picture) -> Text:
         line.append("ready", "green")
     if node.ready and not node.served:
         line.append("  " if node.degraded else "")
-        return line.append("not running, opened for this look", "yellow")
+        return line.append("not running, opened by this command", "yellow")
     return line.append(f"  up {_span(node.uptime_seconds)}")
 
 
@@ -72,14 +72,14 @@ def _reasons(picture: Picture) -> list[Text]:
     lines = doubt_lines(picture.node.reasons, picture.node.orphans)
     more = picture.node.orphan_count - len(picture.node.orphans)
     if more:
-        lines.append(f"and {more:,} more partitions of no topic")
+        lines.append(f"and {more:,} more partitions without a topic")
     if picture.node.next_step:
         lines.append(f"{picture.node.next_step}.")
     return [Text(f"  {each}", style=style) for each in lines]
 
 
 def doubt_lines(reasons: Sequence[str], orphans: Sequence[OrphanFigures]) -> list[str]:
-    """Say what is wrong, each thing once: the line of an orphan tells more than its reason."""
+    """Return what is wrong, each once: an orphan's own line says more than its reason."""
     named = [f"partition {one.partition} of revision {shown(one.created)} " for one in orphans]
     others = [one for one in reasons if not any(name in one for name in named)]
     return [*others, *map(_orphan, orphans)]
@@ -185,7 +185,7 @@ def _hold(lag: LagFigures) -> str:
 
 
 def _table(heads: Sequence[str], after: Sequence[str] = ()) -> Table:
-    """Make a table: the first column to the left, numbers to the right, `after` to the left."""
+    """Create a table: first column and `after` left-aligned, numbers right-aligned."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     for number, head in enumerate(heads):
         table.add_column(head, justify="right" if number else "left", no_wrap=True)
@@ -217,7 +217,7 @@ def _ago(moment: str) -> str:
 
 
 def _span(seconds: float) -> str:
-    """Write a length of time in its two largest units."""
+    """Format a duration in its two largest units."""
     whole = int(seconds)
     if whole < _MINUTE:
         return f"{whole} s"

@@ -1,4 +1,4 @@
-"""The live view of a node: a thread that looks, and a terminal that shows what it saw."""
+"""The live view of a node: a thread polls the node, the terminal shows its last result."""
 
 import os
 import select
@@ -23,18 +23,18 @@ from headrace.cli.status.status_view import drawn
 from headrace.errors import HeadraceError
 
 REFRESH_S: Final = 1.0
-WINDOW: Final = 5  # looks that a rate is the mean of: one alone jumps
+WINDOW: Final = 5  # pictures that a rate is averaged over: a single one is noisy
 QUIT: Final = frozenset("qQ")
 _FOOT_LINES: Final = 2
 
 
 @dataclass(slots=True)
 class Looker:
-    """Looks again and again, in its own thread: a node that hangs must not hang the keys."""
+    """Polls in its own thread: a node that hangs must not block the keys."""
 
     log: headrace.Log
     seen: deque[Picture] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    failure: HeadraceError | None = None  # of the newest look
+    failure: HeadraceError | None = None  # of the latest poll
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -51,13 +51,13 @@ class Looker:
             self.ended.wait(REFRESH_S)
 
     def picture(self) -> Picture | None:
-        """Return the newest picture, with rates over the last few."""
+        """Return the latest picture, with rates over the last few."""
         seen = list(self.seen)
         return with_rates(seen[-1], seen[0]) if seen else None
 
 
 def watch(log: headrace.Log, out: Console) -> None:
-    """Show the node until q or Ctrl-C. The terminal is left as it was."""
+    """Show the node until q or Ctrl-C. Restores the terminal afterwards."""
     looker = Looker(log)
     thread = threading.Thread(target=looker.run, name="status", daemon=True)
     thread.start()
@@ -76,23 +76,23 @@ def watch(log: headrace.Log, out: Console) -> None:
     finally:
         looker.ended.set()
     picture = looker.picture()
-    if picture is not None:  # what was seen last stays in the scrollback
+    if picture is not None:  # the last picture stays in the scrollback
         out.print(drawn(picture))
 
 
 def _screen(looker: Looker, height: int) -> RenderableType:
     picture, failure = looker.picture(), looker.failure
-    foot = Text("q ends", style="dim")
+    foot = Text("q quits", style="dim")
     if failure is not None:
-        foot = Text(f"no answer, trying again: {failure}", style="bold red")
+        foot = Text(f"no answer, retrying: {failure}", style="bold red")
     if picture is None:
-        return Group(Text("looking"), Text(""), foot)
+        return Group(Text("waiting for the node"), Text(""), foot)
     return Group(drawn(picture, height - _FOOT_LINES), Text(""), foot)
 
 
 @contextmanager
 def _keys() -> Iterator[int | None]:
-    """Have keys come one by one, and not shown; None if they do not come from a terminal."""
+    """Read keys one by one, without echo; None if standard input is not a terminal."""
     if not sys.stdin.isatty():
         yield None
         return
@@ -106,7 +106,7 @@ def _keys() -> Iterator[int | None]:
 
 
 def _pressed(keys: int, seconds: float) -> set[str]:
-    """Return which keys were pressed within so many seconds; the terminal's end counts as q."""
+    """Return the keys pressed within `seconds`; end of input counts as q."""
     ready, _, _ = select.select([keys], [], [], seconds)
     if not ready:
         return set()

@@ -1,1 +1,1 @@
-"""What verbs share: exit codes, output, which log is meant, times."""
+"""Shared by all commands: exit codes, output, the log's location, times."""

@@ -1,4 +1,4 @@
-"""Exit codes, and the one place where an error becomes one."""
+"""Exit codes, and the one place where an error is mapped to one."""
 
 import errno
 import os
@@ -16,11 +16,11 @@ from headrace.errors import (
     Unavailable,
 )
 
-STANDARD_OUTPUT: Final = "standard output"  # the path of an error of it
+STANDARD_OUTPUT: Final = "standard output"  # its path in errors
 
 
 class Exit(IntEnum):
-    """What a script can tell from how a command ended."""
+    """Exit codes of commands."""
 
     OK = 0
     FAILURE = 1
@@ -29,24 +29,24 @@ class Exit(IntEnum):
     AUTH = 4
     UNAVAILABLE = 5
     INTEGRITY = 6
-    NOT_SHOWN = 7  # a proof that neither holds nor fails: something it needs was absent
+    NOT_SHOWN = 7  # a proof that neither holds nor fails: something it needs is missing
     INTERRUPTED = 130
 
 
 class NotFound(HeadraceError):
-    """What a command is about is not there."""
+    """The subject of a command does not exist."""
 
 
 class Cancelled(HeadraceError):
-    """A person was asked, and did not say yes."""
+    """The user did not confirm."""
 
 
 class PipeClosed(Exception):
-    """Nobody reads what a command prints any more: `| head` has seen enough."""
+    """The reader of a command's output is gone, as with `| head`."""
 
 
 def exit_code(error: HeadraceError) -> Exit:
-    """Translate `error` by what its receiver does next."""
+    """Map `error` to an exit code by what its receiver does next."""
     match error:
         case NotFound() | TopicUnknown():
             return Exit.NOT_FOUND
@@ -68,29 +68,27 @@ _NO_SUCH_PLACE: Final = frozenset(
 
 
 class SystemFailed(HeadraceError):
-    """The operating system refused something that nobody translated on the way up."""
+    """The operating system refused something, and no caller translated the error."""
 
 
 def from_os(error: OSError) -> HeadraceError:
-    """Turn an OSError that has come up to the command line into a sentence with a next step."""
+    """Turn an uncaught OSError into an error with a hint."""
     reason = error.strerror or str(error) or type(error).__name__
     paths = [os.fsdecode(each) for each in (error.filename, error.filename2) if _is_path(each)]
     text = f"{' -> '.join(paths)}: {reason}" if paths else reason
     barred = barred_at(paths[0]) if paths and isinstance(error, PermissionError) else ""
-    if barred not in ("", *paths):  # of the path itself `ls -ld` would be refused as well
+    if barred not in ("", *paths):  # `ls -ld` of the path itself would be refused as well
         text = f"{text} (at {barred})"
-    hint = OS_HINTS.get(error.errno or 0, "Look at the path and at this machine, and repeat")
+    hint = OS_HINTS.get(error.errno or 0, "Check the path and this machine, and retry")
     kind = NotFound if error.errno in _NO_SUCH_PLACE else SystemFailed
     return kind(text, hint=hint)
 
 
 def barred_at(path: str) -> str:
-    """Return the directory above `path` that this user may not enter, if there is one."""
+    """Return the topmost directory above `path` that this user may not enter, if any."""
     above = [str(each) for each in reversed(Path(path).absolute().parents)]
     return next((each for each in above if not os.access(each, os.X_OK)), "")
 
 
 def _is_path(found: object) -> bool:
-    return isinstance(
-        found, str | bytes
-    )  # of a call on a descriptor it is a number, or nothing
+    return isinstance(found, str | bytes)  # from a call on a descriptor it is a number or None

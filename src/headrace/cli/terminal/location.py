@@ -1,7 +1,7 @@
-"""Which log a command is about: a directory, or a node elsewhere.
+"""Which log a command works on: a directory, or a remote node.
 
-A directory that a process holds is reached through that process's socket; any other is opened
-here, for as long as the command runs.
+A directory that another process holds is reached through that process's socket; any other is
+opened here while the command runs.
 """
 
 import math
@@ -33,7 +33,7 @@ from headrace.errors import Rejected, StorageFailed
 
 @contextmanager
 def empty_place(asked: Path | None, option: str, what: str) -> Iterator[Path]:
-    """Give an empty directory: the one asked for by `option`, or one removed at the end."""
+    """Yield an empty directory: the one given by `option`, or a temporary one."""
     try:
         if asked is None:
             with TemporaryDirectory(prefix=f".{what}-", dir=Path.cwd()) as directory:
@@ -41,7 +41,7 @@ def empty_place(asked: Path | None, option: str, what: str) -> Iterator[Path]:
             return
         asked.mkdir(mode=0o700, parents=True, exist_ok=True)
         if next(asked.iterdir(), None) is not None:
-            raise Rejected(f"{asked} is not empty", hint=f"Name a new directory with {option}")
+            raise Rejected(f"{asked} is not empty", hint=f"Give a new directory with {option}")
         yield asked.resolve()
     except OSError as error:
         raise StorageFailed(str(asked or Path.cwd()), what, error) from error
@@ -51,14 +51,14 @@ File = Annotated[Path, typer.Argument(help="The pipeline's TOML file.", dir_okay
 
 
 def load(file: Path) -> "Definition":
-    """Read the file. Unavailable if what pipelines need is not installed."""
+    """Read the file. Raises Unavailable if a requirement of pipelines is not installed."""
     try:
         from headrace.spark.pipeline.definition import load as read
         from headrace.spark.tables.table_record import Record  # noqa: F401  # its packages are needed, too
     except ImportError as error:
         raise Unavailable(
             f"{error.name} is not installed",
-            hint="Install what pipelines need: pip install 'headrace[spark,delta]'",
+            hint="Install the requirements: pip install 'headrace[spark,delta]'",
         ) from error
     return read(file)
 
@@ -69,15 +69,13 @@ TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
 TIMEOUT: Final = "30s"
 LOOK_SECONDS: Final = 0.02
 TELL_SECONDS: Final = 2.0
-IDLE_SECONDS: Final = (
-    5.0  # without a request, whoever uses the log through us is not waited for
-)
+IDLE_SECONDS: Final = 5.0  # a guest without a request for this long is not waited for
 
 
 def directory(text: str) -> Path:
-    """Take a directory's name. Of an empty one the shell knows more: a variable was not set."""
+    """Parse a directory's name. An empty one usually means an unset variable in the shell."""
     if not text:
-        raise typer.BadParameter("it is empty; name a directory, '.' for this one")
+        raise typer.BadParameter("it is empty; give a directory, '.' for this one")
     if Path(text).is_file():
         raise typer.BadParameter(f"{text!r} is a file")
     return Path(text)
@@ -89,8 +87,8 @@ Data = Annotated[
         "--data",
         parser=directory,
         metavar="DIR",
-        help=f"The log's directory; {DATA_VARIABLE} if not given.",
-        rich_help_panel="Which log",
+        help=f"Directory of the log; by default ${DATA_VARIABLE}.",
+        rich_help_panel="Log",
     ),
 ]
 Address = Annotated[
@@ -98,43 +96,41 @@ Address = Annotated[
     typer.Option(
         "--address",
         metavar="HOST:PORT",
-        help=f"A node elsewhere; {ADDRESS_VARIABLE} if not given. "
-        f"Its token is taken from {TOKEN_VARIABLE}.",
-        rich_help_panel="Which log",
+        help=f"A running node; by default ${ADDRESS_VARIABLE}. "
+        f"Its token is read from ${TOKEN_VARIABLE}.",
+        rich_help_panel="Log",
     ),
 ]
 Timeout = Annotated[
     str,
-    typer.Option(
-        metavar="TIME", help="How long one operation may take.", rich_help_panel="Which log"
-    ),
+    typer.Option(metavar="TIME", help="Timeout of a single operation.", rich_help_panel="Log"),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class LogLocation:
-    """Where a log is: one of both, as the command or a variable named it."""
+    """Where a log is: exactly one of both, from an option or a variable."""
 
     data: Path | None
     address: str | None
 
     def is_of(self, log: headrace.Log) -> bool:
-        """Say whether the log is a node of this process, in the directory."""
+        """Return whether the log in the directory is opened by this process."""
         return self.data is not None and not log.address.startswith("unix:")
 
 
 def place_of(data: Path | None, address: str | None) -> LogLocation:
-    """Take what the command says, and variables if it says nothing."""
+    """Return the location from the options, or from variables if neither is given."""
     if data is None and address is None:
         data, address = _from_environment()
     if data is not None and address is not None:
         raise BadRequest(
-            "a directory and an address are given",
-            hint=f"Use --data or --address, and look at {DATA_VARIABLE} and {ADDRESS_VARIABLE}",
+            "both a directory and an address are given",
+            hint=f"Use --data or --address, and check {DATA_VARIABLE} and {ADDRESS_VARIABLE}",
         )
     if data is None and address is None:
         raise BadRequest(
-            "no log is named", hint="Add --data DIR, or --address HOST:PORT for a running node"
+            "no log is given", hint="Add --data DIR, or --address HOST:PORT for a running node"
         )
     return LogLocation(data, address)
 
@@ -148,13 +144,13 @@ def opened(
     create: bool = False,
     must_be: bool = False,
 ) -> Iterator[headrace.Log]:
-    """Give the log for as long as this lasts. A directory is made only if `create`.
+    """Yield the log, open within the block. Creates a directory only if `create`.
 
-    `must_be`: an empty directory is none either, and stays empty.
+    With `must_be`, an empty directory is refused, too, and stays empty.
     """
     place = place_of(data, address)
     if must_be and place.data is not None and place.data.is_dir() and not holds_log(place.data):
-        raise NotFound(f"{place.data} holds no log", hint="Name a log's directory")
+        raise NotFound(f"{place.data} holds no log", hint="Give a log's directory")
     with closing(_open(place, timeout, create=create)) as log:
         yield log
         if place.data is not None:
@@ -162,16 +158,16 @@ def opened(
 
 
 def _await_guests(data: Path) -> None:
-    """Go on for other processes that use the log through us: `read … | produce …` is two.
+    """Keep serving other processes that use the log through us, as in `read … | produce …`.
 
-    One that asks nothing for a while is not waited for: it may wait for us in turn.
+    A process that is idle for a while is not waited for: it may be waiting for us.
     """
     from headrace.client.connect.embedded_nodes import home_of
 
     home = home_of(str(data))
     if home is None or home.log_count > 1 or not home.channel.guest_count:
-        return  # nobody is served by us, or the node goes on for another log of this process
-    # Whoever reads what we print must see its end, or it would wait for us, and we for it.
+        return  # no guests, or the node stays open for another log of this process
+    # The reader of our output must see its end, or it would wait for us, and we for it.
     sys.stdout.flush()
     with open(os.devnull, "wb") as nothing, suppress(OSError, ValueError):
         os.dup2(nothing.fileno(), sys.stdout.fileno())
@@ -182,7 +178,7 @@ def _await_guests(data: Path) -> None:
         if asked != home.channel.guest_requests:
             asked, active_at = home.channel.guest_requests, time.monotonic()
         if time.monotonic() >= told_at:
-            say(f"done; another process uses {data} through this one, which waits for it")
+            say(f"done; waiting for another process that uses {data} through this one")
             told_at = math.inf
 
 
@@ -193,12 +189,13 @@ def _open(place: LogLocation, timeout: str, *, create: bool) -> headrace.Log:
     assert data is not None
     if not create and not data.is_dir():
         raise NotFound(
-            f"directory {str(data)!r} is not there",
-            hint="Name the directory that `headrace serve --data` has",
+            f"directory {str(data)!r} does not exist",
+            hint="Give the directory that `headrace serve --data` uses",
         )
     if _holds_other_things(data):
         raise NotFound(
-            f"{data} holds no log, but other files", hint="Name a log's directory, or a new one"
+            f"{data} holds no log, only other files",
+            hint="Give a log's directory, or a new one",
         )
     return headrace.open(data, timeout=timeout)
 
@@ -209,12 +206,12 @@ def _from_environment() -> tuple[Path | None, str | None]:
 
 
 def _holds_other_things(data: Path) -> bool:
-    """Say whether a directory has files and no log: to open it would put one among them."""
+    """Return whether a directory has files but no log: opening it would mix one with them."""
     if not data.is_dir() or holds_log(data):
         return False
     return next(data.iterdir(), None) is not None
 
 
 def holds_log(data: Path) -> bool:
-    """Say whether there is something of a log in a directory."""
+    """Return whether a directory holds at least parts of a log."""
     return (data / IDENTITY_NAME).exists() or (data / GROUPS).exists()

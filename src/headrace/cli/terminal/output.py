@@ -1,6 +1,6 @@
-"""What a command prints: data to standard output, words to standard error.
+"""Output of commands: data to standard output, messages to standard error.
 
-With `--json` a command prints one JSON object: a struct, of the command or of the room below.
+With `--json` a command prints one JSON object: a struct of the command or of a lower package.
 """
 
 import sys
@@ -18,17 +18,17 @@ from headrace.cli.terminal.exits import STANDARD_OUTPUT, Cancelled, PipeClosed
 from headrace.errors import StorageFailed
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
-_WIDTH_OF_A_FILE = 10_000  # lines that go into a pipe are not folded
+_WIDTH_OF_A_FILE = 10_000  # lines in a pipe are not folded
 
 
 class JsonShape(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command prints with --json. Fields may be added, and keep their meaning."""
+    """Output of a command with --json. Fields may be added, and keep their meaning."""
 
 
 def print_json(value: msgspec.Struct) -> None:
-    """Print one object and nothing else; a person gets it indented."""
+    """Print one object and nothing else; indented on a terminal."""
     data = msgspec.json.encode(value, order="deterministic")
     if sys.stdout.isatty():
         data = msgspec.json.format(data, indent=2)
@@ -38,7 +38,7 @@ def print_json(value: msgspec.Struct) -> None:
 
 
 def print_table(heads: Sequence[str], lines: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print a table: the first column to the left, numbers to the right."""
+    """Print a table: the first column left-aligned, numbers right-aligned."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for number, head in enumerate(heads):
         is_number = number > 0 and all(_is_number(line[number]) for line in lines)
@@ -49,19 +49,19 @@ def print_table(heads: Sequence[str], lines: Sequence[Sequence[str]], title: str
 
 
 def console() -> Console:
-    """Return where data goes. It heeds NO_COLOR, and folds nothing in a pipe."""
+    """Return the console for data. It honours NO_COLOR, and folds no lines in a pipe."""
     is_terminal = sys.stdout.isatty()
     return Console(
         file=cast("TextIO", _Output()),
         highlight=False,
-        emoji=False,  # `:x:` in a value is no picture
+        emoji=False,  # `:x:` in a value is not an emoji
         soft_wrap=not is_terminal,
         width=None if is_terminal else _WIDTH_OF_A_FILE,
     )
 
 
 class _Output:
-    """Standard output. What cannot be printed is told; that nobody reads any more is not."""
+    """Standard output. Reports failed writes, except to a closed pipe."""
 
     def write(self, text: str) -> int:
         with _told():
@@ -82,46 +82,47 @@ def _told() -> Iterator[None]:
     except BrokenPipeError:
         raise PipeClosed from None
     except OSError as error:
-        hint = "Make room where it goes, and repeat"
+        hint = "Free some space at its destination, and retry"
         raise StorageFailed(STANDARD_OUTPUT, "write", error, hint=hint) from error
 
 
 def words() -> Console:
-    """Return where words go: questions, progress, what was done."""
+    """Return the console for messages: questions, progress, results."""
     return Console(file=sys.stderr, highlight=False, emoji=False, soft_wrap=True)
 
 
 def say(text: str) -> None:
-    """Say one thing to the person."""
+    """Print one message to the user."""
     words().print(escape(text))
 
 
 def confirm_name(what: str, name: str, *, yes: bool) -> None:
-    """Have the name typed before something goes for ever. Cancelled if it is another."""
-    said, otherwise = f"This deletes {what} {name} for ever.", f"{what} {name} is not deleted"
+    """Have the name typed before a permanent deletion. Raises Cancelled if it differs."""
+    said = f"This permanently deletes {what} {name}."
+    otherwise = f"{what} {name} was not deleted"
     typed(said, name, otherwise, yes=yes)
 
 
 def typed(said: str, name: str, otherwise: str, *, yes: bool) -> None:
-    """Say what will happen, and have a name typed. Cancelled, `otherwise`, if it is another."""
+    """Print `said`, and have a name typed. Raises Cancelled(otherwise) if it differs."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Cancelled(otherwise, hint="Add --yes to do it without a question")
-    say(f"{said} Type its name to go on:")
+        raise Cancelled(otherwise, hint="Add --yes to skip the confirmation")
+    say(f"{said} Type its name to continue:")
     if sys.stdin.readline().strip() != name:
         raise Cancelled(otherwise)
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Have a person say yes before something is changed. Cancelled if they do not."""
+    """Ask the user to confirm a change. Raises Cancelled if they do not."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise Cancelled("nothing is changed", hint="Add --yes to do it without a question")
+        raise Cancelled("nothing was changed", hint="Add --yes to skip the confirmation")
     say(f"{question} [y/N]")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Cancelled("nothing is changed")
+        raise Cancelled("nothing was changed")
 
 
 def _is_number(text: str) -> bool:

@@ -1,6 +1,6 @@
-"""Times as people write and read them: places in a topic by time, moments, ages.
+"""Human-readable times: positions in a topic, moments, ages.
 
-    place := offset | earliest | latest | now | -DURATION | ISO 8601 with its zone
+    place := offset | earliest | latest | now | -DURATION | ISO 8601 with a time zone
 
 An offset is a number; `-10m` is ten minutes ago; `2026-11-15T10:00Z` is a moment.
 """
@@ -14,7 +14,7 @@ from headrace.client.values.parse import TIMES, moment_of
 from headrace.errors import BadRequest
 from headrace.model.column_types import said
 
-Place = int | str | datetime  # what the API takes as `start` and `end`
+Place = int | str | datetime  # accepted by the API as `start` and `end`
 
 PLACES: Final = "an offset, 2026-11-15T10:00Z, -10m, now, earliest or latest"
 _OFFSET: Final = re.compile(r"[0-9]+", re.ASCII)
@@ -23,12 +23,13 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def place_of(text: str, option: str) -> Place:
-    """Return the place that `text` names. BadRequest says which option it was given to."""
+    """Parse a position. An error names the option that it was given to."""
     if text in (EARLIEST, LATEST):
         return text
     if _OFFSET.fullmatch(text):
         if len(text) > _OFFSET_DIGITS_MAX:
-            raise BadRequest(f"{option}: {said(text)} is no offset", hint="Offsets are smaller")
+            hint = f"An offset has at most {_OFFSET_DIGITS_MAX} digits"
+            raise BadRequest(f"{option}: {said(text)} is not a valid offset", hint=hint)
         return int(text)
     try:
         return moment_of(text)
@@ -38,12 +39,12 @@ def place_of(text: str, option: str) -> Place:
 
 
 def iso(moment: datetime) -> str:
-    """Write a moment as ISO 8601, in UTC."""
+    """Format a moment as ISO 8601 in UTC."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def shown_seconds(seconds: float) -> str:
-    """Write a length of time for people: `0.3 s`, `12 s`, `3m 20s`, `2d 4h`."""
+    """Format a duration for people: `0.3 s`, `12 s`, `3m 20s`, `2d 4h`."""
     if seconds < 10:
         return "0 s" if not seconds else f"{seconds:.1f} s"
     whole = round(seconds)

@@ -1,1 +1,1 @@
-"""What is printed of topics, schemas and consumer groups."""
+"""Output about topics, schemas and consumer groups."""

@@ -1,6 +1,6 @@
-"""How far consumer groups are behind: in rows, and in seconds.
+"""Lag of consumer groups, in rows and in seconds.
 
-Lag in seconds is the age of the oldest row that a group has not consumed; 0 if it has all.
+Lag in seconds is the age of the oldest row that a group has not consumed; 0 if there is none.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,12 +16,12 @@ from headrace.errors import Expired, TopicUnknown
 
 CAUGHT_UP = "caught up"
 BEHIND = "behind"
-EXPIRED = "rows lost"  # retention took rows before the group read them
-BEYOND = "beyond the end"  # rows that were acknowledged are gone
+EXPIRED = "rows lost"  # retention removed rows before the group read them
+BEYOND = "beyond the end"  # acknowledged rows are missing
 
 
 class CursorLag(JsonShape, frozen=True, kw_only=True):
-    """Where a consumer group is in one partition."""
+    """Position of a consumer group in one partition."""
 
     partition: int
     next: int
@@ -34,7 +34,7 @@ class CursorLag(JsonShape, frozen=True, kw_only=True):
 
 
 class GroupLag(JsonShape, frozen=True, kw_only=True):
-    """Where a consumer group is in one topic."""
+    """Position of a consumer group in one topic."""
 
     group: str
     topic: str
@@ -52,7 +52,7 @@ class _Ages:
     now: datetime
 
     def seconds(self, partition: int, offset: int) -> float:
-        """Return how old a row is; one that retention takes meanwhile has no age."""
+        """Return the age of a row; 0 if retention removes it meanwhile."""
         try:
             rows = self.topic.read(
                 partition, start=offset, end=offset + 1, columns=["_timestamp"]
@@ -65,7 +65,7 @@ class _Ages:
 
 
 def lags_of(topic: headrace.Topic, group: str | None = None) -> list[GroupLag]:
-    """Return where the groups of a topic are, by name."""
+    """Return the positions of a topic's groups, sorted by name."""
     cursors = topic.cursors(group)
     bounds = {each.partition: each for each in topic.bounds()}
     ages = _Ages(topic, datetime.now(UTC))
@@ -77,7 +77,7 @@ def lags_of(topic: headrace.Topic, group: str | None = None) -> list[GroupLag]:
 
 
 def all_lags(log: headrace.Log, topic: str | None, group: str | None = None) -> list[GroupLag]:
-    """Return where groups are, in one topic or in all of them."""
+    """Return the positions of groups, in one topic or in all topics."""
     if topic is not None:
         return lags_of(log.topic(topic), group)
     found: list[GroupLag] = []
@@ -88,24 +88,24 @@ def all_lags(log: headrace.Log, topic: str | None, group: str | None = None) -> 
 
 
 def found_group(log: headrace.Log, topic: str | None, group: str) -> list[GroupLag]:
-    """Return where one group is, or raise NotFound with a name that is like it."""
+    """Return the positions of one group, or raise NotFound with a similar name."""
     found = all_lags(log, topic, group)
     if found:
         return found
     names = {each.group for each in all_lags(log, topic)}
     near = get_close_matches(group, names, 1)
     where = f" in topic {topic}" if topic is not None else ""
-    hint = f"Is it {near[0]!r}?" if near else "`headrace group list` says which there are"
+    hint = f"Did you mean {near[0]!r}?" if near else "`headrace group list` lists them"
     raise NotFound(f"there is no consumer group {group!r}{where}", hint=hint)
 
 
 def shown_rows(count: int) -> str:
-    """Write a number of rows for people."""
+    """Format a number of rows for people."""
     return f"{count:,}"
 
 
 def worst(states: Iterable[str]) -> str:
-    """Return the state that needs somebody most."""
+    """Return the most urgent state."""
     ranks = (CAUGHT_UP, BEHIND, EXPIRED, BEYOND)
     return max(states, key=ranks.index)
 

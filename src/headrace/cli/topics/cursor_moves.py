@@ -1,4 +1,4 @@
-"""Where a consumer group shall read on: from what a person says to offsets, before and after.
+"""Target of `group reset`: from the user's input to offsets, before and after.
 
 to := earliest | latest | offset | time | shift:NUMBER
 """
@@ -38,13 +38,13 @@ class Move(JsonShape, frozen=True, kw_only=True):
 def moves_of(
     topic: headrace.Topic, group: str, to: str, partitions: Sequence[int] | None
 ) -> list[Move]:
-    """Return what a reset would do. Offsets that are not there are refused."""
+    """Return what a reset would do. Refuses offsets outside a partition."""
     bounds = {each.partition: each for each in topic.bounds()}
     chosen = list(bounds) if partitions is None else list(dict.fromkeys(partitions))
     for number in chosen:
         if number not in bounds:
             flaw = f"topic {topic.name} has no partition {number}"
-            raise BadRequest(flaw, hint=f"It has {len(bounds)}, from 0")
+            raise BadRequest(flaw, hint=f"It has {len(bounds)}, numbered from 0")
     cursors = {each.partition: each.next for each in topic.cursors(group)}
     places = _places(topic, to, {number: bounds[number] for number in chosen}, cursors)
     return [
@@ -65,7 +65,8 @@ def _places(
     if (shift := _SHIFT.fullmatch(to)) is not None:
         return _shifted(int(shift[1]), bounds, cursors)
     if to.startswith("shift"):
-        raise BadRequest(f"--to: {to!r} is no shift", hint="Write shift:-100 or shift:100")
+        hint = "Write shift:-100 or shift:100"
+        raise BadRequest(f"--to: {to!r} is not a valid shift", hint=hint)
     place = place_of(to, _TO)
     if place == "earliest":
         return {number: each.first for number, each in bounds.items()}
@@ -80,11 +81,11 @@ def _places(
 
 
 def _shifted(count: int, bounds: dict[int, Bounds], cursors: dict[int, int]) -> dict[int, int]:
-    """Move each cursor by so many rows, at most to the first or the end."""
+    """Move each cursor by `count` rows, at most to the first row or the end."""
     places = {}
     for number, each in bounds.items():
         if number not in cursors:
-            flaw = f"there is no cursor in partition {number} to be shifted"
+            flaw = f"there is no cursor in partition {number} to shift"
             raise BadRequest(flaw, hint=f"Choose with --partition, or give {PLACES}")
         places[number] = min(max(cursors[number] + count, each.first), each.end)
     return places

@@ -1,4 +1,4 @@
-"""Schemas as the command line writes and reads them: `id:int64 not null,tags:list<string>`."""
+"""Schemas in the command line's notation: `id:int64 not null,tags:list<string>`."""
 
 import json
 from collections.abc import Iterable
@@ -19,46 +19,46 @@ _SCHEMA_FILE_SIZE_MAX: Final = 1024 * 1024
 
 
 def schema_from_words(text: str) -> pa.Schema:
-    """Read `name:type,name:type`. BadSchema names the column that is wrong."""
+    """Parse `name:type,name:type`. BadSchema names the invalid column."""
     columns: dict[str, object] = {}
     for part in split_columns(text):
         name, colon, kind = part.partition(":")
         name, kind = name.strip(), kind.strip()
         if not colon or not name or not kind:
             hint = f"Write {_EXAMPLE}"
-            raise BadSchema("", f"{said(part.strip())!r} is no name:type", hint=hint)
+            raise BadSchema("", f"{said(part.strip())!r} is not a name:type pair", hint=hint)
         if name in columns:
-            raise BadSchema(name, "it is there twice", hint="Leave one out")
+            raise BadSchema(name, "it appears twice", hint="Remove one")
         columns[name] = kind
     return schema_of(columns)
 
 
 def schema_from_file(path: Path) -> pa.Schema:
-    """Read a JSON object of names and types."""
+    """Parse a file with one JSON object of names and types."""
     try:
         with open(path, "rb") as file:
             data = file.read(_SCHEMA_FILE_SIZE_MAX + 1)
     except FileNotFoundError:
-        raise NotFound(f"there is no file {path}") from None
+        raise NotFound(f"file {path} does not exist") from None
     except OSError as error:
         raise BadRequest(f"{path} cannot be read: {error.strerror}") from error
     if len(data) > _SCHEMA_FILE_SIZE_MAX:
-        raise BadRequest(f"{path} is longer than a schema may be")
+        raise BadRequest(f"{path} is larger than a schema may be")
     hint = 'Write {"id": "int64", "customer": "string"}'
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"{path} is no JSON: {said(error)}", hint=hint) from None
+        raise BadRequest(f"{path} is not valid JSON: {said(error)}", hint=hint) from None
     if not isinstance(found, dict) or not found:
-        raise BadRequest(f"{path} holds no JSON object of names and types", hint=hint)
+        raise BadRequest(f"{path} is not a JSON object of names and types", hint=hint)
     for name, kind in found.items():
         if not isinstance(kind, str):
-            raise BadSchema(name, f"{said(kind)} is no type", hint=hint)
+            raise BadSchema(name, f"{said(kind)} is not a type", hint=hint)
     return schema_of(found)
 
 
 def split_columns(text: str) -> list[str]:
-    """Split at the commas that stand in no brackets."""
+    """Split at the commas outside of brackets."""
     parts, depth, start = [], 0, 0
     for place, letter in enumerate(text):
         if letter in _OPENING:

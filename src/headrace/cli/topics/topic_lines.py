@@ -1,4 +1,4 @@
-"""What is printed about a topic: for people, and as JSON."""
+"""Output about a topic, as text and as JSON."""
 
 import pyarrow as pa
 
@@ -11,7 +11,7 @@ from headrace.client.values.answers import Bounds, Retention, TopicSummary, show
 
 
 class Column(JsonShape, frozen=True, kw_only=True):
-    """A column of a schema; its type in the words of `--schema`."""
+    """A column of a schema; its type in the notation of `--schema`."""
 
     name: str
     type: str
@@ -25,7 +25,7 @@ class SchemaVersionShape(JsonShape, frozen=True, kw_only=True):
 
 
 class BoundsShape(JsonShape, frozen=True, kw_only=True):
-    """What is retained of a partition: rows `first` to before `end`."""
+    """The retained rows of a partition: from `first` to before `end`."""
 
     partition: int
     first: int
@@ -36,7 +36,7 @@ class BoundsShape(JsonShape, frozen=True, kw_only=True):
 
 
 class TopicLine(JsonShape, frozen=True, kw_only=True):
-    """One topic of a list. No retention is for ever."""
+    """One topic of a list. Rows are kept forever if the retention is null."""
 
     topic: str
     partitions: int
@@ -48,13 +48,13 @@ class TopicLine(JsonShape, frozen=True, kw_only=True):
 
 
 class TopicList(JsonShape, frozen=True, kw_only=True):
-    """What `topic list` prints."""
+    """Output of `topic list`."""
 
     topics: list[TopicLine]
 
 
 class TopicDescribed(JsonShape, frozen=True, kw_only=True):
-    """What `topic describe` prints."""
+    """Output of `topic describe`."""
 
     topic: str
     created_at: str
@@ -70,7 +70,7 @@ class TopicDescribed(JsonShape, frozen=True, kw_only=True):
 
 
 def columns_of(schema: pa.Schema) -> list[Column]:
-    """Return a schema's columns as JSON shows them."""
+    """Return a schema's columns in their JSON form."""
     return [Column(name=name, type=kind) for name, kind in schema_lines(schema)]
 
 
@@ -88,7 +88,7 @@ def line_of(found: TopicSummary) -> TopicLine:
 
 
 def described(topic: headrace.Topic) -> TopicDescribed:
-    """Ask for everything that there is to know of a topic."""
+    """Collect everything there is to know about a topic."""
     bounds = topic.bounds()
     return TopicDescribed(
         topic=topic.name,
@@ -124,12 +124,12 @@ def print_list(topics: list[TopicSummary]) -> None:
 
 
 def print_described(found: TopicDescribed, retention: Retention) -> None:
-    """Print what is known of a topic, in tables."""
+    """Print a described topic in tables."""
     print_facts(
         [
             ("topic", found.topic),
             ("created", found.created_at),
-            ("key", found.key or "none: batches take turns"),
+            ("key", found.key or "none: batches are placed round-robin"),
             ("kept", str(retention)),
             ("rows", f"{shown_rows(found.rows)}, {shown_size(found.size)}"),
         ]
@@ -161,7 +161,7 @@ def print_described(found: TopicDescribed, retention: Retention) -> None:
 
 
 def print_groups(groups: list[GroupLag], *, with_topic: bool = True) -> None:
-    """Print consumer groups with how far behind they are."""
+    """Print consumer groups with their lag."""
     heads = ["consumer group", "topic", "partitions", "lag", "oldest unread", "holds", "state"]
     lines = [
         [
@@ -187,7 +187,7 @@ def print_columns(columns: list[Column], title: str = "") -> None:
 
 
 def print_facts(facts: list[tuple[str, str]]) -> None:
-    """Print names and what is behind them."""
+    """Print names and values, one pair per line."""
     width = max(len(name) for name, _ in facts)
     for name, fact in facts:
         console().print(f"{name:<{width}}  {fact}", markup=False)
