@@ -156,7 +156,7 @@ def test_lost_metadata_is_said_with_the_names_behind_it(log):
     (log / "metadata.copy").unlink()
     ended = headrace_here("doctor", str(log))
     assert ended.code == Exit.INTEGRITY
-    assert "topics made behind it: shop/orders, shop/items" in ended.out
+    assert "topics created after that: shop/orders, shop/items" in ended.out
 
 
 def test_a_salvage_that_cannot_count_its_loss_exits_with_6_and_says_so(log, tmp_path):

@@ -195,4 +195,4 @@ def test_a_bad_batch_of_clicks_is_said_by_its_rows(log):
     harm.body_rot(log)
     (one,) = examine(str(log)).damage
     assert one.lost == f"{CLICKS} partition 1, rows 10 to 19"
-    assert one.next.startswith("Put the file back from a copy, or bring every readable row")
+    assert one.next.startswith("Restore the file from a backup, or copy every readable row")
