@@ -89,7 +89,7 @@ def test_a_salvage_prints_which_rows_are_which(log, tmp_path):
     assert ended.code == Exit.INTEGRITY
     lines = [" ".join(line.split()) for line in ended.out.splitlines()]
     assert "shop/orders 0 rows 0 to 9 rows 0 to 9" in lines
-    assert f"shop/orders 0 rows 10 to 19 missing op {op} is in no whole copy" in lines
+    assert f"shop/orders 0 rows 10 to 19 missing op {op} has no intact copy" in lines
     assert lines[-1] == (
         f"70 rows in {tmp_path / 'new'}, each read back and compared; 10 rows missing."
     )

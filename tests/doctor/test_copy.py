@@ -59,7 +59,8 @@ def test_without_the_copy_it_is_damage(log):
     assert "copy" in kinds(found.notes)
     assert found.groups[0].start == "holds it, read-only: CorruptEntry"
     (one,) = [one for one in found.damage if one.file.startswith(METADATA)]
-    assert one.means.endswith("the node holds this group read-only and accepts no topic changes")
+    means = "the node holds this group read-only and accepts no topic changes"
+    assert one.means.endswith(means)
     assert "`headrace metadata adopt`" in one.next
     in_doubt(log)
 

@@ -329,7 +329,7 @@ def test_without_metadata_the_rows_of_segments_still_come(lasting, tmp_path, don
     account, found = rebuilt(lasting, tmp_path)
     sealed = {len(own) for key, own in found.items() if key[0].startswith("salvaged/")}
     assert {len(done[ROWS, 0]), len(done[ROWS, 1])} <= sealed
-    assert any("whose place or schema nothing tells" in said for said in account.lost)
+    assert any("whose place or schema is unknown" in said for said in account.lost)
 
 
 def test_the_doctor_calls_no_file_superfluous_when_no_snapshot_is_left(lasting):
