@@ -141,7 +141,7 @@ def test_cursors_are_moved_left_out_or_in_doubt_and_it_is_said(lasting, tmp_path
     account, _ = rebuilt(lasting, tmp_path)
     slow = next(one for one in account.partitions if one.topic == SLOW)
     assert [(each.group, each.new_next) for each in slow.cursors] == [("readers", 3)]
-    assert any("read, where old offsets" in one and "readers" in one for one in account.notes)
+    assert any("read, because old offsets" in one and "readers" in one for one in account.notes)
     assert any("left out" in one and "groups ends" in one for one in account.notes)
 
 

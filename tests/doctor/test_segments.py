@@ -84,7 +84,8 @@ def test_a_page_header_that_lies_is_not_believed(tmp_path):
         path.write_bytes(data[:place] + bytes([data[place] ^ 2]) + data[place + 1 :])
         state = check_segment(task)
         assert state.readable == ()
-        unproven += any("differs from its rows when written again" in one.flaw for one in state.bad)
+        said = "differs from its rows when written again"
+        unproven += any(said in one.flaw for one in state.bad)
     # Without being written again, these rows would have been taken for right.
     assert unproven > 0
 

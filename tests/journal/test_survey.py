@@ -54,8 +54,8 @@ class TestMissingFile:
     @pytest.mark.parametrize(
         ("gone", "path", "words"),
         [
-            (FILE_11, FILE_1, "the file after it is gone, with the ops from 11 to 20"),
-            (FILE_21, FILE_11, "the file after it is gone, with the ops from 21"),
+            (FILE_11, FILE_1, "the file after it is missing, with the ops from 11 to 20"),
+            (FILE_21, FILE_11, "the file after it is missing, with the ops from 21"),
         ],
     )
     def test_alone_it_is_refused_by_name(self, gone, path, words):
@@ -132,7 +132,7 @@ class TestMissingFile:
         disk = disk.kill()
         disk.remove(FILE_1)
         error = refused_start(disk, MissingFile)
-        assert "the journal has no file" in str(error)
+        assert "the journal has no files" in str(error)
 
     def test_a_frozen_file_whose_end_frame_is_gone_loses_nothing(self):
         disk, _ = self.three_files()
