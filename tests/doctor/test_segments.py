@@ -171,7 +171,7 @@ def test_a_node_that_misses_rows_is_degraded(log):
     with RunningNode(log, listen__http="127.0.0.1:0") as node:
         is_ready, degraded, count = pages(f"http://127.0.0.1:{node.http_port}")
         assert (is_ready, count) == (True, 1)
-        assert "segment is gone" in degraded[0]
+        assert "segment is missing" in degraded[0]
     ended = headrace_here("status", "--data", log)
     title, *lines = ended.out.splitlines()
     assert "degraded: some rows or topics are unavailable" in title
