@@ -21,7 +21,7 @@ from headrace.storage.seam import Storage
 
 Cell = str | int | None
 
-_MAGIC_END: Final = 32  # each kind has its magic behind a checksum, or at the very start
+_MAGIC_END: Final = 32  # each kind has its magic after a checksum, or at the start
 _MAGICS: Final = {
     "journal": journal_file.MAGIC,
     "snapshot": snapshot.MAGIC,

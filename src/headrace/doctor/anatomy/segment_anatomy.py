@@ -126,5 +126,5 @@ def _compare(digest: RowDigest, found: Anatomy) -> None:
     said, rows = str(found.fields.get(ROW_DIGEST_KEY, "")), digest.digest().hex()
     if said != rows:
         found.flaw(
-            None, f"row digest: the footer says {said or 'nothing'}, the rows have {rows}"
+            None, f"row digest: the footer has {said or 'nothing'}, the rows have {rows}"
         )

@@ -242,7 +242,7 @@ def _from_journals(root: ReadonlyDirectory, config: Config) -> ClusterIdentity |
         1,
         (wanted.stream_bits, wanted.topic_bits, wanted.partition_bits),
     )
-    # A directory that was set aside is not a group, whatever its journal says.
+    # A directory that was set aside is not a group, whatever is in its journal.
     numbers = [
         int(name)
         for name in groups.rooms()

@@ -374,7 +374,7 @@ WORDS: Final[dict[str, Words]] = {
         ("segment-gone", "segment-bad", "segment-rows", "segment-unknown"),
         Words(
             DAMAGE,
-            "it is not what was sealed; the node serves none of its rows, and all others",
+            "it differs from what was sealed; the node serves all rows except those in it",
             PUT_BACK_OR_SALVAGE,
         ),
     ),

@@ -29,7 +29,7 @@ _LOCK_SIZE_MAX: Final = 4096  # a pid and the path of a socket
 class ReadonlyDirectory:
     """One directory, read-only. See `seam.Directory`; any change raises EROFS.
 
-    Names in `hidden` are as if they were not there: a scan goes on without a foreign file.
+    Names in `hidden` do not exist for the caller: a scan continues without a foreign file.
     """
 
     path: str

@@ -208,7 +208,7 @@ def _encoded(
     """Write a row group again, with dictionaries where its footer declares them.
 
     Which columns have one was chosen by the first row group, and by older releases otherwise.
-    A footer that lies about it is found out by the bytes.
+    If its footer is wrong about that, the bytes differ.
     """
     sink = pa.BufferOutputStream()
     plain = {

@@ -1,7 +1,7 @@
 """Rebuild a shard's state where no snapshot is left and its journal begins later than op 1.
 
     before the journal   segments have their offsets; entries of carry files are put between and
-                         behind them, by their times
+                         after them, by their times
     in the journal       the machine runs, as at any start
     afterwards           segments that were sealed from journaled entries prove their offsets,
                          or correct them

@@ -2,7 +2,7 @@
 
 Their Publish is drained, and the state that knew of it is lost. Three kinds of evidence remain:
 
-    a segment     has the very rows of one of its entries, at the time of the Publish
+    a segment     has exactly the rows of one of its entries, at the time of the Publish
     the journal   publishes or discards it, or adds to it
     a carry file  has it, at a Seal that would have dropped it had it not been published, or
                   has it beside a later one of the same writer

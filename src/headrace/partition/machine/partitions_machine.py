@@ -357,7 +357,7 @@ def _delete_cursor(partition: Partition, command: DeleteCursor) -> Result:
 
 
 def _trim(partition: Partition, command: Trim) -> Result:
-    """Limit a Trim to the lowest held cursor, unless it is told to go past."""
+    """Limit a Trim to the lowest held cursor, unless it has `past_hold`."""
     if not 0 <= command.first <= partition.end:
         return refuse(
             RefusalCode.OUT_OF_RANGE, offset=command.first, first=0, end=partition.end

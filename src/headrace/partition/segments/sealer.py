@@ -111,9 +111,9 @@ class Children:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    """Start a child anew: not forked, and with no descriptor of ours."""
+    """Start a new child, not forked, and without any descriptor of this process."""
     return subprocess.Popen(
-        # -P: what lies in the working directory is not for it to import.
+        # -P: it must not import files from the working directory.
         [sys.executable, "-P", "-m", "headrace.partition.segments.sealing_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -127,7 +127,7 @@ def _start() -> subprocess.Popen[bytes]:
 def _end(child: _Child) -> int:
     """Close the pipes of a child, which ends it, and return how it ended."""
     for pipe in child.pipes:
-        with suppress(OSError):  # it may have gone already
+        with suppress(OSError):  # it may have ended already
             pipe.close()
     return child.process.wait()
 
