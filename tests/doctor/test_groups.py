@@ -77,7 +77,7 @@ def test_a_stray_directory_with_a_number_is_no_shard(stopped, left):
     assert [one.group for one in found.groups] == [0, 1, 2]
     (stray,) = [one for one in found.findings if one.file == "groups/00009"]
     assert (stray.kind, stray.severity) == ("stranger", "note")
-    assert "no shard" in stray.what
+    assert "not a shard" in stray.what
     if left == "superblocks":
         assert found.damage == []
         with headrace.open(stopped, **SETTINGS) as log:

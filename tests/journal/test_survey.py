@@ -80,7 +80,7 @@ class TestMissingFile:
         again = a_group(disk, CLUSTER)
         assert again.head == head
         assert again.report.suspect == suspect
-        assert "is gone" in again.report.problem
+        assert "is missing" in again.report.problem
         assert sorted(bodies_of(again)) == list(range(1, head + 1))
         assert grow(again, 2) == head + 2
         last = a_group(disk.power_cut(), CLUSTER)
@@ -122,7 +122,7 @@ class TestMissingFile:
         base = 4 if snapshot else 0
         assert again.head == base
         assert again.report.suspect == (base + 1, OP_MAX)
-        assert "no file" in again.report.problem
+        assert "no files" in again.report.problem
         assert grow(again, 2) == base + 2
         assert a_group(disk.power_cut(), CLUSTER).head == base + 2
 

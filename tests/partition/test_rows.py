@@ -95,7 +95,7 @@ def test_a_body_that_is_no_batch_of_its_schema_is_a_corrupt_entry(entry):
 
 
 def test_a_schema_that_is_none_is_named():
-    with pytest.raises(CorruptFile, match="a schema in the log"):
+    with pytest.raises(CorruptFile, match="invalid schema in the log"):
         Schemas.decode({1: b"no schema"}, "journal")
 
 

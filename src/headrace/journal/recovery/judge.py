@@ -323,7 +323,7 @@ def _faulty_above(survey: Survey, base: Op, identity: Identity) -> Corrupt | Non
     for one in survey.scan.faulty:
         if one.op > base and (identity.is_solo or survey.scan.tip is None):
             return CorruptEntry(
-                f"acknowledged op {one.op} cannot be read: {one.flaw.what}"
+                f"op {one.op} was acknowledged but cannot be read: {one.flaw.what}"
                 f"{_as_heads_say(survey, one.op)}",
                 path=one.path,
                 position=one.position,
