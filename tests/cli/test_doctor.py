@@ -89,7 +89,7 @@ def test_a_salvage_prints_which_rows_are_which(log, tmp_path):
     assert ended.code == Exit.INTEGRITY
     lines = [" ".join(line.split()) for line in ended.out.splitlines()]
     assert "shop/orders 0 rows 0 to 9 rows 0 to 9" in lines
-    assert f"shop/orders 0 rows 10 to 19 missing op {op} is in no whole copy" in lines
+    assert f"shop/orders 0 rows 10 to 19 missing op {op} has no intact copy" in lines
     assert lines[-1] == (
         f"70 rows in {tmp_path / 'new'}, each read back and compared; 10 rows missing."
     )
@@ -156,7 +156,7 @@ def test_lost_metadata_is_said_with_the_names_behind_it(log):
     (log / "metadata.copy").unlink()
     ended = headrace_here("doctor", str(log))
     assert ended.code == Exit.INTEGRITY
-    assert "topics made behind it: shop/orders, shop/items" in ended.out
+    assert "topics created after that: shop/orders, shop/items" in ended.out
 
 
 def test_a_salvage_that_cannot_count_its_loss_exits_with_6_and_says_so(log, tmp_path):

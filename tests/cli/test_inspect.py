@@ -56,7 +56,7 @@ def test_a_whole_file_is_shown_without_a_flaw(healthy, kind):
     assert (shape["kind"], shape["size"], shape["flaws"]) == (kind, path.stat().st_size, [])
     ended = headrace_here("inspect", kind, str(path))
     assert ended.code == Exit.OK
-    assert ended.out.splitlines()[-1] == "Every checksum in it is right."
+    assert ended.out.splitlines()[-1] == "All checksums are correct."
 
 
 @pytest.mark.parametrize("kind", ["journal", "snapshot", "segment", "superblock", "carry"])
@@ -155,7 +155,7 @@ def test_a_spare_is_said_to_be_one_and_has_no_flaw(healthy):
     assert shape["fields"]["state"].startswith("a spare")
     ended = headrace_here("inspect", "journal", str(path))
     assert ended.code == Exit.OK
-    assert ended.out.splitlines()[-1] == "A spare: no row is in it, and none is read from it."
+    assert ended.out.splitlines()[-1] == "A spare: it holds no rows, and none are read from it."
 
 
 def test_a_live_journal_file_of_zeros_is_no_spare(log):
@@ -169,7 +169,7 @@ def test_rows_that_were_written_as_parquet_are_no_segment(tmp_path):
     pq.write_table(pa.table({"id": [1, 2, 3]}), path)
     ended = headrace_here("inspect", "segment", str(path))
     assert ended.code == Exit.USAGE
-    assert "is a Parquet file, but no segment of Headrace" in ended.err
+    assert "is a Parquet file, but not a Headrace segment" in ended.err
     assert ended.out == ""
 
 

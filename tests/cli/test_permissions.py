@@ -69,7 +69,7 @@ def test_a_file_that_may_not_be_opened_is_not_called_damaged(data, pattern):
     assert looked.returncode == Exit.INTEGRITY
     assert "Permission denied" in looked.stdout
     assert "Look with the rights of the user" in looked.stdout.replace("\n", " ")
-    assert "Put the file back" not in looked.stdout
+    assert "Restore the file" not in looked.stdout
 
 
 def test_a_cluster_toml_that_may_not_be_read_is_a_note_with_a_step_that_helps(data):
@@ -117,7 +117,7 @@ def test_a_lock_that_may_not_be_read_is_not_called_free(data):
     found = powerless("doctor", data)
     assert found.returncode == Exit.INTEGRITY
     assert "LOCK" in found.stdout
-    assert "cannot be looked at: Permission denied" in found.stdout.replace("\n", " ")
+    assert "cannot be accessed: Permission denied" in found.stdout.replace("\n", " ")
     ended = powerless("topic", "list", "--data", data)
     assert "It belongs to another user. Use --address to reach its node" in ended.stderr
 

@@ -96,7 +96,7 @@ def test_what_is_behind_an_unreadable_journal_is_not_called_a_copy(killed):
     (one,) = examine(str(killed)).damage
     assert one.kind == "journal-header"
     # How far `heads` had come when the node was killed, nobody decides.
-    assert re.search(r"what followed op (78|79|8\d) is not known", one.lost)
+    assert re.search(r"what followed op (78|79|8\d) is unknown", one.lost)
 
 
 @pytest.mark.parametrize("name", ["stopped", "killed"])

@@ -27,12 +27,12 @@ def test_a_directory_that_cannot_be_listed_is_said_once(stopped, tmp_path, name)
     found = examine(str(stopped))
     (one,) = found.damage
     assert (one.kind, one.file) == ("unlistable", name)
-    assert "not known" in one.lost
+    assert "unknown" in one.lost
     account = salvage(str(stopped), str(tmp_path / "new"))
     if "quarantine" in name:  # where a row is looked for only if its segment is bad
         assert account.is_whole
     else:
-        assert any(said.startswith(name) and "not known" in said for said in account.lost)
+        assert any(said.startswith(name) and "unknown" in said for said in account.lost)
 
 
 def test_a_salvage_brings_over_what_is_beside_it(stopped, tmp_path, counts):
@@ -48,7 +48,7 @@ def test_a_directory_in_the_place_of_a_file_is_damage_as_a_start_fails(stopped, 
     (stopped / name).mkdir()
     found = examine(str(stopped))
     (one,) = found.damage
-    assert (one.file, one.what) == (name, "a directory, where a file should be")
+    assert (one.file, one.what) == (name, "a directory where a file is expected")
     assert not any(one.kind == "stranger" for one in found.notes)
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole
     with pytest.raises(HeadraceError):

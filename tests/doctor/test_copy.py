@@ -59,7 +59,8 @@ def test_without_the_copy_it_is_damage(log):
     assert "copy" in kinds(found.notes)
     assert found.groups[0].start == "holds it, read-only: CorruptEntry"
     (one,) = [one for one in found.damage if one.file.startswith(METADATA)]
-    assert one.means.endswith("a start holds this group, and takes no change of topics")
+    means = "the node holds this group read-only and accepts no topic changes"
+    assert one.means.endswith(means)
     assert "`headrace metadata adopt`" in one.next
     in_doubt(log)
 
@@ -72,7 +73,7 @@ def test_a_group_0_that_is_gone_with_its_copy_is_held_and_can_be_opened(log):
     (one,) = [one for one in found.damage if one.file == METADATA]
     assert (one.kind, one.means) == (
         "group-gone",
-        "a start holds this group, and takes no change of topics",
+        "the node holds this group read-only and accepts no topic changes",
     )
     assert "Do not start a node" not in one.next
     assert "`headrace metadata adopt`" in one.next
@@ -149,7 +150,7 @@ def test_a_copy_of_another_history_is_damage(tmp_path):
     shutil.copy(theirs / NAME, ours / NAME)
     found = examine(str(ours))
     (one,) = found.damage
-    assert found.groups[0].start == "holds it, read-only: it and its copy do not agree"
+    assert found.groups[0].start == "holds it, read-only: it disagrees with its copy"
     assert (one.kind, one.file) == ("copy-differs", NAME)
     assert "`headrace metadata adopt`" in one.next
     in_doubt(ours)

@@ -77,7 +77,7 @@ def test_a_stray_directory_with_a_number_is_no_shard(stopped, left):
     assert [one.group for one in found.groups] == [0, 1, 2]
     (stray,) = [one for one in found.findings if one.file == "groups/00009"]
     assert (stray.kind, stray.severity) == ("stranger", "note")
-    assert "no shard" in stray.what
+    assert "not a shard" in stray.what
     if left == "superblocks":
         assert found.damage == []
         with headrace.open(stopped, **SETTINGS) as log:
@@ -97,7 +97,7 @@ def test_a_directory_in_place_of_cluster_toml_is_told_once(stopped):
     (stopped / "cluster.toml").mkdir()
     found = examine(str(stopped))
     (one,) = [one for one in found.findings if one.file == "cluster.toml"]
-    assert (one.kind, one.what) == ("identity-file", "a directory, where a file should be")
+    assert (one.kind, one.what) == ("identity-file", "a directory where a file is expected")
     assert one.next.startswith("Move it elsewhere")
 
 
@@ -115,7 +115,7 @@ def test_groups_that_are_all_gone_without_heads_may_never_have_been(stopped, tmp
     (stopped / "heads").unlink()
     (one,) = examine(str(stopped)).damage
     assert (one.kind, one.file) == ("group-gone", "groups")
-    assert "not known" in one.lost
+    assert "unknown" in one.lost
     assert not salvage(str(stopped), str(tmp_path / "new")).is_whole
 
 
@@ -131,7 +131,7 @@ def test_other_widths_of_ids_are_named(stopped):
     path = stopped / "cluster.toml"
     path.write_text(path.read_text().replace("16, 24, 24", "16, 20, 28"))
     (one,) = examine(str(stopped)).damage
-    assert one.what.startswith("its namespace bits should be (")
+    assert one.what.startswith("expected namespace bits (")
 
 
 def test_groups_that_were_swapped_are_told_as_one_finding_each(stopped, tmp_path):
@@ -144,5 +144,5 @@ def test_groups_that_were_swapped_are_told_as_one_finding_each(stopped, tmp_path
         (stopped / source).rename(target)
     found = examine(str(stopped))
     assert kinds(found) == [("foreign-file", FIRST), ("foreign-file", SECOND)]
-    assert found.damage[0].what.endswith("files: its group should be 1, is 2")
+    assert found.damage[0].what.endswith("files: expected group 1, found 2")
     assert not salvage(str(stopped), str(tmp_path / "new")).is_whole

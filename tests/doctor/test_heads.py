@@ -104,7 +104,7 @@ def test_weak_heads_are_a_note(log):
     file.write_bytes(data[:SLOT_SIZE] + b"?" * SLOT_SIZE)
     assert next(one.what for one in heads_notes(log)).startswith("slot 2 of 2: ")
     file.unlink()
-    assert [one.what for one in heads_notes(log)] == ["there is no such file"]
+    assert [one.what for one in heads_notes(log)] == ["the file does not exist"]
 
 
 def heads_notes(log):

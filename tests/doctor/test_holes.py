@@ -42,7 +42,7 @@ def test_rows_that_cannot_be_given_a_place_are_counted(stopped, tmp_path, counts
     account = salvage(str(stopped), str(tmp_path / "new"))
     assert not any(LATE in key for key in ids(tmp_path / "new"))
     rows = counts[LATE, 0]
-    assert any(f"{rows} rows whose partition" in said for said in account.lost)
+    assert any(f"{rows} rows of an unknown partition" in said for said in account.lost)
 
 
 @pytest.mark.parametrize("part", ["header", "body"])
@@ -67,7 +67,7 @@ def test_a_bad_prefix_costs_no_entry_that_is_whole(stopped, tmp_path, counts, op
     hit = rot(stopped / SECOND, operation, "prefix")
     (one,) = examine(str(stopped)).damage
     assert (one.kind, one.first_op) == ("journal-entry", hit.header.op)
-    assert one.lost.startswith("nothing: the entry itself is whole")
+    assert one.lost.startswith("nothing: the entry itself is intact")
     assert one.lost_rows == ()
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole
     assert ids(tmp_path / "new")[NOTES, 0] == list(range(counts[NOTES, 0]))
@@ -85,6 +85,6 @@ def test_a_bad_prefix_in_the_metadata_costs_no_name(stopped, tmp_path, counts):
     harm.flip(hit.file, hit.position + PARTS["prefix"])
     (stopped / COPY_NAME).unlink()
     (one,) = examine(str(stopped)).damage
-    assert one.lost.startswith("nothing: the entry itself is whole")
+    assert one.lost.startswith("nothing: the entry itself is intact")
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole
     assert ids(tmp_path / "new").keys() == counts.keys()

@@ -101,9 +101,7 @@ def test_a_topic_that_was_deleted_is_left_behind_without_a_loss(stopped, tmp_pat
     assert examine(str(stopped)).damage == []
     account = salvage(str(stopped), str(tmp_path / "new"))
     assert account.is_whole
-    assert [said.endswith("its rows are left where they are") for said in account.notes] == [
-        True
-    ]
+    assert [said.endswith("its rows are not copied") for said in account.notes] == [True]
 
 
 def test_partitions_of_one_lost_topic_are_told_as_one(stopped):

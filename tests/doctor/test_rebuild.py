@@ -141,7 +141,7 @@ def test_cursors_are_moved_left_out_or_in_doubt_and_it_is_said(lasting, tmp_path
     account, _ = rebuilt(lasting, tmp_path)
     slow = next(one for one in account.partitions if one.topic == SLOW)
     assert [(each.group, each.new_next) for each in slow.cursors] == [("readers", 3)]
-    assert any("read, where old offsets" in one and "readers" in one for one in account.notes)
+    assert any("read, because old offsets" in one and "readers" in one for one in account.notes)
     assert any("left out" in one and "groups ends" in one for one in account.notes)
 
 
@@ -329,7 +329,7 @@ def test_without_metadata_the_rows_of_segments_still_come(lasting, tmp_path, don
     account, found = rebuilt(lasting, tmp_path)
     sealed = {len(own) for key, own in found.items() if key[0].startswith("salvaged/")}
     assert {len(done[ROWS, 0]), len(done[ROWS, 1])} <= sealed
-    assert any("whose place or schema nothing tells" in said for said in account.lost)
+    assert any("whose place or schema is unknown" in said for said in account.lost)
 
 
 def test_the_doctor_calls_no_file_superfluous_when_no_snapshot_is_left(lasting):

@@ -115,7 +115,8 @@ def test_a_full_disk_says_what_to_do_next(stopped, tmp_path):
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("this user may not mount a small disk")
     try:
-        with pytest.raises(DiskFull, match="Free some space, or name a directory elsewhere"):
+        hint = "Free some space or name a directory on another disk"
+        with pytest.raises(DiskFull, match=hint):
             salvage(str(stopped), str(small / "new"))
     finally:
         subprocess.run(["umount", "--lazy", str(small)], check=True)

@@ -84,7 +84,8 @@ def test_a_page_header_that_lies_is_not_believed(tmp_path):
         path.write_bytes(data[:place] + bytes([data[place] ^ 2]) + data[place + 1 :])
         state = check_segment(task)
         assert state.readable == ()
-        unproven += any("is not what its rows are written as" in one.flaw for one in state.bad)
+        said = "differs from its rows when written again"
+        unproven += any(said in one.flaw for one in state.bad)
     # Without being written again, these rows would have been taken for right.
     assert unproven > 0
 
@@ -170,7 +171,7 @@ def test_a_node_that_misses_rows_is_degraded(log):
     with RunningNode(log, listen__http="127.0.0.1:0") as node:
         is_ready, degraded, count = pages(f"http://127.0.0.1:{node.http_port}")
         assert (is_ready, count) == (True, 1)
-        assert "segment is gone" in degraded[0]
+        assert "segment is missing" in degraded[0]
     ended = headrace_here("status", "--data", log)
     title, *lines = ended.out.splitlines()
     assert "degraded: some rows or topics are unavailable" in title

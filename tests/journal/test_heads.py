@@ -259,7 +259,7 @@ class TestEvidence:
     def test_a_damaged_end_below_its_head_is_refused_with_the_time(self):
         disk, solo = self._grown()
         known = Head(solo.head, solo.group.journal.tip, 1_700_000_000_000_000)
-        with pytest.raises(CorruptEntry, match="was here at 2023-11-14T22:13:20Z"):
+        with pytest.raises(CorruptEntry, match=r"records op \d+ here at 2023-11-14T22:13:20Z"):
             self._open(self._without_end(disk, solo), known)
 
     def test_a_damaged_end_above_its_head_is_cut(self):
@@ -290,7 +290,7 @@ class TestEvidence:
         known = Head(solo.head, solo.group.journal.tip)
         block = SuperblockFile(disk.root, solo.group.superblock.current)
         block.write(cut_from=known.op)
-        with pytest.raises(CorruptFile, match="a cut from op"):
+        with pytest.raises(CorruptFile, match="an unfinished cut from op"):
             self._open(disk, known)
         assert self._open(disk, None).head == known.op - 1
 

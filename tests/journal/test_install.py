@@ -129,7 +129,7 @@ def test_a_snapshot_below_what_ran_here_is_not_installed():
     entry, checksum, data, _ = a_source()
     group = a_late_group(MemoryDisk(), 25)
     flaw = install(group.group, entry, checksum, data)
-    assert flaw == Flaw("op of the snapshot", "above 25, which ran here", 21)
+    assert flaw == Flaw("op of the snapshot", "above 25, which was applied here", 21)
     assert (group.head, group.group.applied) == (25, 25)
 
 
@@ -218,7 +218,7 @@ def test_the_file_of_an_unfinished_install_is_cut_away_however_far_above_it_stan
         install(group.group, entry, checksum, data)
     again = a_group(disk.power_cut(), CLUSTER, slots=16)
     assert (again.head, again.report.suspect) == (8, (9, 21))
-    assert "an install was begun, and op 20 is not here" in again.report.problem
+    assert "an install was interrupted, and op 20 is missing" in again.report.problem
     assert again.report.faulty == ()
     assert install(again.group, entry, checksum, data) is False
     assert again.machine.digest() == digest

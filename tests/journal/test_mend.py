@@ -104,7 +104,7 @@ class TestCut:
         group.group.superblock.write(cut_from=Op(8))
         group.group.journal.close()
         before = contents(disk)
-        with pytest.raises(CorruptFile, match="cut from op 8"):
+        with pytest.raises(CorruptFile, match="an unfinished cut from op 8"):
             a_group(disk)
         assert contents(disk) == before
 

@@ -63,7 +63,7 @@ class TestNewDirectory:
         disk = MemoryDisk()
         group = a_group(disk)
         assert group.report.is_new
-        assert group.report.lines() == ["made a new group"]
+        assert group.report.lines() == ["created a new group"]
         assert group.head == 0
 
     def test_a_new_group_survives_a_power_cut_at_once(self):

@@ -54,8 +54,8 @@ class TestMissingFile:
     @pytest.mark.parametrize(
         ("gone", "path", "words"),
         [
-            (FILE_11, FILE_1, "the file after it is gone, with the ops from 11 to 20"),
-            (FILE_21, FILE_11, "the file after it is gone, with the ops from 21"),
+            (FILE_11, FILE_1, "the file after it is missing, with the ops from 11 to 20"),
+            (FILE_21, FILE_11, "the file after it is missing, with the ops from 21"),
         ],
     )
     def test_alone_it_is_refused_by_name(self, gone, path, words):
@@ -80,7 +80,7 @@ class TestMissingFile:
         again = a_group(disk, CLUSTER)
         assert again.head == head
         assert again.report.suspect == suspect
-        assert "is gone" in again.report.problem
+        assert "is missing" in again.report.problem
         assert sorted(bodies_of(again)) == list(range(1, head + 1))
         assert grow(again, 2) == head + 2
         last = a_group(disk.power_cut(), CLUSTER)
@@ -122,7 +122,7 @@ class TestMissingFile:
         base = 4 if snapshot else 0
         assert again.head == base
         assert again.report.suspect == (base + 1, OP_MAX)
-        assert "no file" in again.report.problem
+        assert "no files" in again.report.problem
         assert grow(again, 2) == base + 2
         assert a_group(disk.power_cut(), CLUSTER).head == base + 2
 
@@ -132,7 +132,7 @@ class TestMissingFile:
         disk = disk.kill()
         disk.remove(FILE_1)
         error = refused_start(disk, MissingFile)
-        assert "the journal has no file" in str(error)
+        assert "the journal has no files" in str(error)
 
     def test_a_frozen_file_whose_end_frame_is_gone_loses_nothing(self):
         disk, _ = self.three_files()

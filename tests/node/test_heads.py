@@ -100,7 +100,7 @@ def test_a_damaged_end_of_a_log_at_rest_is_refused_by_name(copy, size):
     error = refusal(copy)
     assert isinstance(error, CorruptEntry)
     assert str(journal_of(copy, 1)) in str(error)
-    assert "the file `heads` says that op" in str(error)
+    assert "the file `heads` records op" in str(error)
     assert "doctor --salvage" in error.hint
     assert contents(copy / "groups" / "00001") == before
 
@@ -119,7 +119,7 @@ def test_a_damaged_end_of_metadata_at_rest_is_held_by_name_and_not_cut(copy, siz
     error = asyncio.run(run())
     assert isinstance(error, CorruptEntry)
     assert str(journal_of(copy, 0)) in str(error)
-    assert "the file `heads` says that op" in str(error)
+    assert "the file `heads` records op" in str(error)
     assert contents(copy / "groups" / "00000") == before
     assert heads_of(copy)[0] == heads[0]
 
@@ -167,7 +167,7 @@ def test_an_older_copy_of_a_shard_is_refused(tmp_path):
     asyncio.run(run())
     shutil.rmtree(shard)
     (tmp_path / "older").rename(shard)
-    assert "were acknowledged and are gone from its end" in str(refusal(tmp_path / "data"))
+    assert "were acknowledged but are missing from its end" in str(refusal(tmp_path / "data"))
 
 
 def test_a_shard_whose_files_are_gone_is_refused_whatever_else_is_lost(copy):

@@ -257,7 +257,7 @@ class TestStrangers:
         assert shard.store.findings == [
             FileFinding(
                 f"segments/{name}",
-                "segment of no row that this log knows: moved to quarantine",
+                "segment without any row that this log knows: moved to quarantine",
                 rows_missing=False,
             )
         ]

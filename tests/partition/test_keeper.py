@@ -332,7 +332,7 @@ class TestFailures:
         shard = a_shard(disk)
         shard.store.keeper.sealer = Liar(disk)
         shard.append_many(14)
-        with pytest.raises(SealFailed, match="not what the child says"):
+        with pytest.raises(SealFailed, match="differs from what the child reported"):
             shard.checkpoint()
         assert files_in(disk, "segments") == []
         shard.store.keeper.sealer = InProcess()

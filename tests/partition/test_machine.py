@@ -317,7 +317,7 @@ def test_every_code_has_words_and_says_whether_to_try_again():
 
 def test_a_refusal_has_words_of_its_own():
     result = refuse(RefusalCode.TOO_OLD, version=3, first=9)
-    assert result.message == "version 3 is below the 9 that is still remembered"
+    assert result.message == "version 3 is below 9, the oldest still remembered"
     assert not result.is_retryable
 
 

@@ -97,7 +97,7 @@ class TestRange:
 
     @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (-5, -1)])
     def test_what_is_no_range_is_refused(self, shard, start, end):
-        with pytest.raises(BadRequest, match="no range"):
+        with pytest.raises(BadRequest, match="not a valid range"):
             read(shard, start, end)
 
     def test_beyond_the_end_is_behind_with_both_ends(self, shard):
@@ -290,7 +290,7 @@ class TestVersions:
         for _ in range(2):
             with pytest.raises(BadRequest, match=r"schema version 2.*Read with version 2"):
                 shard.rows(0, 31, key=key, version=1)
-            with pytest.raises(BadRequest, match="no schema version 3"):
+            with pytest.raises(BadRequest, match="schema version 3 does not exist"):
                 shard.rows(0, 1, key=key, version=3)
             with pytest.raises(BadRequest, match="no column 'note'"):
                 shard.rows(0, 30, key=key, version=1, columns=["note"])

@@ -89,13 +89,13 @@ def test_columns_of_the_user_are_not_copied():
     ids=["columns", "count", "empty", "rubbish", "short", "nothing"],
 )
 def test_a_body_that_is_no_batch_of_its_schema_is_a_corrupt_entry(entry):
-    with pytest.raises(CorruptEntry, match="op 1 holds no batch of schema 1") as caught:
+    with pytest.raises(CorruptEntry, match="op 1 does not hold a batch of schema 1") as caught:
         rows_of(entry, the_schemas(SCHEMA), 1, "journal")
     assert caught.value.path == "journal"
 
 
 def test_a_schema_that_is_none_is_named():
-    with pytest.raises(CorruptFile, match="a schema in the log"):
+    with pytest.raises(CorruptFile, match="invalid schema in the log"):
         Schemas.decode({1: b"no schema"}, "journal")
 
 

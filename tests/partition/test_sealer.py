@@ -111,7 +111,7 @@ class TestOutcomes:
         job = msgspec.structs.replace(place.jobs[0], parts=(first, first, *rest))
         (outcome,) = place.seal(InProcess() if is_in_process else children, job)
         assert outcome.kind == UNSEALABLE
-        assert "offsets do not count up" in outcome.flaw
+        assert "offsets are not consecutive" in outcome.flaw
         assert place.leftovers() == []
 
     def test_what_an_earlier_try_left_under_the_name_is_no_hindrance(self, place, children):
@@ -171,7 +171,7 @@ class TestDeath:
                 started[-1].process.kill()
 
         (outcome,) = self.seal_blocked(place, sealer, job, meanwhile)
-        assert outcome == SealRefused(UNSEALABLE, "the child died of it: SIGKILL")
+        assert outcome == SealRefused(UNSEALABLE, "the child process died: SIGKILL")
         assert len(started) == 2
         assert sealer.idle == []
 
@@ -179,7 +179,7 @@ class TestDeath:
         sealer = Hanging(job_seconds_max=0.5)
         began = time.monotonic()
         (outcome,) = place.seal(sealer, place.jobs[0])
-        assert outcome == SealRefused(UNSEALABLE, "the child died of it: SIGKILL")
+        assert outcome == SealRefused(UNSEALABLE, "the child process died: SIGKILL")
         assert 1.0 <= time.monotonic() - began < SECONDS_MAX
         assert sealer.idle == []
 
@@ -220,7 +220,7 @@ class TestDeath:
                 dying.idle[:] = [a_talker(DYING) for _ in range(2)]
                 shard.checkpoint()
                 (finding,) = shard.store.findings
-                assert finding.what == "unsealed: the child died of it: exit code 3"
+                assert finding.what == "unsealed: the child process died: exit code 3"
                 assert shard.ids() == list(range(140))
             shard.checkpoint()
             assert shard.store.findings == []

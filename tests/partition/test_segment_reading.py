@@ -286,7 +286,7 @@ class TestReading:
         data = sink.getvalue().to_pybytes()
         disk.put(info.name, data)
         whole = Digests(digests.rows, xxh3_128_digest(data), len(data))
-        with pytest.raises(CorruptSegment, match="count up from 100") as caught:
+        with pytest.raises(CorruptSegment, match="are not consecutive from 100") as caught:
             list(opened(disk.root, info, whole).read(Offset(100), Offset(101), ["id"]))
         assert caught.value.row_group == 0
 

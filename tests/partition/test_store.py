@@ -125,12 +125,12 @@ class TestBatches:
         shard.one(carrying(APPEND, rotten, KEY, WRITER, 3, 1, 10))
         shard.append_many(14)
         for _ in range(3):
-            with pytest.raises(CorruptEntry, match="op 4 holds no batch of schema 1"):
+            with pytest.raises(CorruptEntry, match="op 4 does not hold a batch of schema 1"):
                 shard.ids(20, 21)
             assert shard.ids(0, 20) + shard.ids(30, 170) == [*range(20), *range(30, 170)]
             shard.checkpoint()
             (unsealed,) = shard.unsealed
-            assert "op 4 holds no batch" in unsealed.place.flaw
+            assert "op 4 does not hold a batch" in unsealed.place.flaw
             assert [one.what for one in shard.store.findings] == [
                 f"unsealed: {unsealed.place.flaw}"
             ]
@@ -280,7 +280,7 @@ class TestRestart:
         shard = a_shard(disk)
         (finding,) = shard.store.findings
         assert finding.path == segment
-        assert finding.what == "segment is gone: offsets 0 to 140 cannot be read"
+        assert finding.what == "segment is missing: offsets 0 to 140 cannot be read"
         assert shard.ids(140, 190) == list(range(140, 190))
         shard.append()
         assert isinstance(shard.checkpoint(), int)

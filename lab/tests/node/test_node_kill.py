@@ -70,7 +70,7 @@ def test_a_planted_bug_of_a_node_or_its_client_is_caught(tmp_path, plant):
 
 def test_sigterm_ends_a_node_with_0_and_the_next_start_says_that_it_was_clean(tmp_path):
     address = f"{HOST}:{_free_port(Random())}"
-    for expected in ("made a new group", "recovered after a clean stop"):
+    for expected in ("created a new group", "recovered after a clean stop"):
         with NodeProcess(str(tmp_path / "data"), address) as node:
             assert node.await_that("a node", lambda said: said.is_listening)
             node.ask_to_stop()
@@ -88,12 +88,12 @@ def test_sigterm_ends_a_node_with_0_and_the_next_start_says_that_it_was_clean(tm
         '{"event": "node.group.refused", "group": 1}',
         '{"event": "node.checkpoint.failed", "error": "x"}',
         '{"event": "node.group.recovered", "said": "moved to quarantine: x"}',
-        '{"event": "node.group.recovered", "said": "x: ops 3 to 4 are gone"}',
+        '{"event": "node.group.recovered", "said": "x: ops 3 to 4 are missing"}',
     ],
 )
 def test_what_no_crash_explains_in_a_nodes_events_is_a_problem(line):
     said = NodeTestimony()
-    said.hear('{"event": "node.group.recovered", "said": "x.wal: end frame (mended)"}')
+    said.hear('{"event": "node.group.recovered", "said": "x.wal: end frame (repaired)"}')
     assert said.problems == []
     said.hear(line)
     assert len(said.problems) == 1

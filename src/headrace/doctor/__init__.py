@@ -1,4 +1,4 @@
-"""Examines the files of a log that is down, and salvages rows; changes nothing.
+"""Examines the files of a log offline and salvages rows; changes nothing.
 
 Start at `examine`.
 """

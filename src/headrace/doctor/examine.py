@@ -1,13 +1,13 @@
-"""Look at a whole data directory, and say in words what is there. Nothing is changed.
+"""Examine a whole data directory and report the findings. Nothing is changed.
 
     who       lock, identity, config
-    rooms     names that do not belong here, leftovers, what is in quarantine
+    rooms     unknown names, leftovers, the contents of quarantine
     metadata  group 0: superblock, snapshots, journal, and the names of topics
     shards    the same, then carry files, segments, rows and cursors
-    deep      every byte of carry files and segments, if asked for
+    deep      every byte of carry files and segments, on request
 
-A process may hold the directory and go on working. What moves meanwhile is looked at again, and
-counts as damage only if it is found each time.
+A process may hold the directory and keep working. Whatever moves meanwhile is examined again
+and counts as damage only if it is found each time.
 """
 
 import time
@@ -46,14 +46,14 @@ from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.partition.checkpoint_files import info_of
 from headrace.partition.segments.segment import Digests
 
-LOOK_COUNT_MAX = 3  # at a directory that is held; what is found each time is no mere movement
-_PAUSE_S = 0.3  # between two looks: longer than a file is under two names
+LOOK_COUNT_MAX = 3  # at a held directory; a finding in every look is more than movement
+_PAUSE_S = 0.3  # between two looks: longer than a file has two names
 
-Tell = Callable[[str, int, int], None]  # what is done, how much of it, of how much
+Tell = Callable[[str, int, int], None]  # progress: the stage, how much is done, the total
 
 
 def say_nothing(stage: str, done: int, total: int) -> None:
-    """Hear of progress, and do nothing."""
+    """Ignore progress."""
 
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """What the doctor found. Without --deep, rows in `unread_files` were not looked at."""
+    """What the doctor found. Without --deep, the rows in `unread_files` were not checked."""
 
     path: str
     cluster: str
@@ -96,7 +96,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(path: str, *, deep: bool = False, tell: Tell = say_nothing) -> Examination | None:
-    """Look at the log in `path`, None if no log was ever made there. Only a path raises."""
+    """Examine the log in `path`; None if no log was ever created there. Only a path raises."""
     started = time.monotonic()
     found = _look(path, deep, tell)
     looks = 1
@@ -114,7 +114,7 @@ def examine(path: str, *, deep: bool = False, tell: Tell = say_nothing) -> Exami
 
 
 def _again(before: Examination, found: Examination | None) -> Examination | None:
-    """Keep of another look what no movement explains: damage that was there before."""
+    """Keep only damage that the previous look found too: movement does not explain it."""
     known = {one.key for one in before.damage}
     return found and msgspec.structs.replace(
         found,
@@ -158,7 +158,7 @@ def _look(path: str, deep: bool, tell: Tell) -> Examination | None:
 
 
 def look_at_log(root: ReadonlyDirectory, who: Who, tell: Tell) -> LogSight:
-    """Bring all groups of a log into memory."""
+    """Load all groups of a log into memory."""
     assert who.cluster is not None
     home = root.within(GROUPS)
     found = _with_metadata(root, who)
@@ -177,7 +177,7 @@ def look_at_log(root: ReadonlyDirectory, who: Who, tell: Tell) -> LogSight:
 
 
 def _with_copy(log: LogSight) -> LogSight:
-    """Judge group 0 by its copy, and take metadata from there where that has more."""
+    """Judge group 0 by its copy, and take the metadata from the copy where that has more."""
     who = log.who
     follows = {
         number: None
@@ -209,7 +209,7 @@ def _with_metadata(root: ReadonlyDirectory, who: Who) -> LogSight:
 
 
 def _replayed_metadata(group: GroupSight) -> MetadataReplayed | None:
-    """Bring streams and topics back; None if no state is left to begin from."""
+    """Replay streams and topics; None if no state is left to start from."""
     machine = MetadataMachine(NamespaceLayout(*group.identity.namespace_bits))
     entries = Entries.of(group.scan, None, group.identity)
     files = group.scan.files
@@ -221,7 +221,7 @@ def _replayed_metadata(group: GroupSight) -> MetadataReplayed | None:
         try:
             return replay_metadata(machine, entries, snapshot, tip)
         except HeadraceError:
-            continue  # whole, and yet no state of metadata; `refused` says so
+            continue  # intact, but not a valid metadata state; `refused` reports it
     return None
 
 
@@ -240,7 +240,7 @@ def _deep(log: LogSight, tell: Tell) -> tuple[dict[tuple[GroupId, str], State], 
 
 
 def segment_tasks(shard: ShardSight) -> list[SegmentTask]:
-    """Return what is to be checked of a shard's segments."""
+    """Return the checks to run on a shard's segments."""
     tasks = []
     for partition in shard.partitions:
         assert shard.replayed is not None
@@ -258,7 +258,7 @@ def segment_tasks(shard: ShardSight) -> list[SegmentTask]:
 
 
 def carry_tasks(shard: ShardSight) -> list[CarryTask]:
-    """Return what is to be checked of a shard's carry files."""
+    """Return the checks to run on a shard's carry files."""
     identity = shard.group.identity
     return [
         CarryTask(shard.carry.path, name, identity, carry.op)
@@ -273,11 +273,11 @@ def _start(log: LogSight, group: GroupSight) -> str:
     said = "holds it, read-only" if is_metadata and is_held(log) else "refuses"
     if group.is_empty:
         is_gone = is_refused(log, group)
-        return f"{said}: {MissingFile.__name__}" if is_gone else "makes a new group"
+        return f"{said}: {MissingFile.__name__}" if is_gone else "creates a new group"
     if group.refusal is not None:
         return f"{said}: {type(group.refusal).__name__}"
     if is_metadata and is_held(log):
-        return f"{said}: it and its copy do not agree"
+        return f"{said}: it disagrees with its copy"
     assert group.plan is not None
     count = group.plan.replay_to - group.plan.base
     stop = "a clean stop" if group.survey.is_clean else "an unclean stop"

@@ -1,15 +1,15 @@
-"""The one way in which a checkpoint is made, and the order of its steps.
+"""The steps of a checkpoint, in order; there is no other way to make one.
 
     captured    by the apply of a Seal, in memory       a crash: replayed, captured again
-    sealed      what the state names is durable         a crash: unnamed files, collected later
+    sealed      files of the state are durable          a crash: unnamed files, collected later
     persisted   the snapshot is durable                 a crash: a newer one, accepted
     paired      the superblock names it                 a crash: old files are still there
-    pruned      snapshots below the previous are gone   a crash: pruned again
+    pruned      older snapshots than the previous go    a crash: pruned again
     collected   files that no kept snapshot names go    a crash: collected later
     drained     the journal begins at the previous      a crash: drained again
 
-One at a time, oldest first. A step that fails is tried again for the same op, and nothing
-behind it is skipped.
+One at a time, oldest first. A failed step is retried for the same op, and no later step is
+skipped.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from headrace.journal.snapshot import SnapshotFiles
 from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
 
-PENDING_MAX: Final = 2  # more than that and appends wait: a snapshot must keep up with the log
+PENDING_MAX: Final = 2  # beyond that appends wait: snapshots must keep up with the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,33 +37,33 @@ class Captured:
 
 
 class Keeper(Protocol):
-    """Keeps the files that a machine's state names. Owned here, met by the machine's room."""
+    """Keeps the files that a machine's state names. Implemented by the machine's package."""
 
     @property
     def poisoned(self) -> StorageFailed | None:
-        """Why it can never make a checkpoint again, if that is so."""
+        """Why it can never make a checkpoint again; None if it can."""
 
     @property
     def kept(self) -> Container[int]:
-        """The ids of journal files that have a second name, durable or not.
+        """The IDs of journal files that have a second name, durable or not.
 
-        Sure once `restore` was called. Such a file is used for nothing else meanwhile.
+        Valid once `restore` was called. These files are not reused meanwhile.
         """
 
     def restore(self, state: MachineState | None) -> None:
-        """Look at the files that a state names. Recovery calls this before it replays."""
+        """Find the files that a state names. Recovery calls this before it replays."""
 
     def seal(
         self, captured: Captured, journal: Journal, snapshots: SnapshotFiles
     ) -> MachineState:
-        """Make durable what the state names, and return it with its local part.
+        """Make the files of a state durable, and return the state with its local part.
 
-        After an earlier try a snapshot at this op may be durable. Whoever replaces a file that
-        it names withdraws it first.
+        After an earlier attempt a snapshot at this op may be durable. Withdraw it before
+        replacing a file that it names.
         """
 
     def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op], journal: Journal) -> None:
-        """Let go of what none of the kept snapshots names. The newest comes first in `kept`."""
+        """Remove files that none of the kept snapshots names. `kept` has the newest first."""
 
 
 class NoFiles:
@@ -99,50 +99,49 @@ class Checkpoints:
         return len(self.pending) >= PENDING_MAX
 
     def capture(self, captured: Captured) -> None:
-        """Queue a state, in op order; drop one below the pair: a replay passes it again."""
+        """Queue a state, in op order; skip one below the pair, which a replay passes again."""
         assert not self.pending or captured.op > self.pending[-1].op
         if captured.op >= self.superblock.current.checkpoint.op:
             self.pending.append(captured)
 
     def run(self) -> Op | None:
-        """Bring the oldest pending checkpoint to its end; return its op, or None if none waits.
+        """Complete the oldest pending checkpoint; return its op, or None if none is pending.
 
-        Whatever it raises, the checkpoint stays pending and the next call does all its steps
-        again.
+        After any exception the checkpoint stays pending, and the next call repeats all steps.
         """
         if not self.pending:
             return None
         return self.settle(self.persist())
 
     def persist(self) -> Checkpoint:
-        """Seal and write the oldest pending one; may run beside appends, in one thread."""
+        """Seal and write the oldest pending one; may run in one thread beside appends."""
         captured = self.pending[0]
         state = self.keeper.seal(captured, self.journal, self.snapshots)
         snapshot = self.snapshots.persist(captured.op, captured.tip, state)
         return Checkpoint(captured.op, captured.tip, snapshot.checksum)
 
     def settle(self, checkpoint: Checkpoint) -> Op:
-        """Pair, clear up behind it, and let the next one come."""
+        """Pair, clean up, and release the next one."""
         self.pair(checkpoint)
         return self.release(checkpoint)
 
     def pair(self, checkpoint: Checkpoint) -> None:
-        """Pair and clear up behind it. The thread that appends calls this."""
+        """Pair and clean up. The appending thread calls this."""
         assert checkpoint.op == self.pending[0].op
         self._pair(checkpoint)
         self.finish()
 
     def release(self, checkpoint: Checkpoint) -> Op:
-        """Let the next one come. The thread that captures calls this."""
+        """Release the next one. The capturing thread calls this."""
         assert checkpoint.op == self.pending[0].op
         self.pending.popleft()
         return checkpoint.op
 
     def drop_previous(self) -> None:
-        """Let the journal begin at the pair, for room: there is no older snapshot after this.
+        """Let the journal begin at the pair, to free slots: this drops the older snapshot.
 
-        A replica with peers may do so. A ring that is full, with all of it applied, waits for
-        a Seal that has no place in it.
+        A replica with peers may do this. A full ring whose ops are all applied waits for a Seal
+        that has no slot in it.
         """
         checkpoint = self.superblock.current.checkpoint.op
         if not self.pending and checkpoint > self.superblock.current.previous_op:
@@ -150,7 +149,7 @@ class Checkpoints:
             self.finish()
 
     def finish(self) -> None:
-        """Clear up behind the pair that the superblock names. Recovery calls it too."""
+        """Clean up below the pair that the superblock names. Recovery calls it too."""
         current = self.superblock.current
         previous = current.previous_op
         self.snapshots.prune(previous)
@@ -162,7 +161,7 @@ class Checkpoints:
 
     def _pair(self, checkpoint: Checkpoint) -> None:
         current = self.superblock.current
-        # Made again, after a failed step or a lost snapshot, it keeps the previous one.
+        # A repeat, after a failed step or a lost snapshot, keeps the previous one.
         again = current.checkpoint.op == checkpoint.op
         previous = current.previous_op if again else current.checkpoint.op
         self.superblock.write(

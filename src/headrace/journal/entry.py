@@ -25,8 +25,8 @@ from headrace.storage.seam import Buffer
 HEADER_SIZE: Final = 256
 CHECKSUM_SIZE: Final = 16
 FORMAT: Final = 1
-# One limit for writers and readers: what could be written can always be read back, and a rotten
-# size field cannot make a reader allocate more than this.
+# One limit for writers and readers: whatever was written can be read back, and a corrupt size
+# field cannot make a reader allocate more than this.
 BODY_SIZE_MAX: Final = 64 * 1024 * 1024
 
 # Operations below 16 belong to the group itself and mean the same to every machine.
@@ -47,10 +47,10 @@ assert _REST.size == HEADER_SIZE - CHECKSUM_SIZE
 
 
 class Header(NamedTuple):
-    """What an entry says of itself, in the order of its bytes.
+    """The header of an entry, in the order of its bytes.
 
-    A tuple: one is made for each entry written or scanned, and a frozen dataclass of so many
-    fields takes far longer to make.
+    A tuple: one is created for each entry written or scanned, and a frozen dataclass with this
+    many fields takes far longer to create.
     """
 
     checksum: bytes
@@ -73,7 +73,7 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A header, the bytes it was sealed as, and a body."""
+    """A header, its sealed bytes, and a body."""
 
     header: Header
     sealed: bytes
@@ -102,7 +102,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Why some bytes are not what they should be."""
+    """Why some bytes are not as expected."""
 
     what: str
     expected: object = None
@@ -125,9 +125,9 @@ def seal(
     view: View,
     timestamp: int,
 ) -> Entry:
-    """Make an entry of a proposal. Only the primary of `view` calls this, once for each op.
+    """Turn a proposal into an entry. Only the primary of `view` calls this, once for each op.
 
-    A `body_checksum` is given by a caller that has just hashed these very bytes.
+    A caller that has just hashed the body passes its `body_checksum`.
     """
     operation, body, body_checksum, writer, version, *about = proposal
     namespace, created, schema_id, row_count = about
@@ -160,7 +160,7 @@ def seal(
 
 
 def decode_header(data: Buffer) -> Header | Flaw:
-    """Read the header that opens `data`; judge its own checksum, not its place."""
+    """Read the header at the start of `data`; check its own checksum, not its place."""
     if len(data) < HEADER_SIZE:
         return Flaw("entry header is cut short", HEADER_SIZE, len(data))
     fields = _FIELDS.unpack_from(data)
@@ -175,7 +175,7 @@ def decode_header(data: Buffer) -> Header | Flaw:
 
 
 def decode(data: Buffer) -> Entry | Flaw:
-    """Read a whole entry that fills `data`; judge header and body."""
+    """Read an entry that fills `data`; check header and body."""
     header = decode_header(data)
     if isinstance(header, Flaw):
         return header
@@ -194,5 +194,5 @@ def peek_op(data: Buffer, position: int) -> int:
 
 
 def size_of(sealed: bytes) -> int:
-    """Return the size of an entry, header and body, by a header that was judged before."""
+    """Return the size of an entry, header and body, by a header that was checked before."""
     return HEADER_SIZE + int(_BODY_SIZE.unpack_from(sealed, _BODY_SIZE_AT)[0])

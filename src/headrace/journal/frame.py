@@ -5,10 +5,10 @@
               durable:u64  commit:u64  op:u64  tip:16s
 
 `checksum` is xxh3-64 of the 56 bytes after it, seeded with the frame's position in its file, so
-that a frame in the wrong place is none; `size` counts prefix and entry without padding.
-`durable` and `commit` are the highest ops known to be so when the frame was written: evidence
-for a later scan. `op` and `tip` name the entry carried, or for a mark and an end the newest
-entry before it.
+that a frame in the wrong place is invalid; `size` counts prefix and entry without padding.
+`durable` and `commit` are the highest ops known to be durable and committed when the frame was
+written: evidence for a later scan. `op` and `tip` name the entry in the frame, or for a mark
+and an end the newest entry before it.
 """
 
 import struct
@@ -25,7 +25,7 @@ MAGIC: Final = b"HRF"
 PREFIX_SIZE: Final = 64
 ALIGNMENT: Final = 64
 FRAME_SIZE_MAX: Final = PREFIX_SIZE + HEADER_SIZE + BODY_SIZE_MAX
-FILE_ID_AT: Final = 16  # where a prefix shows its file's id, in clear
+FILE_ID_AT: Final = 16  # the offset of the file's ID in a prefix
 
 _FIELDS = struct.Struct("<Q3sBIQQQQ16s")
 _REST = struct.Struct("<3sBIQQQQ16s")
@@ -35,14 +35,14 @@ assert _FIELDS.size == PREFIX_SIZE
 
 
 class FrameKind(IntEnum):
-    """What a frame carries."""
+    """The content of a frame."""
 
     ENTRY = 1
-    MARK = 2  # nothing: it shows that what is before it was durable
-    END = 3  # nothing: the next entry is in the next file, which was durable before this was
+    MARK = 2  # empty: everything before it was durable
+    END = 3  # empty: the next entry is in the next file, which was durable before this frame
 
 
-# By its code: what a frame is, and the least and the most it measures without padding.
+# By code: the kind of a frame, and its smallest and largest size without padding.
 _KINDS = {
     int(FrameKind.ENTRY): (FrameKind.ENTRY, PREFIX_SIZE + HEADER_SIZE, FRAME_SIZE_MAX),
     int(FrameKind.MARK): (FrameKind.MARK, PREFIX_SIZE, PREFIX_SIZE),
@@ -51,7 +51,7 @@ _KINDS = {
 
 
 class Prefix(NamedTuple):
-    """What a frame says of itself. A tuple for the same reason as `Header`."""
+    """The prefix of a frame. A tuple for the same reason as `Header`."""
 
     kind: FrameKind
     size: int
@@ -63,7 +63,7 @@ class Prefix(NamedTuple):
 
 
 def encode_prefix(prefix: Prefix, position: int) -> bytes:
-    """Return the 64 bytes of a prefix that stands at `position`."""
+    """Return the 64 bytes of a prefix at `position`."""
     assert PREFIX_SIZE <= prefix.size <= FRAME_SIZE_MAX
     rest = _REST.pack(
         MAGIC,
@@ -79,7 +79,7 @@ def encode_prefix(prefix: Prefix, position: int) -> bytes:
 
 
 def decode_prefix(data: Buffer, file_id: int, position: int) -> Prefix | Flaw:
-    """Read the prefix that opens `data`; one of another file, life or place is a flaw."""
+    """Read the prefix at the start of `data`; another file, life or place is a flaw."""
     if len(data) < PREFIX_SIZE:
         return Flaw("frame prefix is cut short", PREFIX_SIZE, len(data))
     checksum, magic, code, size, found_id, durable, commit, op, tip = _FIELDS.unpack_from(data)
@@ -97,7 +97,7 @@ def decode_prefix(data: Buffer, file_id: int, position: int) -> Prefix | Flaw:
 
 
 def aligned(size: int) -> int:
-    """Return `size` rounded up to where the next frame may begin."""
+    """Return `size` rounded up to the alignment of frames."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -107,5 +107,5 @@ def padding(size: int) -> bytes:
 
 
 def entry_frame_size(body_size: int) -> int:
-    """Return the size of the frame of an entry with such a body, without padding."""
+    """Return the frame size of an entry with a body of this size, without padding."""
     return PREFIX_SIZE + HEADER_SIZE + body_size

@@ -1,4 +1,4 @@
-"""One group that runs: its machine, its journal, its checkpoints, and their order."""
+"""A running group: its machine, journal and checkpoints, and the order between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ from headrace.journal.superblock import Checkpoint, SuperblockFile
 from headrace.model.ids import Op
 from headrace.storage.stuck import StuckFiles
 
-# A Seal frees the slots up to the checkpoint before the one it makes, so two may be needed.
+# A Seal frees the slots up to the checkpoint before its own, so two Seals may be needed.
 SEAL_SLOTS: Final = 4
 
 
 class EntryCopy(Protocol):
-    """A second place for a group's entries, outside its log. The thread that appends calls it.
+    """A second place for a group's entries, outside its log. The appending thread calls it.
 
-    Owned here, met by the room that knows what the machine's state is.
+    Defined here, implemented by the package that knows the machine's state.
     """
 
     def make_room(self, entries: Sequence[Entry]) -> None:
-        """Before the journal has them. Unavailable: they are surely in neither."""
+        """Called before the journal has them. Unavailable: they are certainly in neither."""
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Return once they are durable there, too. StorageFailed: nobody knows."""
+        """Return once they are durable there, too. StorageFailed: unknown."""
 
     def renew(self, captured: Captured, journal: Journal) -> None:
-        """Begin anew with the state at a checkpoint, which is paired. Raises nothing."""
+        """Start over with the state at a paired checkpoint. Raises nothing."""
 
     def close(self) -> None: ...
 
@@ -44,18 +44,18 @@ class Group:
     superblock: SuperblockFile
     checkpoints: Checkpoints
     applied: Op
-    halted: ApplyFailed | None = None  # the machine raised: nothing goes on here
-    copy: EntryCopy | None = None  # of a group whose entries are kept in two places
+    halted: ApplyFailed | None = None  # the machine raised: this group has stopped
+    copy: EntryCopy | None = None  # for a group whose entries are kept in two places
 
     @property
     def stuck(self) -> tuple[StuckFiles, StuckFiles]:
-        """Files of the journal, and snapshots, that should have gone and cannot be removed."""
+        """Journal files and snapshots that should be gone but cannot be removed."""
         return (self.journal.spares.stuck, self.checkpoints.snapshots.stuck)
 
     def append(self, entries: Sequence[Entry]) -> Op:
-        """Make one commit group durable; solo, what is durable may be acknowledged.
+        """Make one commit group durable; solo, durable entries may be acknowledged.
 
-        A group that needs a roll may end half way: after Unavailable, see `journal.durable`.
+        A group that needs a roll may be cut short: after Unavailable, see `journal.durable`.
         """
         self._refuse_if_stuck()
         ordinary = [entry.op for entry in entries if entry.header.operation != SEAL]
@@ -73,14 +73,14 @@ class Group:
                 self.copy.append([entry for entry in entries if entry.op <= durable])
 
     def pair(self, checkpoint: Checkpoint) -> None:
-        """Name a checkpoint that was persisted. The thread that appends calls this."""
+        """Name a persisted checkpoint in the superblock. The appending thread calls this."""
         captured = self.checkpoints.pending[0]
         self.checkpoints.pair(checkpoint)
         if self.copy is not None:
             self.copy.renew(captured, self.journal)
 
     def _refuse_if_stuck(self) -> None:
-        """A group that can never make a checkpoint again must not go on as if it could."""
+        """Refuse if this group can never make a checkpoint again."""
         checkpoints = self.checkpoints
         stuck = checkpoints.snapshots.poisoned or checkpoints.keeper.poisoned
         failed = self.halted or self.superblock.poisoned or stuck
@@ -90,7 +90,7 @@ class Group:
             raise CheckpointPending(len(self.checkpoints.pending))
 
     def _keep_room(self, op: Op) -> None:
-        """Leave slots for the Seals that empty the ring: a full one could take none of them."""
+        """Keep slots for the Seals that empty the ring: a full one has no room for them."""
         ring = self.journal.ring
         if ring.collides(Op(op + SEAL_SLOTS)):
             raise RingFull(op, ring.watermark, ring.count - SEAL_SLOTS)
@@ -109,7 +109,7 @@ class Group:
                 path=self.journal.directory.path,
                 expected="a result",
                 found=type(error).__name__,
-                hint="This group halts here and others go on; report this error",
+                hint="This group halts here; other groups continue. Report this error",
             )
             raise self.halted from error
         self.applied = entry.op
@@ -118,19 +118,19 @@ class Group:
         return result
 
     def require_reader(self, reader_min: int) -> None:
-        """Let no release that understands less go on in this log. Durable on return.
+        """Lock out releases that understand less of this log. Durable on return.
 
-        The superblock alone stops it; the journal's next files say so as well, for the case
-        that both its copies are lost.
+        The superblock alone does it; the next journal files record it as well, in case both
+        superblock copies are lost.
         """
         if self.superblock.current.reader_min < reader_min:
             self.superblock.write(reader_min=reader_min)
         self.journal.spares.reader_min = max(self.journal.spares.reader_min, reader_min)
 
     def idle(self) -> None:
-        """Leave evidence of the last commit group, after one tick with nothing queued.
+        """Write a mark for the last commit group, after one tick with an empty queue.
 
-        Then have a spare for the next roll. DiskFull: the mark is there; try again later.
+        Then prepare a spare for the next roll. DiskFull: the mark is written; try again later.
         """
         self.journal.mark()
         self.journal.prepare()

@@ -1,21 +1,21 @@
-"""How far each log of a data directory has come, written down outside the logs.
+"""How far each log of a data directory has come, recorded outside the logs.
 
     heads := slot slot
     slot  := checksum:16s  magic:8s  format:u16  reader_min:u16  count:u32  cluster:16s
              sequence:u64  written_at:u64  (group:u32 op:u64 tip:16s) * count  zeros
 
 `checksum` is xxh3-128 of the rest of the slot. A *head* is the newest op of a group that is
-durable and committed here, with the checksum of its entry. It is evidence that no damage to the
-journal takes along: at a start, an entry at or below it is never cut as a torn tail.
+durable and committed here, with the checksum of its entry. This evidence survives damage to the
+journal: at a start, an entry at or below it is never cut as a torn tail.
 
-The slots are written in turn, so one of them is whole whatever a crash does to the other:
+The slots are written alternately, so one is intact whatever a crash does to the other:
 
-    inside the write, or before its sync   the other slot: heads that are a second older
-    after the sync                         both slots; the one of the higher sequence counts
-    a write or a sync that failed          nobody knows what this slot holds; it is written
-                                           again, as a whole, before the other one is touched
+    during the write, or before its sync   the other slot: heads that are a second older
+    after the sync                         both slots; the one with the higher sequence counts
+    a failed write or sync                 the content of this slot is unknown; it is rewritten
+                                           as a whole before the other one is touched
 
-A missing, damaged or older file is weaker evidence, and never more.
+A missing, damaged or older file only weakens the evidence.
 """
 
 import struct
@@ -41,7 +41,7 @@ SLOT_COUNT: Final = 2
 _FIELDS = struct.Struct("<16s8sHHI16sQQ")
 _HEAD = struct.Struct("<IQ16s")
 _CHECKSUM_SIZE = 16
-_TIME_MAX = 253_402_300_799_999_999  # the last microsecond that a calendar has
+_TIME_MAX = 253_402_300_799_999_999  # the last microsecond of the year 9999
 HEADS_MAX: Final = (SLOT_SIZE - _FIELDS.size) // _HEAD.size
 
 
@@ -66,11 +66,11 @@ class HeadSlot:
 
 @dataclass(frozen=True, slots=True)
 class FoundHeads:
-    """What a directory's file says. Nothing was changed to find it out."""
+    """The content of a directory's file. Reading changed nothing."""
 
     newest: HeadSlot | None = None
     place: int = 0  # of the newest slot
-    flaws: tuple[str, ...] = ()  # what is wrong with the file, in words
+    flaws: tuple[str, ...] = ()  # flaws of the file, in words
     is_missing: bool = False
     is_whole: bool = False  # slots can be written in place
 
@@ -80,7 +80,7 @@ class FoundHeads:
 
 
 def encode(slot: HeadSlot) -> bytes:
-    """Return the bytes of a slot. Of more groups than any cluster has, the first are kept."""
+    """Return the bytes of a slot. Groups beyond HEADS_MAX, more than a cluster has, are cut."""
     heads = sorted(slot.heads.items())[:HEADS_MAX]
     fields = _FIELDS.pack(
         bytes(_CHECKSUM_SIZE),
@@ -98,7 +98,7 @@ def encode(slot: HeadSlot) -> bytes:
 
 
 def decode(data: bytes, path: str) -> HeadSlot | Flaw | None:
-    """Read one slot; None if it was never written. Only one of a newer release raises."""
+    """Read one slot; None if it was never written. Only a newer release's slot raises."""
     if len(data) != SLOT_SIZE:
         return Flaw("slot size", SLOT_SIZE, len(data))
     if not any(data):
@@ -120,7 +120,7 @@ def decode(data: bytes, path: str) -> HeadSlot | Flaw | None:
 
 
 def read_heads(directory: Directory, cluster: bytes) -> FoundHeads:
-    """Read the file. Raises only on one of another cluster, and on a newer format."""
+    """Read the file. Raises only on a file of another cluster, and on a newer format."""
     path = f"{directory.path}/{NAME}"
     try:
         file = directory.open(NAME)
@@ -129,7 +129,7 @@ def read_heads(directory: Directory, cluster: bytes) -> FoundHeads:
     except OSError as error:
         return FoundHeads(flaws=(f"cannot be opened: {error.strerror or error}",))
     try:
-        with suppress(OSError):  # a hint to the kernel: what a failed sync left is not believed
+        with suppress(OSError):  # a hint to the kernel: do not trust what a failed sync left
             file.drop_cache()
         slots = [_read_slot(file, place) for place in range(SLOT_COUNT)]
         size = file.size()
@@ -161,34 +161,34 @@ def _read_slot(file: Storage, place: int) -> HeadSlot | Flaw | None:
 
 @dataclass(slots=True)
 class HeadsFile:
-    """The file, to be written by one thread at a time. A head never falls."""
+    """The file, written by one thread at a time. A head never falls."""
 
     directory: Directory
     cluster: bytes
     heads: dict[GroupId, Head]  # of the newest slot on disk, also of groups that do not run
     sequence: int = 0
-    place: int = 0  # the slot that is written next: never the one that is relied on
-    is_whole: bool = False  # False: it is made as a whole first
+    place: int = 0  # the slot to write next: never the one in use
+    is_whole: bool = False  # False: the file is created as a whole first
     _storage: Storage | None = None
 
     @classmethod
     def of(cls, directory: Directory, cluster: bytes, found: FoundHeads) -> "HeadsFile":
-        """Go on from what was read."""
+        """Continue from what was read."""
         sequence = 0 if found.newest is None else found.newest.sequence
         place = (found.place + 1) % SLOT_COUNT
         return cls(directory, cluster, dict(found.heads), sequence, place, found.is_whole)
 
     def is_behind(self, heads: Mapping[GroupId, Head]) -> bool:
-        """Say whether any of `heads` is above what is on disk."""
+        """Whether any of `heads` is above the one on disk."""
         known = self.heads
         return any(group not in known or head.op > known[group].op
                    for group, head in heads.items())  # fmt: skip
 
     def write(self, heads: Mapping[GroupId, Head], now: int) -> None:
-        """Return once the heads are durable: those given, and of other groups those known.
+        """Return once the heads are durable: the given ones, and those known of other groups.
 
-        After OSError or StorageFailed the slot that was relied on before still stands, and a
-        repeat writes the same slot as before.
+        After OSError or StorageFailed the slot in use is still intact, and a repeat writes the
+        same slot as before.
         """
         raised = dict(self.heads)
         for group, head in heads.items():
@@ -215,12 +215,12 @@ class HeadsFile:
         self._storage.sync()
 
     def _make(self, data: bytes) -> None:
-        """Make the file with both its slots, so that no later write needs space."""
+        """Create the file with both its slots, so that no later write needs space."""
         self.place = 0
         try:
             atomic_replace(self.directory, NAME, [data, bytes(SLOT_SIZE)])
         except StorageFailed as failed:
-            # It shows, and a power cut may take its name: weaker, and never synced again.
+            # It is visible, but a power cut may lose its name: weaker, and never synced again.
             self.is_whole = failed.stage == "sync-dir"
             raise
         self.is_whole = True

@@ -3,19 +3,19 @@
 One thread writes; any thread may read. An entry is in the ring, and so readable, only once it
 is durable.
 
-What is on disk after a crash, step by step:
+State of the disk after a crash, step by step:
 
-    append   inside the write     any part of the group, without evidence: the scan cuts it
+    append   during the write     any part of the group, without evidence: the scan cuts it
              before the sync      the same
              after the sync       the whole group; reported as durable only now
     roll     old file synced → header in a spare → live name → directory synced → end frame
              a crash before the live name leaves a spare; after it, an empty successor: the scan
              finds all entries in the old file and writes the end frame again
-    drain    oldest file first, its name gone durably before the next: dense, but for a file
-             that cannot be removed: what is behind it is drained all the same. It is below the
+    drain    oldest file first, its name removed durably before the next: dense, except for a
+             file that cannot be removed: later files are drained all the same. It is below the
              previous checkpoint, where a scan misses nothing, and is drained again then
-    renew    a spare made → the others removed, durably → a roll, into the new one: a crash
-             leaves more spares, or fewer. What was asked for is forgotten by a crash
+    renew    a spare created → the others removed, durably → a roll, into the new one: a crash
+             leaves more spares, or fewer. A crash forgets the request
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -64,13 +64,13 @@ class Journal:
     durable: Op  # newest entry on our disk
     tip: bytes  # its checksum
     commit: Op = Op(0)  # newest op known committed; stamped into frames as evidence
-    marked: Op = Op(0)  # newest op of which a frame says that it was durable
+    marked: Op = Op(0)  # newest op that a frame records as durable
     far: dict[Op, Slot] = field(default_factory=dict)  # below the ring, until the next drain
     undrained: set[str] = field(default_factory=set)  # names that drains could not remove
-    # Asked for by the thread that applies: no file that holds one of these ops, or held one in
-    # an earlier life, is appended to or used again.
+    # Requested by the applying thread: no file that holds one of these ops, or held one in an
+    # earlier life, is appended to or used again.
     erase_through: Op = Op(0)
-    renewed_through: Op = Op(0)  # up to which it is so: the thread that appends sees to it
+    renewed_through: Op = Op(0)  # done up to here, by the appending thread
     poisoned: StorageFailed | None = None
     is_closed: bool = False
 
@@ -95,9 +95,9 @@ class Journal:
     def append(self, entries: Sequence[Entry]) -> Op:
         """Write one commit group, sync it, and return the new durable op.
 
-        All entries are judged before a byte is written. After WriteFailed or DiskFull the ops
-        above `durable` are surely not in the journal; after StorageFailed the journal is
-        poisoned.
+        All entries are validated before a byte is written. After WriteFailed or DiskFull the
+        ops above `durable` are certainly not in the journal; after StorageFailed the journal
+        is poisoned.
         """
         self.refuse_if_poisoned()
         self._judge(entries)
@@ -114,7 +114,7 @@ class Journal:
         return self.durable
 
     def mark(self) -> None:
-        """Leave evidence that all up to `durable` is so: when idle, and at a clean stop."""
+        """Write evidence that `durable` was reached: when idle, and at a clean stop."""
         self.refuse_if_poisoned()
         if self.marked == self.durable:
             return
@@ -126,7 +126,7 @@ class Journal:
         self.refuse_if_poisoned()
         slot = self.slot(op)
         found = self._look(slot) if slot is not None else None
-        if isinstance(found, Flaw):  # the file may have begun a new life meanwhile: look again
+        if isinstance(found, Flaw):  # the file may have begun a new life meanwhile: retry
             slot = self.slot(op)
             return None if slot is None else self.read_slot(slot)
         return found
@@ -149,15 +149,14 @@ class Journal:
         )
 
     def headers(self, first: Op, last: Op) -> list[Header]:
-        """Return the headers held of these ops, without touching the disk."""
+        """Return the headers of these ops in the ring, without touching the disk."""
         found = [decode_header(slot.sealed) for slot in self.ring.between(first, last)]
         return [header for header in found if isinstance(header, Header)]
 
     def drain(self, through: Op, kept: Container[int] = frozenset()) -> None:
         """Forget every op at or below `through`; retire the files that hold nothing else.
 
-        Those whose id is in `kept` have a second name: they lose this one, and stay as they
-        are.
+        Files whose ID is in `kept` have a second name: they lose this one and stay unchanged.
         """
         self.refuse_if_poisoned()
         assert through <= self.durable
@@ -183,18 +182,18 @@ class Journal:
             self.spares.retry()
 
     def reuse(self, room: Directory, name: str, file_id: int) -> bool:
-        """Take a kept file that nobody needs any more for a next roll; False: it is as it was.
+        """Turn a kept file that is no longer needed into a spare; False: it is unchanged.
 
-        Called by the thread that appends, which syncs `room` before it does.
+        The appending thread calls this, and syncs `room` before the next append.
         """
         self.refuse_if_poisoned()
         if any(file.header.file_id == file_id for file in self.files):
-            return False  # not drained yet: its second name is all that may go
+            return False  # not drained yet: only its second name may be removed
         with self._poisoning(self.spares.directory.path, "spare"):
             return self.spares.adopt(room, name, file_id)
 
     def begin_file(self, first: Op, parent: bytes, frame_size: int, stage: str) -> None:
-        """Go on in a new file; the newest one, if it has the same name, has nothing in it."""
+        """Continue in a new file; the newest one is empty if it has the same name."""
         file = self._enlist(first, parent, frame_size, stage)
         if not self.files or self.newest.header.first_op != first:
             self.files.append(file)
@@ -204,7 +203,7 @@ class Journal:
             old.storage.close()
 
     def prepare(self) -> None:
-        """Have a spare, so that the next roll neither waits for it nor finds the disk full."""
+        """Create a spare, so that the next roll neither waits nor finds the disk full."""
         self.refuse_if_poisoned()
         with self._poisoning(self.spares.directory.path, "spare"):
             self.spares.ensure()
@@ -223,18 +222,18 @@ class Journal:
             raise Stopped(self.directory.path)
 
     def poison(self, path: str, stage: str, cause: OSError) -> StorageFailed:
-        """Trust nothing here any more; return the error that every later call raises."""
+        """Stop trusting this journal; return the error that every later call raises."""
         self.poisoned = StorageFailed(
             path,
             stage,
             cause,
-            hint="Restart the process: recovery finds out what the disk really holds",
+            hint="Restart the process: recovery finds out what is really on disk",
         )
         return self.poisoned
 
     @contextmanager
     def _poisoning(self, path: str, stage: str) -> Iterator[None]:
-        """Trust nothing here any more if this fails: at `path`, if it does not say where."""
+        """Poison the journal if this fails; `path` is used if the error has no path."""
         try:
             yield
         except OSError as error:
@@ -243,7 +242,7 @@ class Journal:
             raise self.poison(failed.path, failed.stage, failed.cause) from failed
 
     def open_to_write(self, file: JournalFile) -> None:
-        """Open a file for writing that a scan opened to read.
+        """Open a file for writing that a scan opened for reading.
 
         StorageFailed: it may not be written, and nothing was.
         """
@@ -252,7 +251,7 @@ class Journal:
         try:
             file.storage = self.directory.open(file.name, writable=True)
         except OSError as error:
-            hint = "Let this user write it (see `ls -l` and `lsattr`), then start again"
+            hint = "Make it writable for this user (see `ls -l` and `lsattr`), then start again"
             raise StorageFailed(file.path, "open for writing", error, hint=hint) from error
         file.is_writable = True
 
@@ -312,7 +311,7 @@ class Journal:
         self.marked = max(self.marked, before)
 
     def _roll(self, frame_size: int) -> None:
-        """Go on in a new file. One without an entry is replaced by one of the same name."""
+        """Continue in a new file. A file without entries is replaced under the same name."""
         old = self.newest
         next_op = Op(self.durable + 1)
         if old.header.first_op == next_op:
@@ -329,7 +328,7 @@ class Journal:
         self.files.append(new)
 
     def _renew(self, frame_size: int) -> None:
-        """Go on in a file that never held anything; on a full disk, in a later append."""
+        """Continue in a file that never held anything; on a full disk, in a later append."""
         through = self.erase_through
         try:
             with self._poisoning(self.spares.directory.path, "spare"):
@@ -341,7 +340,7 @@ class Journal:
         self.renewed_through = through
 
     def _enlist(self, first: Op, parent: bytes, frame_size: int, stage: str) -> JournalFile:
-        """Have a file that begins with `first`, with room for such a frame; not used yet."""
+        """Prepare a file that begins with `first`, with room for a frame of this size."""
         needed = size_for(frame_size, 0)
         with self._poisoning(self.directory.path, stage):
             try:
@@ -368,7 +367,7 @@ class Journal:
         return encode_prefix(prefix, file.end)
 
     def _write_synced(self, file: JournalFile, pieces: Sequence[Buffer], stage: str) -> None:
-        """Write at the tracked end and sync; a write that fails is undone durably."""
+        """Write at the tracked end and sync; a failed write is undone durably."""
         size = sum(map(len, pieces))
         try:
             file.storage.write(file.end, pieces)
@@ -381,7 +380,7 @@ class Journal:
         file.end += size
 
     def zero(self, file: JournalFile, start: int, end: int, stage: str) -> None:
-        """Overwrite with zeros, durably, so that nothing there can be taken for a frame."""
+        """Overwrite with zeros, durably, so that nothing there can be mistaken for a frame."""
         try:
             for position in range(start, end, len(_ZEROS)):
                 piece = memoryview(_ZEROS)[: min(len(_ZEROS), end - position)]

@@ -1,12 +1,12 @@
-"""One journal file: its header blocks, its names, and how a file comes to life.
+"""One journal file: its header blocks, its names, and the start of its life.
 
     file  := block:4096  block:4096  frames
     block := checksum:16s  magic:8s  format:u16  reader_min:u16  group:u32  file_id:u64
              cluster:16s  first_op:u64  parent:16s  size:u64  zeros
 
 `checksum` is xxh3-128 of the 4,080 bytes after it. Both blocks are equal. `size` is the size of
-the whole file, which it has, durably, before it gets its name: a shorter file is damaged, never
-merely unfinished.
+the whole file, and the file has it durably before it gets its name: a shorter file is damaged,
+never just unfinished.
 """
 
 import re
@@ -31,7 +31,7 @@ READER: Final = 2  # the newest `reader_min` that this release understands, see 
 BLOCK_SIZE: Final = 4096
 BLOCK_COUNT: Final = 2
 FIRST_POSITION: Final = BLOCK_SIZE * BLOCK_COUNT
-# Room behind every entry for one mark and the end frame: neither ever needs a roll.
+# Room after every entry for one mark and the end frame: neither ever needs a roll.
 TAIL_SIZE: Final = 2 * PREFIX_SIZE
 
 _FIELDS = struct.Struct("<16s8sHHIQ16sQ16sQ")
@@ -42,7 +42,7 @@ _NAME = re.compile(r"([0-9]{20})\.wal")
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """What a journal file says of itself, in both its blocks."""
+    """The header of a journal file, in both its blocks."""
 
     file_id: int  # random, new in each life of the file; in clear in each of its frames
     cluster: bytes
@@ -55,7 +55,7 @@ class FileHeader:
 
 @dataclass(slots=True)
 class JournalFile:
-    """An open file under a live name, whole up to `end`; a hold keeps it from a new life."""
+    """An open file under a live name, intact up to `end`; a hold delays its next life."""
 
     storage: Storage
     header: FileHeader
@@ -74,14 +74,14 @@ class JournalFile:
         return self.storage.path
 
     def fits(self, frame_size: int) -> bool:
-        """Tell whether a frame of this size, a mark and the end frame fit behind `end`."""
+        """Whether a frame of this size, a mark and the end frame fit after `end`."""
         return self.end + aligned(frame_size) + TAIL_SIZE <= self.header.size
 
     @contextmanager
     def hold(self) -> Iterator[bool]:
-        """Keep the bytes of this file as they are, even if it is drained meanwhile.
+        """Keep the bytes of this file unchanged, even if it is drained meanwhile.
 
-        Yields False if it was drained already: its bytes may be those of a new life.
+        Yields False if it is already drained: its bytes may belong to a new life.
         """
         with self._lock:
             if self.retired:
@@ -102,7 +102,7 @@ class JournalFile:
                 self.storage.close()
 
     def retire(self) -> bool:
-        """Give the file up. True if nobody holds it, so that it may be used again."""
+        """Retire the file. True if it has no holds, so that it may be reused."""
         with self._lock:
             self.retired = True
             return self.holds == 0
@@ -114,13 +114,13 @@ def file_name(first_op: Op) -> str:
 
 
 def first_op_of(name: str) -> Op | None:
-    """Return the op that a live name promises, or None if it is no such name."""
+    """Return the op in a live name, or None for any other name."""
     match = _NAME.fullmatch(name)
     return Op(int(match.group(1))) if match and int(match.group(1)) > 0 else None
 
 
 def size_for(frame_size: int, file_size: int) -> int:
-    """Return the size, in whole blocks, of a file that holds such a frame at least."""
+    """Return the size of a file for at least one frame of this size, in whole blocks."""
     needed = FIRST_POSITION + aligned(frame_size) + TAIL_SIZE
     return -(-max(needed, file_size) // BLOCK_SIZE) * BLOCK_SIZE
 
@@ -144,7 +144,7 @@ def encode_block(header: FileHeader) -> bytes:
 
 
 def decode_block(data: Buffer, path: str) -> FileHeader | Flaw:
-    """Read one header block. Only a whole block of a newer release raises."""
+    """Read one header block. Only an intact block of a newer release raises."""
     if len(data) < BLOCK_SIZE:
         return Flaw("header block is cut short", BLOCK_SIZE, len(data))
     checksum = xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:BLOCK_SIZE])
@@ -162,7 +162,7 @@ def decode_block(data: Buffer, path: str) -> FileHeader | Flaw:
 
 
 def check_identity(header: FileHeader, identity: Identity, path: str) -> None:
-    """Refuse a whole header of another cluster or group."""
+    """Refuse an intact header of another cluster or group."""
     if header.cluster != identity.cluster:
         raise ForeignFile(path, "cluster", identity.cluster.hex(), header.cluster.hex())
     if header.group != identity.group:

@@ -1,4 +1,4 @@
-"""Where each live op is: an array indexed by `op mod slots`, of durable entries only."""
+"""The place of each live op: an array indexed by `op mod slots`, of durable entries only."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from headrace.model.ids import Op
 
 
 class Slot(NamedTuple):
-    """One durable entry; replaced as a whole, so that no reading thread sees half of one."""
+    """One durable entry; replaced as a whole, so that no reader sees half of one."""
 
     op: Op
     file: JournalFile
@@ -19,7 +19,7 @@ class Slot(NamedTuple):
 
 @dataclass(slots=True)
 class Ring:
-    """The array. A slot of an op at or below the watermark is free."""
+    """The array. Slots of ops at or below the watermark are free."""
 
     count: int
     watermark: Op = Op(0)  # every op at or below it may be forgotten
@@ -30,7 +30,7 @@ class Ring:
         self._slots = [None] * self.count
 
     def collides(self, op: Op) -> bool:
-        """Tell whether the slot of `op` is needed by an older one that must be kept."""
+        """Whether an older op that must be kept still needs the slot of `op`."""
         return op - self.watermark > self.count
 
     def put(self, slot: Slot) -> None:
@@ -42,7 +42,7 @@ class Ring:
         return slot if slot is not None and slot.op == op and op > self.watermark else None
 
     def between(self, first: Op, last: Op) -> Iterator[Slot]:
-        """Yield the slots held of the ops from `first` to `last`, in order."""
+        """Yield the occupied slots of the ops from `first` to `last`, in order."""
         for op in range(max(first, self.watermark + 1), min(last, self._last) + 1):
             slot = self.get(Op(op))
             if slot is not None:
@@ -61,7 +61,7 @@ class Ring:
 
     @property
     def _last(self) -> Op:
-        """The highest op that could have a slot: whoever asks for more gets no more."""
+        """The highest op that could have a slot."""
         return Op(self.watermark + self.count)
 
     def _forget(self, op: Op) -> None:

@@ -6,8 +6,8 @@
 
 `checksum` is xxh3-128 of the header after it and names the snapshot; each part has its own
 xxh3-128, over the bytes as written. Equal states have equal replicated parts on all replicas;
-the local part says where this node keeps things. `tip` is the checksum of the entry at `op`:
-the journal must go on from there.
+the local part records where this node keeps things. `tip` is the checksum of the entry at `op`:
+the journal must continue from there.
 """
 
 import re
@@ -41,7 +41,7 @@ _NAME = re.compile(r"([0-9]{20})\.snap")
 
 
 class SnapshotHeader(NamedTuple):
-    """What a snapshot says of itself."""
+    """The header of a snapshot."""
 
     checksum: bytes
     format: int
@@ -63,7 +63,7 @@ class Snapshot:
     op: Op
     tip: bytes
     state: MachineState
-    checksum: bytes  # names this very file
+    checksum: bytes  # identifies this file
 
 
 @dataclass(slots=True)
@@ -78,9 +78,9 @@ class SnapshotFiles:
     def persist(self, op: Op, tip: bytes, state: MachineState) -> Snapshot:
         """Write a snapshot; return once it is durable under its name.
 
-        DiskFull, SealFailed and StorageFailed at stage `write` or `rename`: as if never begun,
-        repeat from the start. StorageFailed at `sync` or `sync-dir`: it may or may not be
-        there; reopen.
+        DiskFull, SealFailed and StorageFailed at stage `write` or `rename`: nothing changed,
+        repeat from the start. StorageFailed at `sync` or `sync-dir`: it may or may not exist;
+        reopen.
         """
         refuse_if_poisoned(self.poisoned)
         header, snapshot = _encode(self.identity, op, tip, state)
@@ -99,7 +99,7 @@ class SnapshotFiles:
         return snapshot
 
     def ops(self) -> list[Op]:
-        """Return the ops of which there is a file, newest first."""
+        """Return the ops that have a snapshot file, newest first."""
         found = [_NAME.fullmatch(name) for name in self.directory.names()]
         return sorted((Op(int(one.group(1))) for one in found if one), reverse=True)
 
@@ -110,7 +110,7 @@ class SnapshotFiles:
         except FileNotFoundError:
             return Flaw("snapshot is missing", snapshot_name(op), "nothing")
         except PermissionError:
-            raise  # its bytes are not judged: who may read it finds them whole
+            raise  # says nothing about its bytes: they may be intact
         except OSError as error:
             return Flaw("snapshot cannot be opened", "a file", error.strerror or str(error))
         try:
@@ -126,7 +126,7 @@ class SnapshotFiles:
     def prune(self, keep: Op) -> None:
         """Unlink every snapshot below `keep`. Called when a newer pair is durable.
 
-        One that cannot be removed costs space, and is tried again at the next checkpoint.
+        A file that cannot be removed takes space, and is retried at the next checkpoint.
         """
         gone = [snapshot_name(op) for op in self._ops() if op < keep]
         if sum(self.stuck.unlink(self.directory, name) for name in gone):
@@ -135,7 +135,7 @@ class SnapshotFiles:
     def withdraw(self, op: Op) -> None:
         """Unlink the snapshot at `op`, if there is one: a file that it names will be replaced.
 
-        Until it is persisted again, and paired if the superblock names it, a start takes the
+        Until it is persisted again, and paired if the superblock names it, a start uses the
         previous one and replays from there. SealFailed: it is still there.
         """
         if op not in self._ops():
@@ -152,7 +152,7 @@ class SnapshotFiles:
         refuse_if_poisoned(self.poisoned)
         try:
             return self.ops()
-        except OSError as error:  # nothing was touched: this process is short of something
+        except OSError as error:  # nothing was touched: this process lacks some resource
             raise ReadFailed(self.directory.path, error) from error
 
     def _sync(self, stage: str) -> None:
@@ -190,7 +190,7 @@ def _encode(
 
 
 class Readable(Protocol):
-    """What a snapshot is read from."""
+    """The source of a snapshot's bytes."""
 
     @property
     def path(self) -> str: ...
@@ -202,7 +202,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A snapshot that is no file yet."""
+    """A snapshot without a file yet."""
 
     path: str
     data: bytes
@@ -215,12 +215,12 @@ class _Sent:
 
 
 def decode(data: bytes, identity: Identity, path: str) -> Snapshot | Flaw:
-    """Read a snapshot that came as bytes, which would be the file at `path`."""
+    """Read a snapshot from bytes that would be the file at `path`."""
     return _read(_Sent(path, data), identity)
 
 
 def _read(file: Readable, identity: Identity) -> Snapshot | Flaw:
-    """Read the header, and the parts only if the file is as long as it says."""
+    """Read the header, then the parts if the file has the size in the header."""
     header = read_header(file)
     if isinstance(header, Flaw):
         return header
@@ -232,7 +232,7 @@ def _read(file: Readable, identity: Identity) -> Snapshot | Flaw:
 
 
 def read_header(file: Readable) -> SnapshotHeader | Flaw:
-    """Read what a snapshot says of itself, whosever it is. Only a newer release's raises."""
+    """Read the header of any log's snapshot. Only one of a newer release raises."""
     data = file.read(0, _FIELDS.size)
     if len(data) < _FIELDS.size:
         return Flaw("snapshot is cut short", f"at least {_FIELDS.size} bytes", len(data))
@@ -245,7 +245,7 @@ def read_header(file: Readable) -> SnapshotHeader | Flaw:
 
 
 def read_parts(file: Readable, header: SnapshotHeader) -> Snapshot | Flaw:
-    """Read both parts behind a header, and check them."""
+    """Read and check both parts after a header."""
     size = _FIELDS.size + header.replicated_size + header.local_size
     if size != file.size():
         return Flaw("snapshot size", size, file.size())

@@ -1,19 +1,19 @@
-"""Files without a life, in `journal/spare/`: made in advance, or let go, for the next roll.
+"""Spare files in `journal/spare/`, without a life: created in advance or drained, for rolls.
 
 A file enters the journal in one way only. It is complete and durable here, gets its header
 blocks here, durably, and is then renamed to its live name, durably: under a live name nothing
 is ever unfinished.
 
-What is on disk of a new file after a crash, step by step:
+State of a new file on disk after a crash, step by step:
 
     created    under a temporary name    a leftover of any size, unlinked at the next start
-    reserved   grown to its size         the same: the size is sure only with the sync
+    reserved   grown to its size         the same: only the sync makes the size certain
     synced     size and space durable    the same
     renamed    the directory synced      a spare, or still the leftover; never a shorter file
 
 Files grow with use: each is `GROWTH` times as large as the one before it, up to `file_size`. A
-crash changes nothing in that: how large the newest file is stands in its header. A smaller one
-is kept for a full disk alone, while there is no other.
+crash does not change that: the header of the newest file records its size. A smaller spare is
+kept only for a full disk, while there is no other.
 
 A file that cannot be opened for writing is not used. One that a crash left and that cannot be
 removed is condemned: it may be a second name of a live file, so it is never enlisted.
@@ -48,23 +48,23 @@ class Spares:
     """The spare files of one group."""
 
     directory: Directory
-    first_size: int  # what the first file of a log gets
-    file_size: int  # what files grow to; more only for an entry that needs it
-    count_max: int  # drained files beyond these are unlinked
+    first_size: int  # of the first file of a log
+    file_size: int  # the size that files grow to; larger only for an entry that needs it
+    count_max: int  # drained files beyond this number are unlinked
     new_id: Callable[[], int]
-    newest_size: int = 0  # of the file that began a life last, also before a restart
-    reader_min: int = FORMAT  # in the headers of files that begin a life from now on
+    newest_size: int = 0  # of the file that last began a life, also before a restart
+    reader_min: int = FORMAT  # for the headers of files that begin a life from now on
     stuck: StuckFiles = field(default_factory=StuckFiles)  # here, and of the journal
     condemned: set[str] = field(default_factory=set)
-    fresh_from: Op = Op(0)  # a file that began before this op is not used again: see `renew`
+    fresh_from: Op = Op(0)  # files that began before this op are not used again: see `renew`
 
     @property
     def next_size(self) -> int:
-        """What the next file gets, unless an entry needs more."""
+        """The size of the next file, unless an entry needs more."""
         return min(self.file_size, max(self.first_size, self.newest_size * GROWTH))
 
     def names(self) -> list[str]:
-        """Return the names of the spares: of no leftover, and of none that is condemned."""
+        """Return the names of the spares, without leftovers and condemned files."""
         return [
             name
             for name in self.directory.names()
@@ -72,21 +72,21 @@ class Spares:
         ]
 
     def ensure(self) -> None:
-        """Have at least one spare, so that a roll finds its space on a full disk."""
+        """Keep at least one spare, so that a roll has its space on a full disk."""
         self._remove_condemned()
         if self._fitting(self.next_size) is None:
             self._make_one_more(self.next_size)
 
     def retry(self) -> None:
-        """Try again to remove what could not be, durably. A journal may never be idle."""
+        """Retry failed removals, durably. A busy journal may never become idle."""
         if self.condemned:
             self._remove_condemned()
             _sync(self.directory, "sync of the spares")
 
     def renew(self, needed: int) -> None:
-        """Have one new spare, of `needed` bytes at least, instead of all others, durably.
+        """Replace all spares with one new spare of at least `needed` bytes, durably.
 
-        In those, the bytes of their earlier lives still are. One that cannot be removed is
+        The old ones still have the bytes of their earlier lives. One that cannot be removed is
         condemned. On a full disk they stay: the next roll may need one.
         """
         new = self._make_one_more(max(needed, self.next_size))
@@ -99,7 +99,7 @@ class Spares:
     ) -> JournalFile:
         """Give a spare of `needed` bytes a new life and a live name. Durable on return.
 
-        OSError: the journal is as it was. StorageFailed: a sync failed, nothing is sure.
+        OSError: the journal is unchanged. StorageFailed: a sync failed, the state is unknown.
         """
         name = self._chosen(needed)
         storage = self.directory.open(name, writable=True)
@@ -127,8 +127,8 @@ class Spares:
     def retire(self, journal: Directory, file: JournalFile, *, is_kept: bool = False) -> None:
         """Take a file out of the journal, durably: it becomes a spare if free and wanted.
 
-        Never one that is kept: a new life would overwrite what its second name stands for.
-        OSError: its name is still there. StorageFailed: a sync failed, nothing is sure.
+        A kept file never does: a new life would overwrite what its second name stands for.
+        OSError: its name is still there. StorageFailed: a sync failed, the state is unknown.
         """
         free = file.retire()
         header = file.header
@@ -140,15 +140,15 @@ class Spares:
         _sync(journal, "sync of a drained name")
 
     def adopt(self, room: Directory, name: str, file_id: int) -> bool:
-        """Make a spare of a file in which nothing is needed any more; False: it is as it was.
+        """Turn a file with nothing needed in it into a spare; False: it is unchanged.
 
-        Only of one that is in the life `file_id` and has this name alone: another may be that
-        of a live file, or stand for these bytes. The caller syncs `room` before he appends.
+        Only if it is in the life `file_id` and has no other name: that one may belong to a
+        live file, or stand for these bytes. The caller syncs `room` before appending.
         """
         return self._is_free(room, name, file_id) and self._move(room, name, file_id)
 
     def tidy(self, live_ids: set[int]) -> None:
-        """Drop what a crash left: unfinished files, and spare names of files that are live."""
+        """Remove what a crash left: unfinished files, and spare names of live files."""
         self.condemned = {
             name
             for name in self.directory.names()
@@ -171,13 +171,13 @@ class Spares:
         return True
 
     def _wants(self, size: int) -> bool:
-        """Tell whether to keep a file of this size: a small one only as the sole spare."""
+        """Whether to keep a file of this size: a small one only as the sole spare."""
         count = len(self.names())
         is_large_enough = size >= self.next_size or count == 0
         return is_large_enough and size <= self.file_size and count < self.count_max
 
     def _chosen(self, needed: int) -> str:
-        """Return a spare of the next size; on a full disk one that is large enough."""
+        """Return a spare of the next size; on a full disk any that is large enough."""
         size = max(needed, self.next_size)
         if (name := self._fitting(size)) is not None:
             return name
@@ -214,7 +214,7 @@ class Spares:
             raise
 
     def _make(self, size: int) -> str:
-        """Reserve a file of zeros, durably. Nothing is left of one that does not fit."""
+        """Reserve a file of zeros, durably. A file that does not fit is removed again."""
         name = f"{self.new_id():016x}.wal"
         temp = name + LEFTOVER_SUFFIX
         storage = self.directory.create(temp)
@@ -223,7 +223,7 @@ class Spares:
             storage.sync()
             self.directory.rename(temp, name)
         except OSError:
-            # What was not finished takes up the very space that is missing.
+            # The unfinished file takes up the space that is missing.
             with suppress(OSError):
                 self.directory.unlink(temp)
             raise
@@ -272,11 +272,11 @@ class Spares:
 
 
 def _life_of(storage: Storage) -> FileHeader | None:
-    """Return the header of a file; None if there is none that this release can read."""
+    """Return the header of a file; None if this release cannot read one."""
     try:
         header = decode_block(storage.read(0, BLOCK_SIZE), storage.path)
     except UnsupportedFormat:
-        return None  # a spare is worth nothing: what is in it does not matter
+        return None  # the contents of a spare do not matter
     return None if isinstance(header, Flaw) else header
 
 

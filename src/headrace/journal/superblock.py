@@ -1,11 +1,11 @@
-"""The few words of a group that must survive: two copies of one record.
+"""The few facts about a group that must survive: two copies of one record.
 
     file := checksum:16s  magic:8s  format:u16  reader_min:u16  size:u32  record
 
 `checksum` is xxh3-128 of everything after it; `record` is a msgpack map of `size` bytes. Each
 write raises the sequence and atomically replaces `superblock.a`, then `superblock.b`; only then
-may anybody act on it. So the valid copy with the higher sequence is right, and an older one
-beside a bad one is as well: if the bad one was newer, nobody had acted on it yet.
+may anything act on it. So the valid copy with the higher sequence is right, and so is an older
+copy beside a bad one: if the bad one was newer, nothing had acted on it yet.
 """
 
 import struct
@@ -32,7 +32,7 @@ FORMAT: Final = 1
 READER: Final = 2  # the newest `reader_min` that this release understands, see docs/formats
 NAMES: Final = ("superblock.a", "superblock.b")
 _SIZE_MAX = 64 * 1024  # far above any real record; a larger file is not read
-SEQUENCE_MAX = 2**62  # no superblock is written so often
+SEQUENCE_MAX = 2**62  # more writes than any superblock gets
 
 _FIELDS = struct.Struct("<16s8sHHI")
 _CHECKSUM_SIZE = 16
@@ -60,11 +60,11 @@ class Superblock:
     checkpoint: Checkpoint = Checkpoint()
     previous_op: Op = Op(0)  # the checkpoint before: the journal reaches back to it
     suspect: tuple[Op, Op] | None = None  # ops that may have been durable here and were cut
-    cut_from: Op | None = None  # a cut that was begun
-    syncing_to: Op | None = None  # a state transfer that was begun
+    cut_from: Op | None = None  # an unfinished cut
+    syncing_to: Op | None = None  # an unfinished state transfer
     clean_head: Op | None = None  # the last stop was clean, with this head
     peers: tuple[tuple[ReplicaId, int], ...] = ()  # highest sequence seen of each peer
-    recovering: bool = False  # what it once promised is not known: it must not vote yet
+    recovering: bool = False  # its earlier promises are unknown: it must not vote yet
     starts: tuple[tuple[int, int], ...] = ()  # sequence and boot, oldest first; none if alone
     peer_boots: tuple[tuple[ReplicaId, int], ...] = ()  # of each peer, the newest
     gave_up: tuple[View, Op] | None = None  # in this view the operator gave up from this op on
@@ -74,7 +74,7 @@ class Superblock:
 class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """The map on disk: plain numbers and bytes, in this order.
 
-    What has a default came later: it is left out where it says nothing.
+    Fields with a default were added later: they are omitted at their default.
     """
 
     cluster: bytes
@@ -103,14 +103,14 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The record to believe, if any, and what is wrong with each copy (None: nothing)."""
+    """The valid record, if any, and the flaw of each copy (None: intact)."""
 
     best: Superblock | None
     flaws: tuple[Flaw | None, ...]
 
     @property
     def are_missing(self) -> bool:
-        """There is not even a damaged copy."""
+        """Neither copy exists, not even a damaged one."""
         return all(flaw is not None and flaw.what == _MISSING for flaw in self.flaws)
 
 
@@ -181,7 +181,7 @@ def encode(superblock: Superblock) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Superblock | Flaw:
-    """Read one copy. Only a whole one of a newer release raises."""
+    """Read one copy. Only an intact one of a newer release raises."""
     if len(data) < _FIELDS.size:
         return Flaw("superblock is cut short", f"at least {_FIELDS.size} bytes", len(data))
     found, magic, _, reader_min, size = _FIELDS.unpack_from(data)
@@ -224,7 +224,7 @@ def _read(directory: Directory, name: str) -> Superblock | Flaw:
     except FileNotFoundError:
         return Flaw(_MISSING, name, "nothing")
     except PermissionError:
-        raise  # its bytes are not judged: who may read it finds them whole
+        raise  # says nothing about its bytes: they may be intact
     except OSError as error:
         return Flaw("superblock cannot be opened", "a file", error.strerror or str(error))
     try:
@@ -243,7 +243,7 @@ def _check_fork(valid: list[tuple[str, Superblock]]) -> None:
         raise CorruptFile(
             f"both copies have sequence {first.sequence} and differ",
             path=path,
-            hint="One of them was copied from elsewhere: put the right one back",
+            hint="One of them was copied from elsewhere: restore the right one",
         )
 
 
@@ -256,7 +256,7 @@ def _check_identity(found: Identity, expected: Identity, path: str) -> None:
 
 
 def _from_record(record: _Record) -> Superblock | Flaw:
-    """Turn plain numbers into a record, or say which of them cannot be."""
+    """Turn plain numbers into a record, or return the flaw."""
     numbers = [record.group, record.replica, record.sequence, record.view, record.log_view]
     numbers += [record.commit, record.checkpoint_op, record.previous_op]
     numbers += record.gave_up or ()
@@ -300,7 +300,7 @@ def _from_record(record: _Record) -> Superblock | Flaw:
 
 
 def _flaw_of_ops(record: _Record) -> Flaw | None:
-    """Judge the ops against each other: what is acted on must make sense, whoever wrote it."""
+    """Check the ops against each other: a record that is acted on must be consistent."""
     optional = [record.cut_from, record.syncing_to, record.clean_head, *(record.suspect or ())]
     known = [op for op in optional if op is not None]
     if any(not 0 <= op <= OP_MAX for op in [*known, record.commit, record.checkpoint_op]):
@@ -314,7 +314,7 @@ def _flaw_of_ops(record: _Record) -> Flaw | None:
 
 
 def _flaw_of_lives(record: _Record) -> Flaw | None:
-    """Judge what is said of starts and peers: all of it is told on, and counted from."""
+    """Check the starts and peers: all of it is passed on, and counted from."""
     known = [*record.peers, *record.peer_boots]
     if any(not 0 <= one < record.replica_count for one, _ in known):
         return Flaw("superblock peers", f"replicas below {record.replica_count}", known)

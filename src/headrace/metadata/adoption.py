@@ -223,8 +223,8 @@ def suspended(name: str, age_ms: int | None, size: int | None) -> str:
     limits = [] if age_ms is None else [format_duration(age_ms * MILLISECOND)]
     limits += [] if size is None else [format_size(size)]
     return (
-        "all its rows, as its retention may be of an earlier moment. "
-        f"`headrace topic alter {name} --retention {','.join(limits)}` sets it again"
+        "all its rows, as its retention may be outdated. "
+        f"`headrace topic alter {name} --retention {','.join(limits)}` restores it"
     )
 
 

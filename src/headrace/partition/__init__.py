@@ -1,4 +1,4 @@
-"""The machine of partitions, and its rows on disk: segments and carry files.
+"""The partitions machine, and its rows on disk: segments and carry files.
 
 Start at `shard_store`.
 """

@@ -5,15 +5,15 @@ A checkpoint at a Seal, step by step, and what a crash after each leaves:
     written    each due segment, under a temporary name    leftovers, unlinked at the next start
     renamed    the directory synced once for all           unnamed segments, set aside, written
                                                            again by the replay of the same Seal
-    linked     journal files that are mostly live          second names: see `keep.py`
-    carried    what is in no segment, in one new file      an unnamed carry file, likewise
-    withdrawn  in a second try that has more to carry, the snapshot of the first, before the
-               carry file is replaced                      the previous snapshot is taken
+    linked     journal files that are mostly live          second names: see `linked_journals`
+    carried    entries in no segment, in one new file      an unnamed carry file, likewise
+    withdrawn  in a second attempt with more to carry, the snapshot of the first, before the
+               carry file is replaced                      the previous snapshot is used
     named      by the snapshot                             a newer snapshot, accepted
-    collected  what no kept snapshot names                 collected later
+    collected  files that no kept snapshot names           collected later
 
-A segment counts as placed only once its name is durable. A step that fails is tried again for
-the same Seal, and nothing behind it is skipped.
+A segment counts as placed only once its name is durable. A failed step is retried for the same
+Seal, and no later step is skipped.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -56,14 +56,14 @@ from headrace.storage.atomic import LEFTOVER_SUFFIX, refuse_if_poisoned
 from headrace.storage.seam import joined
 from headrace.storage.stream import whole_digest
 
-# Above this, what is live in the oldest is carried on: one entry must not hold a file, its
+# Above this, the live entries of the oldest are copied on: one entry must not hold a file, its
 # space and a descriptor for as long as a transaction may take.
 CARRY_COUNT_MAX: Final = 64
-# The same for entries in kept files. No run waits longer than 16 Seals: what is live then is
-# staged.
+# The same for entries in kept files. No run waits longer than 16 Seals: entries that are live
+# then are staged.
 KEPT_COUNT_MAX: Final = 24
 
-Carrying = Mapping[Op, CarryFile]  # the newest carry file of each op that is in one
+Carrying = Mapping[Op, CarryFile]  # the newest carry file with each op
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class CheckpointFiles:
         return self.files.kept
 
     def restore(self, state: MachineState | None) -> None:
-        """Find the files that a state names, and give its segments their places."""
+        """Find the files that a state names, and set the places of its segments."""
         known = local_part.NOTHING if state is None else local_part.decode(state.local)
         self.files.restore(known, self.machine.state.sealed_op)
         give_places(self.machine.state, known)
@@ -90,7 +90,7 @@ class CheckpointFiles:
     def seal(
         self, captured: Captured, journal: Journal, snapshots: SnapshotFiles
     ) -> MachineState:
-        """Write what the Seal decided, and carry the rest."""
+        """Write the segments of the Seal, and carry the rest."""
         refuse_if_poisoned(self.poisoned)
         journal.refuse_if_poisoned()
         capture = self.machine.captures[captured.op]
@@ -99,18 +99,18 @@ class CheckpointFiles:
             self._carry(_needed(capture), capture.op, journal, snapshots)
         known = self._local(capture)
         self.files.name(capture.op, known.names)
-        # This one stays: its snapshot may fail, and then all is done again.
+        # This one stays: its snapshot may fail, and then everything is repeated.
         for op in list(self.machine.captures):  # a copy: another thread may add to them
             if op < capture.op:
                 del self.machine.captures[op]
         return MachineState(captured.state.replicated, local_part.encode(known))
 
     def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op], journal: Journal) -> None:
-        """Let go of what no kept snapshot names, and what was found and is covered by them."""
+        """Remove files that no kept snapshot names, and found files that snapshots cover."""
         refuse_if_poisoned(self.poisoned)
         try:
             self.files.collect(snapshots, kept, self.machine.state, journal)
-        except OSError as error:  # this process is short of something: later
+        except OSError as error:  # this process lacks some resource: later
             raise ReadFailed(self.files.segments.path, error) from error
         except StorageFailed as failed:
             self.poisoned = failed
@@ -119,7 +119,7 @@ class CheckpointFiles:
     def read(self, op: Op, journal: Journal) -> Entry:
         """Return one live entry, every byte checked: from the journal, or from its carry file.
 
-        A drain between two looks moves an entry from one to the other, never away.
+        A drain between two attempts moves an entry from one to the other, never away.
         """
         for _ in range(2):
             try:
@@ -127,7 +127,7 @@ class CheckpointFiles:
             except CorruptEntry:
                 if self.files.carry_of(op) is None:
                     raise
-                entry = None  # rotten, and there is a copy
+                entry = None  # corrupt, but there is a copy
             if entry is not None:
                 return entry
             carry = self.files.carry_of(op)
@@ -136,7 +136,7 @@ class CheckpointFiles:
                 if isinstance(found, Entry):
                     return found
                 if self.files.carry_of(op) is not carry:
-                    continue  # carried on meanwhile, and what was kept for it collected
+                    continue  # copied on meanwhile, and its kept file collected
                 raise CorruptEntry(
                     f"op {op}: {found.what}",
                     path=carry.path_of(carry.row(op)),
@@ -150,7 +150,7 @@ class CheckpointFiles:
         )
 
     def unsealed(self) -> list[FileFinding]:
-        """Say which segments could not be written yet, and why. Their rows are carried."""
+        """Report segments that could not be written yet, and why. Their rows are carried."""
         room = self.files.segments.path
         return [
             FileFinding(
@@ -166,7 +166,7 @@ class CheckpointFiles:
     def _write_segments(
         self, capture: Capture, journal: Journal, snapshots: SnapshotFiles
     ) -> bool:
-        """Write what is due; say whether what is not was carried meanwhile."""
+        """Write the due segments; return whether the rest was carried meanwhile."""
         due = [
             segment
             for segments in capture.segments
@@ -204,9 +204,9 @@ class CheckpointFiles:
         journal: Journal,
         snapshots: SnapshotFiles,
     ) -> tuple[list[Outcome], bool]:
-        """Have the jobs done; while others do them, carry what is in no segment anyway.
+        """Run the jobs; while children do them, carry the entries that are in no segment.
 
-        The second value says whether it was.
+        The second value tells whether they were carried.
         """
 
         def work() -> list[Outcome]:
@@ -214,7 +214,7 @@ class CheckpointFiles:
                 jobs, self.files.segments, lambda part: self.read(part.op, journal)
             )
 
-        # What an earlier try carried is what the jobs may read, and it is not all live.
+        # The jobs may read what an earlier attempt carried, and not all of it is live.
         if not (jobs and self.sealer.is_apart) or capture.op in self.files.carry:
             return work(), False
         with ThreadPoolExecutor(1) as thread:
@@ -223,14 +223,14 @@ class CheckpointFiles:
             return doing.result(), True
 
     def _clear(self, jobs: list[SealJob]) -> None:
-        """Unlink what got no name: a child that dies cannot, and the next try has another."""
+        """Unlink unnamed files: a dead child cannot, and the next attempt has a new name."""
         for job in jobs:
             self.files.stuck.unlink(self.files.segments, job.temporary)
 
     def _publish(
         self, jobs: list[SealJob], segments: list[Segment], outcomes: list[Outcome]
     ) -> None:
-        """Give the written files their names, sync them all, and only then count on them."""
+        """Rename the written files into place and sync them before relying on them."""
         room = self.files.segments
         placed: list[tuple[Segment, Placed]] = []
         for job, segment, outcome in zip(jobs, segments, outcomes, strict=True):
@@ -240,8 +240,10 @@ class CheckpointFiles:
             self._verify(job, digests.file, digests.size)
             try:
                 room.rename(job.temporary, job.info.name)
-            except PermissionError as error:  # what has the name may not be replaced
-                segment.place = Unplaced(_pieces(segment), f"it cannot have its name: {error}")
+            except PermissionError as error:  # the file with that name may not be replaced
+                segment.place = Unplaced(
+                    _pieces(segment), f"it cannot be renamed into place: {error}"
+                )
                 continue
             except OSError as error:
                 raise SealFailed(room.path, str(error)) from error
@@ -258,7 +260,7 @@ class CheckpointFiles:
             segment.place = place
 
     def _verify(self, job: SealJob, digest: bytes, size: int) -> None:
-        """Look at the file oneself: the child's word for it is not enough."""
+        """Check the file in this process: the child's report is not enough."""
         room = self.files.segments
         try:
             file = room.open(job.temporary)
@@ -269,21 +271,23 @@ class CheckpointFiles:
         except OSError as error:
             raise SealFailed(room.path, str(error)) from error
         if found != (digest, size):
-            raise SealFailed(room.path, "the file is not what the child says that it wrote")
+            raise SealFailed(room.path, "the file differs from what the child reported")
 
     def _answer(self, segment: Segment, outcome: SealRefused, journal: Journal) -> None:
-        """Decide what a failure means: later, never by this release, or damage."""
+        """Decide what a failure means: retry later, impossible in this release, or damage."""
         path = self.files.segments.path
         if outcome.kind == FULL:
             raise DiskFull(path, "seal")
         if outcome.kind == DAMAGED:
             for piece in _pieces(segment):
                 slot = journal.slot(piece.op)
-                # What is kept is not lost by a drain, and waiting would not make it whole.
+                # A drain does not lose kept entries, and waiting would not repair them.
                 if slot is not None and not linked_journals.is_same(
                     slot, self.files.carry_of(piece.op)
                 ):
-                    self.read(piece.op, journal)  # raises: what has no copy is not drained
+                    self.read(
+                        piece.op, journal
+                    )  # raises: an entry without a copy is not drained
         if outcome.kind not in (DAMAGED, UNSEALABLE):
             raise SealFailed(path, outcome.flaw)
         segment.place = Unplaced(_pieces(segment), outcome.flaw)
@@ -295,7 +299,7 @@ class CheckpointFiles:
         carried: Carrying,
         journal: Journal,
     ) -> SealJob | str:
-        """Return what is needed to write a segment, or why it cannot be written."""
+        """Return the job of writing a segment, or why it cannot be written."""
         parts: list[SealPart] = []
         for piece in _pieces(segment):
             part = self._part(piece, carried, journal)
@@ -313,7 +317,7 @@ class CheckpointFiles:
         )
 
     def info(self, segment: Segment) -> SegmentInfo:
-        """Return what the file of a segment says of itself."""
+        """Return the description in the file of a segment."""
         return info_of(segment, self.identity)
 
     def _part(self, piece: Piece, carried: Carrying, journal: Journal) -> SealPart | None:
@@ -332,12 +336,12 @@ class CheckpointFiles:
     def _carry(
         self, ops: Iterable[Op], seal_op: Op, journal: Journal, snapshots: SnapshotFiles
     ) -> None:
-        """Write the live entries that are in no carry file yet into one of this Seal's own."""
+        """Write the live entries that are in no carry file yet into one for this Seal."""
         items: list[Item] = []
         for carry, held in self.files.holding(ops):
             items += self._items(carry, held, seal_op, journal)
         items.sort(key=lambda item: item.op)
-        own = self.files.carry.get(seal_op)  # of an earlier try
+        own = self.files.carry.get(seal_op)  # of an earlier attempt
         if own is not None and all(item.op in own for item in items):
             return
         if not items:
@@ -345,7 +349,7 @@ class CheckpointFiles:
         placed, sources = linked_journals.keep(items, seal_op, journal, self.files)
 
         def withdraw() -> None:
-            """Let no snapshot name the file that is replaced: it would lose all of it."""
+            """Withdraw the snapshot that names the replaced file: it would lose all of it."""
             if own is not None and seal_op in self.files.named:
                 snapshots.withdraw(seal_op)
 
@@ -369,10 +373,10 @@ class CheckpointFiles:
     def _items(
         self, carry: CarryFile | None, ops: Iterable[Op], seal_op: Op, journal: Journal
     ) -> Iterator[Item]:
-        """Give those of `ops`, all held by `carry`, that belong into the file of this Seal.
+        """Yield those of `ops`, all held by `carry`, that belong in the file of this Seal.
 
-        That file is replaced as a whole: what it has from an earlier try belongs there again.
-        What is carried before stays where it is; if that file is lost, reads of it say so.
+        That file is replaced as a whole: entries from an earlier attempt belong there again.
+        Entries carried before stay where they are; if that file is lost, reads report it.
         """
         if carry is not None and carry.op == seal_op:
             yield from map(carry.item, ops)
@@ -390,10 +394,10 @@ class CheckpointFiles:
             return
         ops = list(ops)
         count_max = KEPT_COUNT_MAX if carry.sources else CARRY_COUNT_MAX
-        # An index that is rotten on disk is still known here: the next start would lose it.
+        # An index that is corrupt on disk is still known here: the next start would lose it.
         is_dying = carry.op in self.files.rotten and carry.check() is not None
         is_dying = is_dying or carry.op < journal.fresh_from <= seal_op
-        older = [op for op in self.files.carry_ops if op < seal_op]  # the same in every try
+        older = [op for op in self.files.carry_ops if op < seal_op]  # the same in every attempt
         if (
             is_dying
             or linked_journals.is_sparse(carry, len(ops))
@@ -402,13 +406,13 @@ class CheckpointFiles:
             yield from (carry.item(op) for op in ops if isinstance(carry.read(op), Entry))
 
     def _local(self, capture: Capture) -> Local:
-        """Say where everything is that the captured state names."""
+        """Return the places of everything that the captured state names."""
         carried = {}
         for carry, ops in self.files.holding(_needed(capture)):
             if carry is not None:
                 carried[carry.op] = Carried(carry.op, carry.checksum, carry.size)
             else:
-                # A file that is gone stays named: putting it back must bring its rows back.
+                # A missing file stays named: restoring it must bring its rows back.
                 carried.update(self.files.lost_carries_for(min(ops)))
         placed: list[PlacedHere] = []
         unplaced: list[UnplacedHere] = []
@@ -428,7 +432,7 @@ class CheckpointFiles:
 
 
 def info_of(segment: Segment, identity: Identity) -> SegmentInfo:
-    """Return what the file of a segment of this group says of itself."""
+    """Return the description in the file of a segment of this group."""
     return SegmentInfo(
         cluster=identity.cluster,
         group=identity.group,
@@ -444,7 +448,7 @@ def info_of(segment: Segment, identity: Identity) -> SegmentInfo:
 
 
 def give_places(state: PartitionsState, known: Local) -> None:
-    """Tell each segment of a state that was restored where this node keeps it."""
+    """Set the place of each segment of a restored state on this node."""
     places: dict[tuple[int, int, int, int], Placed | Unplaced] = {}
     for placed in known.placed:
         key = (placed.namespace, placed.created, placed.first, placed.end)
@@ -455,18 +459,18 @@ def give_places(state: PartitionsState, known: Local) -> None:
     for partition in state.partitions.values():
         for segment in partition.segments:
             key = (segment.namespace, segment.created, segment.first, segment.end)
-            segment.place = places.get(key, Unplaced((), "no snapshot says where it is"))
+            segment.place = places.get(key, Unplaced((), "no snapshot records where it is"))
 
 
 def _unplaced(one: UnplacedHere) -> Unplaced:
-    """Take the pieces of a segment if they are all of it, each at its place."""
+    """Return the pieces of a segment if they are complete, each at its place."""
     end = one.first
     for piece in one.pieces:
         if piece.first != end or piece.row_count <= 0:
             break
         end = piece.end
     if one.pieces and end != one.end:
-        return Unplaced((), "the snapshot does not say where its rows are")
+        return Unplaced((), "the snapshot does not record where its rows are")
     return Unplaced(one.pieces, one.flaw)
 
 
@@ -480,7 +484,7 @@ def _needed(capture: Capture) -> Iterable[Op]:
 
 
 def _unplaced_ops(capture: Capture) -> set[Op]:
-    """Return the ops of segments that are no files here."""
+    """Return the ops of segments without files here."""
     return {
         piece.op
         for segments in capture.segments

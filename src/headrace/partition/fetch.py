@@ -1,8 +1,8 @@
-"""Rows as they leave for a reader: entries byte for byte where that will do, else encoded anew.
+"""Rows for a reader: entries byte for byte where possible, otherwise encoded again.
 
-A reader of the tail gets the very bytes that were appended, checked on their way from the disk.
-Rows of segments, and rows of which only some columns are wanted, are encoded in the version
-that was asked for.
+A reader of the tail gets the exact bytes that were appended, checked on their way from the
+disk. Rows of segments, and rows with only some columns wanted, are encoded in the requested
+version.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,16 +21,16 @@ from headrace.partition.machine.state import Piece
 from headrace.partition.reader import Key, Reader
 from headrace.storage.seam import Buffer
 
-# Of rows that are encoded anew: several fit into an answer, and each is worth its header.
+# Of encoded rows: several fit into an answer, and each is worth its header.
 _SLICE_SIZE: Final = 4 * 1024 * 1024
 
 
-FetchedPart = tuple[FetchedPiece, Buffer]  # rows that follow one another: one Arrow message
+FetchedPart = tuple[FetchedPiece, Buffer]  # contiguous rows: one Arrow message
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedRows:
-    """Rows from the start that was asked for to before `next`."""
+    """Rows from the requested start to before `next`."""
 
     next: Offset
     first: Offset  # retained
@@ -40,11 +40,11 @@ class FetchedRows:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a reader asks for."""
+    """The request of a reader."""
 
     key: Key
     start: Offset
-    end: Offset | None  # None: as far as there is something
+    end: Offset | None  # None: to the end
     size_max: int
     columns: Sequence[str] | None
     version: int
@@ -57,7 +57,7 @@ def fetch(reader: Reader, wanted: Wanted) -> FetchedRows:
     """
     first, end = reader.bounds(wanted.key)
     if wanted.start < 0 or (wanted.end is not None and wanted.end < wanted.start):
-        raise BadRequest(f"offsets {wanted.start} to {wanted.end} are no range")
+        raise BadRequest(f"offsets {wanted.start} to {wanted.end} are not a valid range")
     if wanted.start < first:
         raise Expired(str(wanted.key), wanted.start, first)
     asked = wanted.start if wanted.end is None else wanted.end
@@ -74,7 +74,7 @@ def fetch(reader: Reader, wanted: Wanted) -> FetchedRows:
 
 @dataclass(slots=True)
 class _Answer:
-    """Parts, as far as they fit. What is larger than any answer gets one of its own."""
+    """Parts, as far as they fit. A part larger than any answer gets one of its own."""
 
     size_max: int
     parts: list[FetchedPart] = field(default_factory=list)
@@ -82,13 +82,13 @@ class _Answer:
     is_full: bool = False
 
     def has_room(self, size: int) -> bool:
-        """Say whether so many bytes more may come; if not, nothing comes any more."""
+        """Whether this many more bytes fit; if not, the answer is closed."""
         if self.parts and self.size + size > self.size_max:
             self.is_full = True
         return not self.is_full
 
     def add(self, part: FetchedPart) -> bool:
-        """Take a part if there is room for it."""
+        """Add a part if there is room for it."""
         size = part[0].size
         if not self.has_room(size):
             return False
@@ -101,19 +101,19 @@ class _Answer:
 def _parts_at(
     reader: Reader, wanted: Wanted, offset: Offset, stop: Offset, answer: _Answer
 ) -> list[FetchedPart]:
-    """Add the parts from `offset` on that lie in one place, and return them."""
+    """Add the parts from `offset` on that are in one place, and return them."""
     while True:
         _, place = reader.place(wanted.key, offset)
         try:
             if isinstance(place, Piece) and wanted.columns is None:
-                # Before it is read: what does not fit costs nothing.
+                # Before it is read: an entry that does not fit costs nothing.
                 part = _entry(reader, place) if answer.has_room(place.size) else None
                 return [part] if part is not None and answer.add(part) else []
             end = Offset(min(stop, place.end))
             return _encoded(reader, wanted, offset, end, answer)
         except Corrupt:
             if reader.place(wanted.key, offset)[1] == place:
-                raise  # not moved while we read: it is damage
+                raise  # not moved during the read: it is damage
 
 
 def _entry(reader: Reader, piece: Piece) -> FetchedPart:
@@ -137,14 +137,14 @@ def _entry(reader: Reader, piece: Piece) -> FetchedPart:
 def _encoded(
     reader: Reader, wanted: Wanted, offset: Offset, end: Offset, answer: _Answer
 ) -> list[FetchedPart]:
-    """Encode rows of one place, in slices that are small beside an answer."""
+    """Encode rows of one place, in slices that are small compared to an answer."""
     added: list[FetchedPart] = []
     limit = min(_SLICE_SIZE, wanted.size_max)
     for rows in reader.read(
         wanted.key, offset, end, columns=wanted.columns, version=wanted.version
     ):
         for some in _slices(rows, limit):
-            if not answer.has_room(some.nbytes):  # before it is encoded for nobody
+            if not answer.has_room(some.nbytes):  # before encoding it in vain
                 return added
             body = memoryview(batch.encode_for_reader(some))
             piece = FetchedPiece(
@@ -164,7 +164,7 @@ def _encoded(
 
 
 def _slices(rows: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-    """Halve rows until each part has at most `limit` bytes, or is one row."""
+    """Halve rows until each part has at most `limit` bytes or one row."""
     if rows.num_rows <= 1 or rows.nbytes <= limit:
         yield rows
         return

@@ -1,9 +1,9 @@
 """Reading committed rows: by offsets, by time, the last few, next for a consumer group.
 
-A bounded read is whole or an error. Each step looks its place up anew: a row moves from the
-journal to a carry file or a segment while it is read, and is the same row in all three. What is
-gone from where it was found a moment ago is damage only if it is still said to be there. Memory
-is bounded by one entry or one row group, and by what `groups.py` keeps between two answers.
+A bounded read is complete or an error. Each step looks its place up again: a row may move from
+the journal to a carry file or a segment during the read, and is the same row in all three. A
+row missing from its place is damage only if a second lookup still finds it there. Memory is
+bounded by one entry or one row group, and by what `row_group_cache` keeps between two answers.
 """
 
 from bisect import bisect_left, bisect_right
@@ -41,7 +41,7 @@ _SYSTEM_NAMES: Final = frozenset(each.name for each in SYSTEM_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One life of one partition: what every read names."""
+    """One life of one partition, which every read names."""
 
     namespace: Namespace
     created: Revision
@@ -52,7 +52,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class _RowShape:
-    """What the rows shall look like: a schema version, and the columns of it."""
+    """The shape of the rows: a schema version and its wanted columns."""
 
     schemas: Schemas
     version: int
@@ -66,7 +66,7 @@ class _RowShape:
 
 @dataclass(slots=True)
 class Reader:
-    """Reads one shard. Any thread may use it; batches are made as they are taken."""
+    """Reads one shard. Any thread may use it; batches are created as they are consumed."""
 
     machine: PartitionsMachine
     journal: Journal
@@ -74,7 +74,7 @@ class Reader:
     decoded: dict[tuple[int, Revision, int], Schemas] = field(default_factory=dict)
 
     def partition(self, key: Key) -> Partition:
-        """Return the partition, in just this life."""
+        """Return the partition, in exactly this life."""
         found = self.machine.state.partitions.get(key.namespace)
         if found is None:
             raise PartitionUnknown(str(key))
@@ -83,7 +83,7 @@ class Reader:
         return found
 
     def schemas(self, key: Key) -> Schemas:
-        """Return the versions of the schema that the partition's topic has in the log."""
+        """Return the schema versions of the partition's topic in the log."""
         return self._schemas(self.partition(key))
 
     def bounds(self, key: Key) -> tuple[Offset, Offset]:
@@ -100,14 +100,14 @@ class Reader:
         columns: Sequence[str] | None = None,
         version: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Give the rows `start` to before `end`, all of them or an error.
+        """Yield the rows `start` to before `end`, all of them or an error.
 
-        `columns` are names, the system's too; None is all. `version` is the schema version in
-        which rows are shown, the newest by default; what was added later reads as null.
+        `columns` are names, including the system's; None means all. `version` is the schema
+        version of the rows, by default the newest; columns that an older row lacks are null.
         """
         partition = self.partition(key)
         if not 0 <= start <= end:
-            raise BadRequest(f"offsets {start} to {end} are no range")
+            raise BadRequest(f"offsets {start} to {end} are not a valid range")
         if start < partition.first:
             raise Expired(str(key), start, partition.first)
         if end > partition.end:
@@ -126,7 +126,7 @@ class Reader:
                 if self.partition(key).first == first:
                     raise
                 continue
-            if partition.first == first:  # else rows were trimmed under us: look again
+            if partition.first == first:  # otherwise rows were trimmed meanwhile: retry
                 return end if found is None else max(found, first)
 
     def _offset_at(self, partition: Partition, timestamp: int) -> Offset | None:
@@ -161,11 +161,12 @@ class Reader:
         schemas = self._schemas(partition)
         chosen = max(schemas.versions) if version is None else version
         if chosen not in schemas.versions:
-            raise BadRequest(f"there is no schema version {chosen}")
+            raise BadRequest(f"schema version {chosen} does not exist")
         if start < end and chosen < partition.version_at(Offset(end - 1)):
             newer = partition.version_at(Offset(end - 1))
             raise BadRequest(
-                f"rows up to {end} have schema version {newer}, which {chosen} cannot show",
+                f"rows up to {end} have schema version {newer}, which version {chosen} "
+                "cannot show",
                 hint=f"Read with version {newer}, and choose columns",
             )
         whole = segment_schema(schemas.user(chosen))
@@ -194,7 +195,7 @@ class Reader:
         key = (topic.number, topic.created, schemas[-1].version)
         known = self.decoded.get(key)
         if known is None:
-            # One of each topic is kept: older counts of versions and older lives go.
+            # One per topic is kept: older versions and older lives are dropped.
             for old in [each for each in list(self.decoded) if each[0] == topic.number]:
                 self.decoded.pop(old, None)
             path = self.journal.directory.path
@@ -221,10 +222,10 @@ class Reader:
                     raise
 
     def place(self, key: Key, offset: Offset) -> tuple[Partition, Piece | Segment]:
-        """Find where a row is now. One that is nowhere was trimmed meanwhile."""
+        """Find where a row is now. A missing row was trimmed meanwhile."""
         partition = self.partition(key)
         place = _locate(partition, offset)
-        if offset < partition.first:  # raised before a Trim drops anything, so asked after
+        if offset < partition.first:  # raised before a Trim drops anything, so checked after
             raise Expired(str(key), offset, partition.first)
         assert place is not None
         return partition, place
@@ -260,7 +261,7 @@ class Reader:
 
 
 def _shaped(rows: pa.RecordBatch, shape: _RowShape) -> pa.RecordBatch:
-    """Turn rows of a segment into what was asked for: nulls for what came later."""
+    """Turn rows of a segment into the requested shape, with nulls for newer columns."""
     if rows.schema.equals(shape.schema):
         return rows
     have = [name for name in rows.schema.names if name not in _SYSTEM_NAMES]
@@ -275,7 +276,7 @@ def _shaped(rows: pa.RecordBatch, shape: _RowShape) -> pa.RecordBatch:
 def _locate(partition: Partition, offset: Offset) -> Piece | Segment | None:
     """Find the piece or the placed segment that holds `offset`; None if it was trimmed.
 
-    A Seal moves rows from runs to segments. Looked at in this order, they are in one of them.
+    A Seal moves rows from runs to segments. In this order, they are found in one of them.
     """
     runs, segments = partition.runs, partition.segments
     index = bisect_right(segments, offset, key=lambda one: one.first) - 1

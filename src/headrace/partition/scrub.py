@@ -1,4 +1,4 @@
-"""Reading every file again, so that rot is found while a copy of the bytes still exists."""
+"""Rereads every file, so that bit rot is found while a copy of the bytes still exists."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ def scrub(
 ) -> Iterator[FileFinding | None]:
     """Check one file at each step: every byte against its digest, every row against its own.
 
-    Segments come first, from the one at the fraction `begin` on. Any one thread may run it
-    beside readers and checkpoints; what `pace` raises ends it and leaves nothing behind.
+    Segments come first, starting at the fraction `begin`. One thread may run it beside readers
+    and checkpoints; an exception of `pace` ends it without leftovers.
 
     A bad segment goes to quarantine, so that no reader trusts what is still in a cache. Its
-    place stays known: a whole copy that is put back is served again. Entries of a bad carry
+    place stays known: an intact copy that is restored is served again. Entries of a bad carry
     file that the journal still holds are carried again by the next checkpoint.
     """
     segments = _placed(keeper)
@@ -69,8 +69,8 @@ def _check_segment(keeper: CheckpointFiles, segment: Segment, pace: Pace) -> Fil
     assert isinstance(segment.place, Placed)
     files, info = keeper.files, keeper.info(segment)
     with files.hold(info.name):
-        # A scrub takes days: what was trimmed since it began may be gone, and is no loss. What
-        # is live once it is held stays.
+        # A scrub takes days: segments trimmed since it began may be gone, which is not a loss.
+        # A segment that is live once it is held stays.
         if not _is_live(keeper, segment):
             return None
         try:
@@ -88,14 +88,14 @@ def _check_segment(keeper: CheckpointFiles, segment: Segment, pace: Pace) -> Fil
             else:
                 files.report(FileFinding(path, str(error)))
             return FileFinding(path, str(error))
-        except ReadFailed as error:  # not judged: it stays where it is, for the next scrub
+        except ReadFailed as error:  # undecided: it stays where it is, for the next scrub
             return FileFinding(error.path, str(error))
     return None
 
 
 def _drop_cache(keeper: CheckpointFiles, name: str) -> None:
-    """What the cache holds says nothing about the platter."""
-    with suppress(OSError):  # whatever it is, the check meets it too and gives it a name
+    """The contents of the cache prove nothing about the disk."""
+    with suppress(OSError):  # the check meets the same error and names it
         file = keeper.files.segments.open(name)
         try:
             file.drop_cache()

@@ -23,7 +23,7 @@ QUARANTINE = "quarantine"
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What a shard is run with. `sizes` are constants of the cluster; the rest is local."""
+    """Options of a shard. `sizes` are cluster constants; the rest is local."""
 
     group: RecoveryOptions = field(default_factory=RecoveryOptions)
     sizes: SegmentSizes = SEGMENT_SIZES
@@ -43,13 +43,13 @@ class Store:
 
     @property
     def findings(self) -> list[FileFinding]:
-        """Files that are not as they should be, and segments that could not be written."""
+        """Files with problems, and segments that could not be written."""
         files = self.keeper.files
         return [*files.findings, *self.stuck, *self.keeper.unsealed()]
 
     @property
     def stuck(self) -> list[FileFinding]:
-        """Files that should have gone, and cannot be moved or removed."""
+        """Files that should be gone but cannot be moved or removed."""
         every = (*self.group.stuck, self.keeper.files.stuck)
         return [
             FileFinding(path, what, rows_missing=False)
@@ -63,7 +63,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Let go of children and descriptors. Nothing is written."""
+        """Release children and descriptors. Nothing is written."""
         self.keeper.sealer.close()
         self.keeper.files.close()
         self.group.journal.close()
@@ -72,7 +72,7 @@ class Store:
 def open_store(
     directory: Directory, identity: Identity, options: StoreOptions | None = None
 ) -> Store:
-    """Bring the shard in `directory` back, or make it. The caller holds the lock."""
+    """Recover the shard in `directory`, or create it. The caller holds the lock."""
     options = options or StoreOptions()
     machine = PartitionsMachine(identity.namespace_bits[2], options.sizes)
     segments, carries, quarantine = (

@@ -259,7 +259,7 @@ def _kind(line: str) -> str:
     """Return what a recovery said, without its numbers."""
     if line.startswith("recovered"):
         return CLEAN if CLEAN in line else "after an unclean stop"
-    for words in ("made a new group", "cut what was unfinished", "wrote"):
+    for words in ("created a new group", "cut the unfinished tail", "rewrote"):
         if line.startswith(words):
             return words
     return "mended"

@@ -23,12 +23,12 @@ SETTINGS: Final = (
 )
 # What a recovery may report after a mere crash. Everything else is damage, or a lie.
 _HARMLESS: Final = (
-    "made a new group",
+    "created a new group",
     "recovered after ",
-    "cut what was unfinished",
-    "wrote ",
+    "cut the unfinished tail",
+    "rewrote ",
 )
-_MENDED: Final = "(mended)"
+_MENDED: Final = "(repaired)"
 _ILL: Final = ("node.group.refused", "node.cursor.diverged", "node.stop.late")
 
 

@@ -1,4 +1,4 @@
-"""One file, taken apart: fields, tables and flaws, as far as its bytes can be read."""
+"""The contents of one file: fields, tables and flaws, as far as its bytes can be read."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -21,7 +21,7 @@ from headrace.storage.seam import Storage
 
 Cell = str | int | None
 
-_MAGIC_END: Final = 32  # each kind has its magic behind a checksum, or at the very start
+_MAGIC_END: Final = 32  # each kind has its magic after a checksum, or at the start
 _MAGICS: Final = {
     "journal": journal_file.MAGIC,
     "snapshot": snapshot.MAGIC,
@@ -43,7 +43,7 @@ _NAMES: Final[dict[int, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Something in a file that is not as it should be."""
+    """Something wrong in a file."""
 
     position: int | None
     what: str
@@ -51,7 +51,7 @@ class Spot:
 
 @dataclass(slots=True)
 class Table:
-    """Rows of one kind; `left_out` were not kept, because enough were."""
+    """Rows of one kind; `left_out` counts the rows beyond the limit."""
 
     title: str
     heads: tuple[str, ...]
@@ -59,7 +59,7 @@ class Table:
     left_out: int = 0
 
     def add(self, limit: int, *cells: Cell) -> None:
-        """Keep a row unless there are `limit` already; 0 is no limit."""
+        """Add a row unless there are `limit` already; 0 means no limit."""
         assert len(cells) == len(self.heads)
         if limit and len(self.rows) >= limit:
             self.left_out += 1
@@ -69,29 +69,29 @@ class Table:
 
 @dataclass(slots=True)
 class Anatomy:
-    """What one file shows of itself."""
+    """The decoded contents of one file."""
 
     kind: str
     size: int
     fields: dict[str, Cell] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
     flaws: list[Spot] = field(default_factory=list)
-    verdict: str = "Every checksum in it is right."  # if it has no flaw
+    verdict: str = "All checksums are correct."  # if it has no flaw
 
     def flaw(self, position: int | None, flaw: Flaw | str) -> None:
-        """Note something that is wrong."""
+        """Record a flaw."""
         self.flaws.append(Spot(position, flaw if isinstance(flaw, str) else flawed(flaw)))
 
 
 def flawed(flaw: Flaw) -> str:
-    """Say a flaw in one line."""
+    """Describe a flaw in one line."""
     if flaw.expected is None and flaw.found is None:
         return flaw.what
     return f"{flaw.what}: expected {flaw.expected}, found {flaw.found}"
 
 
 def time_text(timestamp_us: int) -> str:
-    """Write microseconds as a time in UTC."""
+    """Format microseconds as a UTC time."""
     try:
         moment = datetime.fromtimestamp(timestamp_us // 1_000_000, UTC)
     except (ValueError, OverflowError):
@@ -101,7 +101,7 @@ def time_text(timestamp_us: int) -> str:
 
 
 def operation_name(header: Header) -> str:
-    """Name what an entry asks for."""
+    """Return the name of an entry's operation."""
     return _NAMES.get(header.operation, str(header.operation))
 
 
@@ -109,7 +109,7 @@ ENTRY_HEADS: Final = ("operation", "namespace", "created", "rows", "bytes", "tim
 
 
 def entry_cells(header: Header | None) -> tuple[Cell, ...]:
-    """Return the cells of `ENTRY_HEADS` for an entry, empty ones for none."""
+    """Return the cells of `ENTRY_HEADS` for an entry; empty cells for None."""
     if header is None:
         return ("", "", None, None, None, "", "")
     return (
@@ -124,20 +124,20 @@ def entry_cells(header: Header | None) -> tuple[Cell, ...]:
 
 
 def opened(path: str) -> Storage:
-    """Open one file, wherever it is, for reading alone."""
+    """Open one file, wherever it is, read-only."""
     directory, _, name = path.rpartition("/")
     return ReadonlyDirectory(directory or ".").open(name)
 
 
 def kind_of(path: str) -> str | None:
-    """Return which kind of file its first bytes say that it is; None if they say nothing."""
+    """Return the kind of a file by its first bytes; None if they identify none."""
     with closing(opened(path)) as found:
         start = found.read(0, _MAGIC_END)
     return next((kind for kind, magic in _MAGICS.items() if magic in start), None)
 
 
 def whole_entries(file: Storage, start: int) -> Iterator[tuple[int, Header]]:
-    """Find whole entries of any log from `start` on, one after the other."""
+    """Find intact entries of any log from `start` on, one after the other."""
     position = start - start % ALIGNMENT
     while data := file.read(position, HEADER_SIZE):
         header = decode_header(data)
@@ -151,7 +151,7 @@ def whole_entries(file: Storage, start: int) -> Iterator[tuple[int, Header]]:
 
 
 def bits_near(path: str, levels: int = 2) -> tuple[int, int, int] | None:
-    """Take the widths of ids from a superblock in one of the directories above a file."""
+    """Take the ID widths from a superblock in one of the directories above a file."""
     room = path
     for _ in range(levels):
         room = room.rpartition("/")[0] or "."
@@ -176,5 +176,5 @@ def _superblock(room: str, name: str) -> Superblock | Flaw:
 
 
 def shown(cells: Sequence[Cell]) -> list[str]:
-    """Write cells as text."""
+    """Format cells as text."""
     return ["" if one is None else f"{one:,}" if isinstance(one, int) else one for one in cells]

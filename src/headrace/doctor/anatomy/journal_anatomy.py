@@ -1,4 +1,4 @@
-"""A journal file, taken apart: header blocks, then frame by frame, past what is bad."""
+"""The contents of a journal file: header blocks, then frame by frame, past bad bytes."""
 
 import re
 from pathlib import PurePath
@@ -39,12 +39,12 @@ def journal_anatomy(path: str, limit: int) -> Anatomy:
         if _is_spare(path) and header is None:
             return _spare(found)
         if _is_spare(path):
-            found.fields["state"] = "a spare: drained, and not in use; its last life is shown"
+            found.fields["state"] = "a spare: drained and not in use; its last life is shown"
         found.tables.append(Table("frames", _HEADS))
         life = header.file_id if header is not None else _shown_id(file)
         size = header.size if header is not None else file.size()
         if file.size() < size:
-            found.flaw(file.size(), f"cut short: its header says {size:,} bytes")
+            found.flaw(file.size(), f"truncated: its header says {size:,} bytes")
         _walk(file, FileReader(file, life, size), header, found, limit)
         return found
     finally:
@@ -83,13 +83,13 @@ def _is_spare(path: str) -> bool:
 
 def _spare(found: Anatomy) -> Anatomy:
     found.flaws.clear()  # it gets its header blocks when it gets a live name
-    found.fields["state"] = "a spare: made in advance, and not in use"
-    found.verdict = "A spare: no row is in it, and none is read from it."
+    found.fields["state"] = "a spare: created in advance and not in use"
+    found.verdict = "A spare: it holds no rows, and none are read from it."
     return found
 
 
 def _shown_id(file: Storage) -> int:
-    """Take the file's id from its first frame, where both header blocks are bad."""
+    """Take the file's ID from its first frame, for when both header blocks are bad."""
     return int.from_bytes(file.read(FIRST_POSITION + FILE_ID_AT, 8), "little")
 
 
@@ -115,7 +115,7 @@ def _walk(
             continue
         following = _next(reader, position, header, last)
         if following is None:
-            break  # nothing of this file's life is behind it: its empty part begins here
+            break  # nothing of this file's life follows: its empty part begins here
         found.flaw(position, flawed(frame.flaw))
         _add(table, limit, position, frame, flawed(frame.flaw))
         if following == position:
@@ -127,7 +127,7 @@ def _walk(
 def _next(
     reader: FileReader, position: int, header: FileHeader | None, last: int
 ) -> int | None:
-    """Return where the next whole frame is; `position` for mere ruins, None for nothing."""
+    """Return where the next intact frame is; `position` for only ruins, None for nothing."""
     cluster = header.cluster if header is not None else bytes(16)
     group = GroupId(header.group if header is not None else 0)
     is_ruin = False

@@ -1,6 +1,6 @@
-"""A segment, taken apart: footer, columns, and row group by row group.
+"""The contents of a segment: footer, columns, and row group by row group.
 
-A damaged footer is parsed in a process of its own: should the parser die of it, only that dies.
+A damaged footer is parsed in a child process: if the parser crashes, only the child dies.
 """
 
 import base64
@@ -32,7 +32,7 @@ def segment_anatomy(path: str, limit: int) -> Anatomy:
             file = opened(path)
             found = Anatomy("segment", file.size())
             file.close()
-            found.flaw(None, "the process that parsed it died of it")
+            found.flaw(None, "the process that parsed it crashed")
             return found
 
 
@@ -43,9 +43,9 @@ def take_apart(path: str, limit: int) -> Anatomy:
         found = Anatomy("segment", file.size())
         found.fields["file digest"] = whole_digest(file).hex()
         if file.read(0, 4) != MAGIC:
-            found.flaw(0, "it does not begin as a Parquet file does")
+            found.flaw(0, "it does not begin like a Parquet file")
         if file.read(max(0, file.size() - 4), 4) != MAGIC:
-            found.flaw(max(0, file.size() - 4), "it does not end as a Parquet file does")
+            found.flaw(max(0, file.size() - 4), "it does not end like a Parquet file")
             return found
         _parquet(file, found, limit)
         return found
@@ -80,7 +80,7 @@ def _parquet(file: Storage, found: Anatomy, limit: int) -> None:
 def _require_segment(file: Storage, said: dict[bytes, bytes]) -> None:
     if not any(key.startswith(b"headrace.") for key in said):
         raise BadRequest(
-            f"{file.path} is a Parquet file, but no segment of Headrace",
+            f"{file.path} is a Parquet file, but not a Headrace segment",
             hint="Segments are in the `segments` directory of a group",
         )
 
@@ -107,7 +107,7 @@ def _groups(parquet: pq.ParquetFile, schema: pa.Schema, found: Anatomy, limit: i
                 if digest is not None:
                     digest.update(batch)
             if not is_dense(rows.column(OFFSET).combine_chunks(), first):
-                state = f"its offsets do not count up from {first:,}"
+                state = f"its offsets are not consecutive from {first:,}"
         except (pa.ArrowException, OSError, KeyError, BadBatch) as error:
             state = first_line(error)
         if state != "ok":
@@ -123,5 +123,5 @@ def _compare(digest: RowDigest, found: Anatomy) -> None:
     said, rows = str(found.fields.get(ROW_DIGEST_KEY, "")), digest.digest().hex()
     if said != rows:
         found.flaw(
-            None, f"row digest: the footer says {said or 'nothing'}, the rows have {rows}"
+            None, f"row digest: the footer has {said or 'nothing'}, the rows have {rows}"
         )

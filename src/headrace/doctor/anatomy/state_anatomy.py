@@ -1,4 +1,4 @@
-"""Superblocks, snapshots and carry files, taken apart."""
+"""The contents of superblocks, snapshots and carry files."""
 
 from pathlib import Path
 
@@ -126,7 +126,7 @@ def _state(
             _partitions(parts.state.replicated, bits[2], found, limit)
             _local(parts.state.local, found, limit)
     except HeadraceError as error:
-        found.flaw(None, f"whole, but no state of its machine: {error}")
+        found.flaw(None, f"intact, but not a valid state of its machine: {error}")
 
 
 def _metadata(data: bytes, layout: NamespaceLayout, found: Anatomy, limit: int) -> None:
@@ -236,7 +236,7 @@ def _carried(carry: CarryFile, found: Anatomy, limit: int) -> None:
 
 
 def _ruin(file: Storage, found: Anatomy, limit: int) -> None:
-    """Show the whole entries of a file whose index cannot be read."""
+    """Show the intact entries of a file whose index cannot be read."""
     for position, header in whole_entries(file, 0):
         cells = entry_cells(header)
         found.tables[0].add(limit, header.op, position, *cells, "ok, without the index")

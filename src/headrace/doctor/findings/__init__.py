@@ -1,1 +1,1 @@
-"""What can be wrong with a log, and the words for it. Start at `finding`."""
+"""What can be wrong with a log, and how it is worded. Start at `finding`."""

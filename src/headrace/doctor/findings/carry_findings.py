@@ -1,7 +1,7 @@
-"""What was found of a shard's carry files, in words.
+"""Findings about a shard's carry files.
 
-A node reads an entry from its journal, or from the newest carry file that has it. What a file
-of the journal still holds below the previous checkpoint is drained: only a salvage finds it.
+A node reads an entry from its journal, or from the newest carry file that has it. What a
+journal file still holds below the previous checkpoint is drained: only a salvage finds it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,16 +25,16 @@ _FOUND = "; --salvage finds them in another copy of the entry"
 
 @dataclass(slots=True)
 class CarryWords:
-    """Turns what was found in carry files into findings."""
+    """Turns the state of carry files into findings."""
 
     shard: ShardSight
     where: str  # of the group, relative to the data directory
     names: Names
     states: Mapping[str, CarryState]  # of a deep look
-    told: set[Op]  # ops whose loss some finding explains
+    told: set[Op]  # ops whose loss a finding already explains
 
     def findings(self) -> list[Finding]:
-        """Return what is wrong with files, then with entries."""
+        """Return the findings about files, then about entries."""
         return [*self._misfits(), *self._bad_files(), *self._gone(), *self._bad_entries()]
 
     def _misfits(self) -> Iterator[Finding]:
@@ -54,11 +54,12 @@ class CarryWords:
             if name in entries.ruins:
                 yield self._bad_file(name, flaw_text(entries.ruins[name].flaw), "carry-bad")
             elif name not in entries.carries and name not in entries.misfits:
-                yield self._bad_file(name, "the file is gone", "carry-gone")
+                yield self._bad_file(name, "the file is missing", "carry-gone")
             elif name in entries.carries and (
                 entries.carries[name].checksum != named[op].checksum
             ):
-                yield self._bad_file(name, "it is another carry file of that op", "carry-bad")
+                what = "it is a different carry file of that op"
+                yield self._bad_file(name, what, "carry-bad")
 
     def _bad_file(self, name: str, what: str, kind: str) -> Finding:
         loss = self._loss(self._rows_of(name, self.shard.named_carries()))
@@ -66,7 +67,7 @@ class CarryWords:
         return finding(kind, self._file(name), loss=loss, position=position, what=what)
 
     def _gone(self) -> Iterator[Finding]:
-        """Find kept files that named carry files need, and that are not there."""
+        """Find missing kept files that named carry files need."""
         entries, named = self.shard.entries, self.shard.named_carries()
         carries = [entries.carries.get(carry_name(op)) for op in sorted(named)]
         for source in {
@@ -77,11 +78,11 @@ class CarryWords:
             if source.file_id not in entries.kept
         }:
             loss = self._loss(self._rows_in(source))
-            what = "the file is gone"
+            what = "the file is missing"
             yield finding("kept-gone", self._file(source.name), loss=loss, what=what)
 
     def _rows_in(self, source: CarrySource) -> dict[Op, LostRows]:
-        """Return the live rows that are nowhere but in a kept file."""
+        """Return the live rows that are only in a kept file."""
         replayed = self.shard.replayed
         live = replayed.pieces() if replayed is not None else {}
         found: dict[Op, LostRows] = {}
@@ -94,7 +95,7 @@ class CarryWords:
         return found
 
     def _rows_of(self, name: str, named: Iterable[Op]) -> dict[Op, LostRows]:
-        """Return the live rows that only this file had: the first that was made above them."""
+        """Return the live rows that only this file had: the first one written above them."""
         replayed = self.shard.replayed
         found: dict[Op, LostRows] = {}
         for op, live in sorted(replayed.pieces().items()) if replayed is not None else ():
@@ -107,7 +108,7 @@ class CarryWords:
 
     def _loss(self, found: Mapping[Op, LostRows]) -> Loss:
         if self.shard.replayed is None:
-            words = "not known: no snapshot tells which rows its entries had"
+            words = "unknown: no snapshot records which rows its entries had"
             return Loss(words, is_counted=False)
         if not found:
             return Loss("nothing: the journal has all its entries, or no row needs them")
@@ -115,7 +116,7 @@ class CarryWords:
         kept = sum(self.shard.entries.holds(op) for op in found)
         more = ""
         if kept == len(found):
-            more = "; --salvage finds them, in the journal or in what is left of the file"
+            more = "; --salvage finds them in the journal or in the rest of the file"
         elif kept:
             more = f"; --salvage finds {kept:,} of their {len(found):,} entries"
         return Loss(in_words(rows) + more, rows)
@@ -124,7 +125,7 @@ class CarryWords:
         for state in self.states.values():
             for bad in state.bad:
                 if bad.is_gone:
-                    continue  # the file it was in is a finding of its own
+                    continue  # its file is a finding of its own
                 self.told.add(bad.op)
                 yield self._bad_entry(state, bad)
 
@@ -142,10 +143,10 @@ class CarryWords:
 
     def _entry_loss(self, name: str, op: Op, live: tuple[Partition, Piece] | None) -> Loss:
         if live is None:
-            return Loss("nothing: no row needs this entry any more")
+            return Loss("nothing: no row needs this entry anymore")
         rows = (self.names.piece(*live),)
         if op > self.shard.drained and op in self.shard.entries.journal:
-            return Loss(f"nothing yet: until its next checkpoint the journal has {rows[0]}")
+            return Loss(f"nothing yet: the journal has {rows[0]} until its next checkpoint")
         if self.shard.is_served(op, but_for=name):
             return Loss("nothing: a newer carry file has a copy")
         more = "" if self.shard.entries.read(op) is None else _FOUND

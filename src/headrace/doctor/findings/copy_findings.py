@@ -1,4 +1,4 @@
-"""The copy of metadata beside what is left of group 0: judged as a start would, in words."""
+"""Findings about the copy of metadata and what is left of group 0, judged as at a start."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ IN_COPY = Loss("nothing: the copy of metadata has it")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a start would do with group 0, and what its copy is good for."""
+    """What a start would do with group 0, and what its copy offers."""
 
     verdict: Verdict
     metadata: MetadataReplayed | None  # of the copy, where that has more than group 0
@@ -43,7 +43,7 @@ class Judged:
 def judged(
     found: FoundCopy, group: GroupSight, slots: int, head: Head | None, shards: Shards
 ) -> Judged | None:
-    """Judge group 0; None where there is no copy to judge it by."""
+    """Judge group 0; None without a copy to judge it by."""
     machine = MetadataMachine(NamespaceLayout(*group.identity.namespace_bits))
     if found.copy is None or group.misfits:
         return None
@@ -64,12 +64,12 @@ def judged(
 
 
 def healed(judged: Judged | None, findings: Iterable[Finding]) -> list[Finding]:
-    """Turn damage of a group 0 that the next start heals into notes, and say so."""
+    """Turn the damage of a group 0 that the next start heals into notes, and add that note."""
     if judged is None or not isinstance(judged.verdict, Healed):
         return list(findings)
     aside = {
         "severity": Severity.NOTE,
-        "means": "the next start sets it aside, and makes it anew from the copy",
+        "means": "the next start sets it aside and rebuilds it from the copy",
         "lost": NOTHING.words,
         "lost_rows": (),
         "next": "",
@@ -80,12 +80,12 @@ def healed(judged: Judged | None, findings: Iterable[Finding]) -> list[Finding]:
         for one in findings
     ]
     verdict = judged.verdict
-    left = "nothing is left of it" if verdict.left is None else f"it ends at op {verdict.left}"
+    left = "nothing of it is left" if verdict.left is None else f"it ends at op {verdict.left}"
     return [finding("heal", METADATA_PATH, left=left, to=verdict.to), *notes]
 
 
 def held(findings: Iterable[Finding]) -> list[Finding]:
-    """Say of damage for which a start holds group 0 what a start does, and what opens it."""
+    """Word damage that makes a start hold group 0: what the start does, and what opens it."""
     return [
         msgspec.structs.replace(
             one, means=one.means.replace(REFUSES, HOLDS), next=one.next + OR_ADOPT
@@ -97,12 +97,12 @@ def held(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def copy_findings(judged: Judged | None, group: GroupSight) -> Iterator[Finding]:
-    """Tell of a copy for which a start holds a group 0 that is whole by itself."""
+    """Report a copy that makes a start hold a group 0 that is intact by itself."""
     if judged is None or not isinstance(judged.verdict, Held):
         return
     reasons = "; ".join(judged.verdict.reasons)
     if group.plan is None:
         yield finding("copy: unused", NAME, reasons=reasons)
         return
-    lost = "not known: changes of metadata may be in one of the two alone"
+    lost = "unknown: either of the two may have metadata changes that the other lacks"
     yield finding("copy-differs", NAME, loss=Loss(lost, is_counted=False), what=reasons)

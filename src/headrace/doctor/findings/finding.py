@@ -1,4 +1,4 @@
-"""What the doctor finds, as it is printed with --json: where it is, and what helps."""
+"""A finding of the doctor, as --json prints it: where it is and what to do about it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from headrace.model.ids import OP_MAX
 class Severity(StrEnum):
     """How bad it is."""
 
-    NOTE = "note"  # costs nothing; the next start, or nobody, has to do something about it
-    DAMAGE = "damage"  # something that was acknowledged, or its last copy, cannot be read
+    NOTE = "note"  # costs nothing; the next start fixes it, or nothing has to be done
+    DAMAGE = "damage"  # something acknowledged, or its last copy, cannot be read
 
 
 class LostRows(msgspec.Struct, frozen=True):
@@ -30,21 +30,21 @@ class LostRows(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What is lost with some part of a log."""
+    """What is lost with a part of a log."""
 
     words: str
     rows: tuple[LostRows, ...] = ()
-    is_counted: bool = True  # False: more than `rows`, or nobody knows what
+    is_counted: bool = True  # False: more than `rows`, or unknown
 
 
 NOTHING = Loss("nothing")
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One finding. `last_op` is null if nobody knows how far it reached."""
+    """One finding. `last_op` is null if the end is unknown."""
 
     severity: Severity
-    kind: str  # a word for scripts, such as torn-tail; it keeps its meaning
+    kind: str  # a stable name for scripts, such as torn-tail
     file: str  # relative to the data directory
     position: int | None
     first_op: int | None
@@ -54,17 +54,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     means: str
     lost: str
     lost_rows: tuple[LostRows, ...]
-    next: str  # what can be done; empty if nothing has to be
-    is_counted: bool  # false: more is lost than `lost_rows`, or nobody knows what
+    next: str  # what to do; empty if nothing has to be done
+    is_counted: bool  # false: more is lost than `lost_rows`, or the loss is unknown
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What is equal when the same thing is found again."""
+        """Equal when the same thing is found again."""
         return self.kind, self.file, self.position, self.first_op
 
 
 def ops(first: int, last: int | None = None) -> str:
-    """Name a range of ops; one without an end goes as far as anything ever did."""
+    """Name a range of ops; `last` is OP_MAX for an open end."""
     if last is None or first == last:
         return f"op {first:,}"
     return f"ops from {first:,}" if last == OP_MAX else f"ops {first:,} to {last:,}"
@@ -76,12 +76,12 @@ def offsets(start: int, end: int) -> str:
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Count things in words."""
+    """Return a number with its noun, singular or plural."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def in_words(rows: tuple[LostRows, ...]) -> str:
-    """Name rows that are lost: the first few ranges, and how many there are."""
+    """Name lost rows: the first few ranges, and how many more there are."""
     shown = "; ".join(map(str, rows[:_SHOWN_MAX]))
     return shown if len(rows) <= _SHOWN_MAX else f"{shown}; and {len(rows) - _SHOWN_MAX} more"
 
@@ -90,7 +90,7 @@ _SHOWN_MAX = 8  # ranges in one sentence; --json has them all
 
 
 def joined(found: Iterable[LostRows]) -> tuple[LostRows, ...]:
-    """Join ranges that follow one another, for people."""
+    """Join adjacent ranges, for people."""
     ranges: list[LostRows] = []
     for one in sorted(found, key=lambda each: (each.topic, each.partition, each.start)):
         last = ranges[-1] if ranges else None

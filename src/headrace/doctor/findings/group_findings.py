@@ -1,4 +1,4 @@
-"""What was found in one group's superblock, snapshots and journal, in words."""
+"""Findings about one group's superblock, snapshots and journal."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,15 +28,15 @@ _STATE = "the state at that op: cursors, writers, and what was trimmed or purged
 
 @dataclass(slots=True)
 class GroupWords:
-    """Turns what was found in a group into findings."""
+    """Turns the state of a group into findings."""
 
     sight: GroupSight
     where: str  # of the group, relative to the data directory
-    covered: Op  # the snapshot in use stands here: nothing at or below is needed any more
+    covered: Op  # the op of the snapshot in use: nothing at or below is needed anymore
     loss_of: LossOf
 
     def findings(self) -> list[Finding]:
-        """Return all of them, in the order in which a start looks."""
+        """Return all findings, in the order in which a start checks."""
         found = [
             *self._misfits(),
             *self._superblocks(),
@@ -68,7 +68,7 @@ class GroupWords:
                 yield finding(kind, file, loss=loss, what=cause_text(error))
 
     def _misfit_loss(self, path: str) -> Loss:
-        """Say what is lost if the file that should be here is nowhere else."""
+        """Return the loss if the right file is nowhere else."""
         place = PurePath(path)
         first = first_op_of(place.name)
         if place.parent.name == JOURNAL and first is not None:
@@ -79,18 +79,18 @@ class GroupWords:
         return self._superblock_loss() if place.name in NAMES else NOTHING
 
     def _last_in(self, first: Op) -> Op:
-        """Return the last op that the journal file of `first` can have had."""
+        """Return the last op that the journal file of `first` can have held."""
         names = ReadonlyDirectory(f"{self.sight.room.path}/{JOURNAL}").names()
         above = [op for op in map(first_op_of, names) if op is not None and op > first]
         return Op(min(above) - 1) if above else OP_MAX
 
     def _superblock_loss(self) -> Loss:
-        """Without a superblock, only the journal tells a torn tail from damage."""
+        """Without a superblock, only the journal can tell a torn tail from damage."""
         if self.sight.survey.superblock is None and isinstance(
             self.sight.scan.ending, TornTail
         ):
             what = "whether the unfinished append at the journal's end was acknowledged"
-            return Loss(f"{what} is not known", is_counted=False)
+            return Loss(f"{what} is unknown", is_counted=False)
         return Loss("nothing that the journal or a snapshot still proves")
 
     def _superblocks(self) -> Iterator[Finding]:
@@ -130,7 +130,7 @@ class GroupWords:
         pairs = [(block.checkpoint.op, "newest"), (block.previous_op, "previous")]
         for op, which in dict(pairs).items():
             if op and op not in known:
-                what = f"the {which} snapshot, which the superblock names, is gone"
+                what = f"the {which} snapshot, which the superblock names, is missing"
                 yield self._snapshot(op, "snapshot-gone", what)
 
     def _snapshot(self, op: Op, kind: str, what: str) -> Finding:
@@ -143,13 +143,13 @@ class GroupWords:
         return finding(f"{kind}: spared", path, first_op=op, what=what, begin=begin)
 
     def _refusal(self, error: HeadraceError) -> Finding:
-        """Say why a start refuses, where no finding before has said it."""
+        """Report why a start refuses, if no earlier finding does."""
         if isinstance(error, TooFewSlots):
             live = count(error.live, "op")
             return finding("slots", self.where, live=live, slots=error.slots)
         file = self._file(str(getattr(error, "path", self.sight.room.path)))
         position = error.position if isinstance(error, Corrupt) else None
-        loss, what = Loss("not known", is_counted=False), cause_text(error)
+        loss, what = Loss("unknown", is_counted=False), cause_text(error)
         return finding("refused", file, loss=loss, position=position, what=what)
 
 

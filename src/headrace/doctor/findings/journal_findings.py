@@ -1,4 +1,4 @@
-"""What was found in one group's journal files, in words."""
+"""Findings about one group's journal files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from headrace.model.ids import OP_MAX, Op
 
 LossOf = Callable[[Op, Op], Loss]  # what is lost with these ops
 
-_REVIVED = Loss("nothing: its frames tell its id, and --salvage reads them by that")
+_REVIVED = Loss("nothing: its frames still carry its file ID, so --salvage reads them")
 
 
 @dataclass(slots=True)
 class JournalWords:
-    """Turns what a scan found into findings."""
+    """Turns the result of a scan into findings."""
 
     sight: GroupSight
     where: str  # of the group, relative to the data directory
-    covered: Op  # the snapshot in use stands here: nothing at or below is needed any more
+    covered: Op  # the op of the snapshot in use: nothing at or below is needed anymore
     loss_of: LossOf
-    told: set[str]  # names of files of which is said already that they cannot be used
+    told: set[str]  # names of files already reported as unusable
 
     def findings(self) -> list[Finding]:
-        """Return all of them, in the order in which a start looks."""
+        """Return all findings, in the order in which a start checks."""
         return [
             *self._headers(),
             *self._entries(),
@@ -72,7 +72,7 @@ class JournalWords:
                 "chain-broken",
                 one.path,
                 (one.op, one.op),
-                Loss("what stood here before", is_counted=False),
+                Loss("the entries that were here before", is_counted=False),
                 position=one.position,
                 expected=one.expected,
                 found=one.found,
@@ -97,7 +97,7 @@ class JournalWords:
         position: int | None = None,
         **blanks: object,
     ) -> Finding:
-        """Tell of ops that cannot be read: a note where a snapshot covers them."""
+        """Report ops that cannot be read: a note where a snapshot covers them."""
         first, last = place
         case, ending = kind, last or OP_MAX
         if last is not None and last <= self.covered:
@@ -115,7 +115,7 @@ class JournalWords:
 
     def _shorts(self) -> Iterator[Finding]:
         is_clean = self.sight.survey.is_clean
-        unknown = Loss("not known: nothing tells what was in the rest", is_counted=False)
+        unknown = Loss("unknown: no record of what was in the rest", is_counted=False)
         for short in self.sight.scan.shorts:
             yield finding(
                 "journal-short: clean" if is_clean else "journal-short",
@@ -145,7 +145,7 @@ class JournalWords:
 
 
 def _runs(faulty: Sequence[Faulty]) -> Iterator[list[Faulty]]:
-    """Join ops that were lost together: only the first of them has a place."""
+    """Join ops that were lost together: only the first of them has a position."""
     run: list[Faulty] = []
     for one in faulty:
         if run and not (one.position is None and one.op == run[-1].op + 1):

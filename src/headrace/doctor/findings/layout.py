@@ -1,4 +1,4 @@
-"""Which names belong into a data directory, and what to say of all others."""
+"""The names that belong in a data directory, and the findings about all other names."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ from headrace.storage.atomic import is_leftover
 from headrace.storage.lock import LOCK_NAME
 from headrace.wire.address import SOCKET_NAME
 
-REPORT_NAME: Final = "salvage.json"  # what a salvage leaves beside the log it made
+REPORT_NAME: Final = "salvage.json"  # the report that a salvage leaves in the new log
 
 _SNAPSHOT = re.compile(r"[0-9]{20}\.snap")
 _SPARE = re.compile(r"[0-9a-f]{16}\.wal")
@@ -40,7 +40,7 @@ Knows = Callable[[str], bool]
 def strangers(
     root: ReadonlyDirectory, groups: list[GroupId], known: Iterable[str] = ()
 ) -> Iterator[Finding]:
-    """Find leftovers, files and directories that no part of Headrace made."""
+    """Find leftovers, and files and directories that Headrace did not create."""
     rooms = {GROUPS, LOCK_NAME, CONFIG_NAME, CLUSTER_NAME, HEADS_NAME, COPY_NAME, *known}
     yield from _names(root, "", _ROOT_NAMES.__contains__, rooms)
     home = root.within(GROUPS)
@@ -96,7 +96,7 @@ def _size(room: ReadonlyDirectory, name: str) -> str:
 
 
 def _twins(journal: ReadonlyDirectory, where: str) -> Iterator[Finding]:
-    """Find spares that are a second name of a live file, or cannot be one."""
+    """Find spares that are a second name of a live file, or have an invalid size."""
     live = {_file_id(journal, name) for name in journal.names() if _is_wal(name)} - {None}
     spares = journal.within(SPARE)
     for name in spares.names():

@@ -1,4 +1,4 @@
-"""What was found in a whole log, in words: its metadata, then its shards."""
+"""Findings about a whole log: its metadata, then its shards."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -42,14 +42,14 @@ from headrace.node.identity import GROUPS, METADATA, group_name
 from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.node.node_status import schema_lines
 
-_MANY = 3  # foreign files of one origin are told as one
+_MANY = 3  # from this many on, foreign files of one origin are one finding
 
 States = Mapping[tuple[GroupId, str], State]  # of a deep look
 
 
 @dataclass(slots=True)
 class LogSight:
-    """Everything that is known of a log, in memory. Close it."""
+    """Everything known about a log, in memory. Close it."""
 
     root: ReadonlyDirectory
     who: Who
@@ -61,7 +61,7 @@ class LogSight:
 
     @property
     def is_in_copy(self) -> bool:
-        """Say whether metadata is taken from the copy, which has more than group 0."""
+        """Whether the metadata comes from the copy, which has more than group 0."""
         return self.judged is not None and self.judged.metadata is not None
 
     def close(self) -> None:
@@ -71,11 +71,11 @@ class LogSight:
 
 
 def log_findings(log: LogSight, states: States) -> list[Finding]:
-    """Return everything that is found in a log's groups."""
+    """Return the findings about all groups of a log."""
     found = _group_findings(log, states)
     barred = _barred(log.root)
     told = [one for one in found if not any(_is_in(one.file, path) for path in barred)]
-    lost = Loss("not known: nothing in it could be looked at", is_counted=False)
+    lost = Loss("unknown: nothing in it could be read", is_counted=False)
     unlistable = [
         finding("unlistable", path, loss=lost, what=why) for path, why in barred.items()
     ]
@@ -83,7 +83,7 @@ def log_findings(log: LogSight, states: States) -> list[Finding]:
 
 
 def _barred(root: ReadonlyDirectory) -> dict[str, str]:
-    """Return what cannot be looked at, without what lies in such a place."""
+    """Return the inaccessible paths and why, without those inside another one."""
     found: dict[str, str] = {}
     for path, why in sorted(root.barred.items()):
         name = path.removeprefix(f"{root.path}/")
@@ -111,7 +111,7 @@ def _group_findings(log: LogSight, states: States) -> list[Finding]:
 
 
 def _together(where: str, findings: list[Finding]) -> Iterator[Finding]:
-    """Tell many files that came from one other place as one finding."""
+    """Merge the findings about many files from one other place into one."""
     alike = Counter(one.what for one in findings if one.kind == "foreign-file")
     told: set[str] = set()
     for one in findings:
@@ -127,13 +127,13 @@ def _joined(where: str, findings: list[Finding]) -> Finding:
     rows = joined([rows for one in findings for rows in one.lost_rows])
     lost = in_words(rows) if rows else "nothing"
     if not is_counted:
-        lost = "not known, unless this group's own files are elsewhere"
+        lost = "unknown, unless this group's own files are elsewhere"
     loss, what = Loss(lost, rows, is_counted), findings[0].what
     return finding("foreign-file: many", where, loss=loss, files=len(findings), what=what)
 
 
 def is_refused(log: LogSight, group: GroupSight) -> bool:
-    """Say whether a start refuses to make this group, which has no files, anew."""
+    """Whether a start refuses to create this group, which has no files, again."""
     metadata = log.metadata_group
     if group.identity.group == METADATA:
         if log.judged is not None:
@@ -150,7 +150,7 @@ def _are_all_gone(log: LogSight) -> bool:
 
 
 def is_held(log: LogSight) -> bool:
-    """Say whether a start holds group 0: it serves what can be read, and changes no topic."""
+    """Whether a start holds group 0: it serves what can be read and changes no topic."""
     group, judged = log.metadata_group, log.judged
     if judged is not None and judged.is_healed:
         return False
@@ -162,20 +162,21 @@ def is_held(log: LogSight) -> bool:
 def _all_gone(log: LogSight) -> Finding:
     if log.who.heads.heads:
         lost = Loss("everything", is_counted=False)
-        return _gone(GROUPS, lost, f"no group has any file, and {HEADS_NAME!r} names their ops")
-    lost = Loss("everything, if anything was ever written here: that is not known", (), False)
+        what = f"no group has any files, but {HEADS_NAME!r} names their ops"
+        return _gone(GROUPS, lost, what)
+    lost = Loss("everything, if anything was ever written here, which is unknown", (), False)
     return finding("group-gone: all", GROUPS, loss=lost)
 
 
 def uncounted(findings: list[Finding]) -> Iterator[str]:
-    """Say of each damage what is lost and cannot be counted in rows that are known."""
+    """Name the losses that cannot be counted in known rows."""
     for one in findings:
         if one.severity is Severity.DAMAGE and not one.is_counted:
             yield f"{one.where}: {one.lost}"
 
 
 def metadata_findings(log: LogSight) -> list[Finding]:
-    """Return what is found in group 0."""
+    """Return the findings about group 0."""
     group = log.metadata_group
     found = [_gone_metadata(log)] if group.is_empty else _metadata_damage(log)
     found = held(found) if is_held(log) else healed(log.judged, found)
@@ -187,7 +188,7 @@ def metadata_findings(log: LogSight) -> list[Finding]:
 
 
 def _gone_metadata(log: LogSight) -> Finding:
-    lost = Loss("which topics there are: names, schemas, retention", is_counted=False)
+    lost = Loss("the list of topics: names, schemas, retention", is_counted=False)
     case = "group-gone: metadata" if is_held(log) else "group-gone"
     return _gone(METADATA_PATH, IN_COPY if log.is_in_copy else lost, case=case)
 
@@ -199,10 +200,10 @@ def _metadata_damage(log: LogSight) -> list[Finding]:
         if log.is_in_copy:
             return IN_COPY
         if done is not None and last < done.expected:
-            return Loss("nothing: the entry itself is whole, and --salvage reads it")
+            return Loss("nothing: the entry itself is intact, and --salvage reads it")
         behind = ", ".join(done.names_behind) if done is not None else ""
-        words = f"changes of topics: what {ops(first, last)} did is not known"
-        more = f"; topics made behind it: {behind}" if behind else ""
+        words = f"topic changes: what {ops(first, last)} did is unknown"
+        more = f"; topics created after that: {behind}" if behind else ""
         return Loss(words + more, is_counted=False)
 
     covered = group.plan.base if group.plan else newest_snapshot(group)
@@ -217,13 +218,13 @@ def _metadata_damage(log: LogSight) -> list[Finding]:
 
 
 def _doubts(log: LogSight, where: str, *, is_told: bool) -> Iterator[Finding]:
-    """Say what shards have and metadata has not; in general only if no damage tells of it."""
+    """Report what shards have and the metadata lacks; the reasons only if no damage does."""
     doubt = doubt_of(log)
     if doubt is None:
         return
     named = set(map(str, doubt.orphans))
     for what in () if is_told else [each for each in doubt.reasons if each not in named]:
-        lost = Loss("changes of topics: names, schemas, retention", is_counted=False)
+        lost = Loss("topic changes: names, schemas, retention", is_counted=False)
         yield finding("metadata-behind", where, loss=lost, what=what)
     for own in _of_one_topic(log, doubt.orphans):
         yield _orphan(log, own)
@@ -239,7 +240,7 @@ def _of_one_topic(log: LogSight, orphans: tuple[Orphan, ...]) -> Iterator[list[O
 
 
 def _orphan(log: LogSight, own: list[Orphan]) -> Finding:
-    """Tell of the partitions of one topic that metadata has lost."""
+    """Report the partitions of one topic that the metadata has lost."""
     one = own[0]
     names = [f"{each.key.namespace:x} of revision {shown(each.key.created)}" for each in own]
     phrase = "partition {} belongs" if len(own) == 1 else "partitions {} belong"
@@ -265,7 +266,7 @@ def _rows_of(log: LogSight, one: Orphan) -> str:
 
 
 def doubt_of(log: LogSight) -> Doubt | None:
-    """Return what speaks against the metadata, as far as it and its shards can be read."""
+    """Return the evidence against the metadata, as far as it and its shards can be read."""
     state = log.names.metadata
     if state is None:
         return None
@@ -278,12 +279,15 @@ def doubt_of(log: LogSight) -> Doubt | None:
 
 
 def newest_snapshot(group: GroupSight) -> Op:
-    """Return the op of the newest whole snapshot, 0 if there is none."""
+    """Return the op of the newest intact snapshot, 0 if there is none."""
     return group.snapshots[0].op if group.snapshots else Op(0)
 
 
 def _gone(
-    where: str, loss: Loss, what: str = "the group's files are gone", case: str = "group-gone"
+    where: str,
+    loss: Loss,
+    what: str = "the group's files are missing",
+    case: str = "group-gone",
 ) -> Finding:
     return finding(case, where, loss=loss, what=what)
 
@@ -308,19 +312,19 @@ def _shard_findings(
 def _gone_shard(log: LogSight, shard: ShardSight, is_complete: bool) -> Iterator[Finding]:
     group = shard.group
     if not is_refused(log, group):
-        return  # a first start that was killed: nothing was ever written
+        return  # the first start was killed: nothing was ever written
     number, state = group.identity.group, log.names.metadata
     topics = state.topics.values() if state is not None else ()
     own = sum(one.shard == number for one in topics)
     where = f"{GROUPS}/{group_name(number)}"
     if shard.segments.names() or shard.entries.carries:
-        what = "of the group's files only segments and carry files are left"
-        lost = "the state, and what the journal alone had"
+        what = "only segments and carry files are left of the group's files"
+        lost = "the state, and what only the journal had"
         yield _gone(where, Loss(lost, is_counted=False), what)
     elif own:
         yield _gone(where, Loss(f"every row of {count(own, 'topic')}", is_counted=False))
     elif is_complete:
-        what = f"the group's files are gone, or {CLUSTER_NAME} counts a shard too many"
+        what = f"the group's files are missing, or {CLUSTER_NAME} counts one shard too many"
         yield _gone(where, Loss("nothing: no topic is in it"), what)
     else:
-        yield _gone(where, Loss("not known: nothing tells what was in it", is_counted=False))
+        yield _gone(where, Loss("unknown: no record of what was in it", is_counted=False))

@@ -1,4 +1,4 @@
-"""What partitions are called: by metadata, or by their numbers where it is lost."""
+"""Names of partitions: from the metadata, or from their numbers where the metadata is lost."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from headrace.metadata.state import MetadataState, TopicMetadata
 from headrace.model.namespace import Namespace, NamespaceLayout, TopicName
 from headrace.partition.machine.state import Partition, Piece
 
-LOST_STREAM = "salvaged"  # where topics go whose names are lost
+LOST_STREAM = "salvaged"  # the stream of topics whose names are lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,14 @@ class Names:
     metadata: MetadataState | None
 
     def topic(self, namespace: int) -> TopicMetadata | None:
-        """Return what metadata knows of a partition's topic."""
+        """Return the metadata of a partition's topic."""
         if self.metadata is None or not self.layout.holds(namespace):
             return None
         stream_id, topic_id, _ = self.layout.unpack(Namespace(namespace))
         return self.metadata.topics.get((stream_id, topic_id))
 
     def name(self, namespace: int, topic_created: int) -> str:
-        """Return a topic's name; one that metadata does not know, in this life, has none."""
+        """Return a topic's name, or a substitute if the metadata lacks this life of it."""
         stream_id, topic_id, _ = self.layout.unpack(Namespace(namespace))
         topic = self.topic(namespace)
         if topic is None or topic.created != topic_created:

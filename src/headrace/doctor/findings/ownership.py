@@ -1,4 +1,4 @@
-"""Whose directory this is: its lock, its identity and its config, as a start would ask."""
+"""Whose directory this is: its lock, identity and config, checked as at a start."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -35,22 +35,22 @@ from headrace.node.identity import (
 from headrace.node.identity import NAME as CLUSTER_NAME
 from headrace.storage.lock import LOCK_NAME
 
-_NO_SUCH_FILE: Final = "there is no such file"
+_NO_SUCH_FILE: Final = "the file does not exist"
 
 
 @dataclass(slots=True)
 class Who:
-    """What is known before any group is looked at."""
+    """What is known before any group is examined."""
 
     holder: Holder
     config: Config
-    cluster: ClusterIdentity | None  # None: no log was ever made here
+    cluster: ClusterIdentity | None  # None: no log was ever created here
     heads: FoundHeads = field(default_factory=FoundHeads)
-    copy: FoundCopy = field(default_factory=FoundCopy)  # of a log that nobody holds
+    copy: FoundCopy = field(default_factory=FoundCopy)  # of a log that no process holds
     findings: list[Finding] = field(default_factory=list)
 
     def require_shards(self, number: int, why: str) -> None:
-        """Count at least `number` shards: `why` says that there are so many."""
+        """Count at least `number` shards; `why` is the evidence."""
         if self.cluster is None or number <= self.cluster.shard_count:
             return
         counted = count(self.cluster.shard_count, "shard")
@@ -61,7 +61,7 @@ class Who:
 
 
 def who_is(root: ReadonlyDirectory) -> Who:
-    """Find out whose directory `root` is, and change nothing."""
+    """Find out whose directory `root` is, without changing anything."""
     found = Who(holder(root), Config(), None)
     found.findings += _no_files(root)
     found.config = _config(root, found.findings)
@@ -84,7 +84,7 @@ def who_is(root: ReadonlyDirectory) -> Who:
 
 
 def _seen(root: ReadonlyDirectory, findings: list[Finding]) -> Seen:
-    """Look for the cluster, in the superblocks alone where the file may not be read."""
+    """Find the cluster; from the superblocks alone where the file may not be read."""
     try:
         return look(root)
     except StorageFailed as error:
@@ -100,7 +100,7 @@ def _seen(root: ReadonlyDirectory, findings: list[Finding]) -> Seen:
 
 
 def _heads(root: ReadonlyDirectory, found: Who) -> None:
-    """Read how far each group had come, before any group is looked at, as a start does."""
+    """Read how far each group had come, before examining any group, as a start does."""
     if found.cluster is None:
         return
     try:
@@ -116,7 +116,7 @@ def _heads(root: ReadonlyDirectory, found: Who) -> None:
 
 
 def _copy(root: ReadonlyDirectory, found: Who) -> None:
-    """Read what group 0 is healed from, unless a process is writing it."""
+    """Read the copy that heals group 0, unless a process is writing it."""
     if found.cluster is None or found.holder.is_held:
         return
     if COPY_NAME in root.rooms():
@@ -133,14 +133,14 @@ def _copy(root: ReadonlyDirectory, found: Who) -> None:
 
 
 def _misplaced(name: str, error: HeadraceError) -> Finding:
-    """Tell of a file beside the groups that is of another log, or of a newer release."""
+    """Report a file beside the groups that belongs to another log or a newer release."""
     if isinstance(error, ForeignFile):
         return foreign("foreign-file: root", name, error)
     return finding("newer-format: root", name, what=cause_text(error))
 
 
 def _count_groups(root: ReadonlyDirectory, found: Who) -> None:
-    """Hold the number of shards against the directories that are shards of this log."""
+    """Compare the number of shards with the directories that are shards of this log."""
     home = root.within(GROUPS)
     for name in home.rooms() if found.cluster is not None else ():
         assert found.cluster is not None
@@ -149,7 +149,7 @@ def _count_groups(root: ReadonlyDirectory, found: Who) -> None:
             continue
         identity = found.cluster.of(GroupId(number))
         if identity in identities(home.within(name)):
-            found.require_shards(number, f"{GROUPS}/{name} is one of this log")
+            found.require_shards(number, f"{GROUPS}/{name} is a shard of this log")
 
 
 def _no_files(root: ReadonlyDirectory) -> Iterator[Finding]:
@@ -164,7 +164,7 @@ def _no_files(root: ReadonlyDirectory) -> Iterator[Finding]:
 
 
 def _config(root: ReadonlyDirectory, findings: list[Finding]) -> Config:
-    """Read the config that the last start ran with. It is written anew at each start."""
+    """Read the config of the last start. Each start rewrites it."""
     if CONFIG_NAME not in root.names():
         return Config()
     try:
@@ -175,7 +175,7 @@ def _config(root: ReadonlyDirectory, findings: list[Finding]) -> Config:
 
 
 def identities(room: ReadonlyDirectory) -> Iterator[Identity]:
-    """Give what each superblock of a group says that it is."""
+    """Yield the identity in each superblock of a group."""
     for copy in NAMES:
         try:
             file = room.open(copy)
@@ -192,7 +192,7 @@ def identities(room: ReadonlyDirectory) -> Iterator[Identity]:
 
 
 def _outvote(root: ReadonlyDirectory, found: Who) -> None:
-    """If all superblocks agree on another cluster, it is the one file that is foreign."""
+    """If all superblocks agree on another cluster, cluster.toml is the foreign file."""
     if found.cluster is None:
         return
     groups = root.within(GROUPS)
@@ -214,17 +214,17 @@ def _difference(said: Identity, best: Identity) -> str:
     """Name the first field in which cluster.toml and the superblocks differ."""
     if said.cluster != best.cluster:
         known = best.cluster.hex()
-        return f"it names cluster {said.cluster.hex()}, and all superblocks {known}"
+        return f"it names cluster {said.cluster.hex()}, but all superblocks name {known}"
     for name in ("replica", "replica_count", "namespace_bits"):
         found, known = getattr(said, name), getattr(best, name)
         if found != known:
             word = name.replace("_", " ")
-            return f"its {word} should be {known}, as in all superblocks, and is {found}"
+            return f"expected {word} {known}, as in all superblocks, found {found}"
     raise AssertionError("they do not differ")
 
 
 def _from_journals(root: ReadonlyDirectory, config: Config) -> ClusterIdentity | None:
-    """Take the cluster from journal headers, where nothing else says it any more."""
+    """Take the cluster from journal headers, where nothing else records it."""
     groups = root.within(GROUPS)
     clusters: Counter[bytes] = Counter()
     for name in groups.rooms():
@@ -242,7 +242,7 @@ def _from_journals(root: ReadonlyDirectory, config: Config) -> ClusterIdentity |
         1,
         (wanted.stream_bits, wanted.topic_bits, wanted.partition_bits),
     )
-    # One that was set aside is not a group, whatever its journal says.
+    # A directory that was set aside is not a group, whatever is in its journal.
     numbers = [
         int(name)
         for name in groups.rooms()

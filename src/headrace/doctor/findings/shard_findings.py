@@ -1,4 +1,4 @@
-"""What was found of a shard's carry files, segments and rows, in words."""
+"""Findings about a shard's carry files, segments and rows."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ from headrace.partition.shard_store import CARRY, SEGMENTS
 
 _KINDS = {
     APPEND: "an append",
-    STAGE: "rows of a transaction, which is then not published",
+    STAGE: "rows of a transaction, which is therefore not published",
     **{
         command.operation: f"a{'n' * command.__name__.startswith('O')} {command.__name__}"
         for command in get_args(Command)
@@ -40,20 +40,20 @@ _KINDS = {
 
 @dataclass(slots=True)
 class ShardWords:
-    """Turns what was found in a shard into findings."""
+    """Turns the state of a shard into findings."""
 
     shard: ShardSight
     where: str  # of the group, relative to the data directory
     names: Names
     segment_states: Mapping[str, SegmentState] = field(default_factory=dict)  # of a deep look
     carry_states: Mapping[str, CarryState] = field(default_factory=dict)
-    told: set[Op] = field(default_factory=set)  # ops whose loss some finding explains
+    told: set[Op] = field(default_factory=set)  # ops whose loss a finding already explains
 
     def loss_of(self, first: Op, last: Op) -> Loss:
-        """Say what is lost with some ops of the journal."""
+        """Return what is lost with a range of journal ops."""
         replayed = self.shard.replayed
         if replayed is None:
-            words = f"not known: no snapshot tells what {ops(first, last)} did"
+            words = f"unknown: no snapshot records what {ops(first, last)} did"
             return Loss(words, is_counted=False)
         rows = tuple(
             self.names.piece(partition, piece)
@@ -68,27 +68,27 @@ class ShardWords:
                 said.append(f"op {hole.first:,}, {_KINDS[hole.header.operation]}")
             elif hole.header is None:
                 start, end = max(hole.first, first), min(hole.last, last)
-                said.append(f"{ops(start, end)}: what was there is not known{self._hints()}")
+                said.append(f"{ops(start, end)}: contents unknown{self._hints()}")
         if last > replayed.reached:
-            said.append(f"what followed op {replayed.reached:,} is not known")
+            said.append(f"what followed op {replayed.reached:,} is unknown")
         is_counted = not holes and last <= replayed.reached
         copy = "nothing: a carry file has a copy"
         if first in self.shard.entries.strays:
-            copy = "nothing: the entry itself is whole, and --salvage reads it"
+            copy = "nothing: the entry itself is intact, and --salvage reads it"
         return Loss("; ".join(said) or copy, rows, is_counted)
 
     def _hints(self) -> str:
-        """Say which partitions miss rows by their writers' counts."""
+        """Name the partitions that lack rows by their writers' counts."""
         assert self.shard.replayed is not None
         found = []
         for namespace, offset in sorted(self.shard.replayed.unsure.items()):
             partition = self.shard.replayed.machine.state.partitions[namespace]
             rows = self.names.rows(partition, offset, offset)
             found.append(f"{rows.topic} partition {rows.partition} from row {offset:,} on")
-        return f"; old offsets are not sure in {', '.join(found)}" if found else ""
+        return f"; old offsets are uncertain in {', '.join(found)}" if found else ""
 
     def findings(self) -> list[Finding]:
-        """Return what is wrong with files, then with rows that no file has."""
+        """Return the findings about files, then about rows that no file has."""
         carries = CarryWords(self.shard, self.where, self.names, self.carry_states, self.told)
         found = [*carries.findings(), *self._segments(), *self._unnamed(), *self._nowhere()]
         return [*found, *self._cursors(), *self._states(), *self._raising()]
@@ -110,7 +110,7 @@ class ShardWords:
         state = self.segment_states.get(name)
         rows = (self.names.rows(partition, *hidden(partition, segment.first, segment.end)),)
         if name not in there:
-            yield self._segment(name, "segment-gone", "the file is gone", rows, segment)
+            yield self._segment(name, "segment-gone", "the file is missing", rows, segment)
         elif state is not None and not state.is_whole:
             yield from self._bad_segment(partition, segment, place, state)
         elif state is None:
@@ -125,7 +125,7 @@ class ShardWords:
         if flaw or not state.bad:
             whole = hidden(partition, segment.first, segment.end)
             rows = (self.names.rows(partition, *whole),)
-            # One that rots where no page is: all rows can be proven, and none is served.
+            # Corrupt outside its pages: all rows can be proven, but none are served.
             proven = () if state.readable else rows
             what = flaw or state.flaw
             if state.readable:
@@ -140,7 +140,7 @@ class ShardWords:
             yield self._segment(state.name, "segment-rows", what, bad_rows, segment, where)
 
     def _glance(self, name: str, place: Placed) -> tuple[str, int | None]:
-        """Look at a segment's footer and size, without reading a page of it."""
+        """Check a segment's footer and size, without reading any page of it."""
         size = self.shard.segments.size_of(name)
         try:
             file = self.shard.segments.open(name)
@@ -155,13 +155,13 @@ class ShardWords:
         if other:
             return f"it has the content of {other}", 0
         if size != place.size:
-            what = "cut short" if size < place.size else "longer than it was"
-            return f"{what}: {size:,} bytes, where {place.size:,} were written", size
+            what = "cut short" if size < place.size else "too long"
+            return f"{what}: {size:,} bytes, but {place.size:,} were written", size
         if footer is None:
-            return "it does not end as a segment does", max(0, size - 8)
+            return "it does not end like a segment", max(0, size - 8)
         if not is_named:
             position = size - 8 - len(footer)
-            return "its footer does not name the rows that it should have", position
+            return "its footer does not name the expected rows", position
         return "", None
 
     def _found_in(self, footer: bytes) -> str:
@@ -183,12 +183,12 @@ class ShardWords:
     ) -> Finding:
         lost = in_words(rows) if rows else "nothing: --salvage can prove every row"
         if rows and self._is_in_entries(segment, rows[0]):
-            lost += "; --salvage finds entries that had them in the journal or a carry file"
+            lost += "; --salvage finds their entries in the journal or a carry file"
         path = f"{self.where}/{SEGMENTS}/{name}"
         return finding(kind, path, loss=Loss(lost, rows), position=position, what=what)
 
     def _is_in_entries(self, segment: Segment, rows: LostRows) -> bool:
-        """Say whether entries that are still here have all of these rows."""
+        """Whether the entries that are still here have all of these rows."""
         offset = rows.start
         for piece in self.shard.older_pieces(segment):
             if piece.end <= offset or offset >= rows.end:
@@ -203,14 +203,14 @@ class ShardWords:
         name = info_of(segment, self.shard.group.identity).name
         if not segment.place.pieces:
             rows = (self.names.rows(partition, *hidden(partition, segment.first, segment.end)),)
-            what = segment.place.flaw or "no snapshot says where it is"
+            what = segment.place.flaw or "no snapshot records where it is"
             yield self._segment(name, "segment-unknown", what, rows, segment)
         elif segment.place.flaw:
             path = f"{self.where}/{SEGMENTS}/{name}"
             yield finding("segment-unsealed", path, flaw=segment.place.flaw)
 
     def _unnamed(self) -> Iterator[Finding]:
-        """Find segments and carry files that no snapshot names, if there is one to name any."""
+        """Find segments and carry files that no snapshot names, if there is a snapshot."""
         if not self.shard.kept and self.shard.group.refusal is not None:
             return
         identity = self.shard.group.identity
@@ -226,7 +226,7 @@ class ShardWords:
         for name in (*self.shard.entries.carries, *self.shard.entries.ruins):
             if name not in named and kept_id(name) is None:
                 yield self._leftover(f"{CARRY}/{name}", "carry file")
-        if named <= self.shard.entries.carries.keys():  # each says what it needs
+        if named <= self.shard.entries.carries.keys():  # each names the files that it needs
             for name in filter(kept_id, self.shard.entries.ruins):
                 yield self._leftover(f"{CARRY}/{name}", "kept journal file")
 
@@ -234,7 +234,7 @@ class ShardWords:
         return finding("unnamed", f"{self.where}/{path}", noun=noun)
 
     def _nowhere(self) -> Iterator[Finding]:
-        """Find rows whose entries are in no file, where nothing above has said so."""
+        """Find rows whose entries are in no file, unless an earlier finding covers them."""
         replayed = self.shard.replayed
         live = replayed.pieces() if replayed is not None else {}
         gone = [
@@ -271,13 +271,13 @@ class ShardWords:
             yield apply_failed(self.where, op, what, self.loss_of(op, op))
 
     def _states(self) -> Iterator[Finding]:
-        unknown = Loss("not known", is_counted=False)
+        unknown = Loss("unknown", is_counted=False)
         for op, flaw in self.shard.bad_states.items():
             path = f"{self.where}/snapshots/{op:020}.snap"
             yield finding("snapshot-state", path, loss=unknown, first_op=op, flaw=flaw)
 
 
 def _bare(flaw: str) -> str:
-    """Drop the row group's number, which is said already."""
+    """Drop the row group's number, which is named already."""
     head, _, rest = flaw.partition(": ")
     return rest if head.startswith("row group") else flaw

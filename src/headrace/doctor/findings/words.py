@@ -1,4 +1,4 @@
-"""What is said of each kind of finding: one table, filled in where something is found."""
+"""The words for each kind of finding: one table, filled in where something is found."""
 
 from typing import Final, NamedTuple
 
@@ -8,32 +8,31 @@ from headrace.model.ids import OP_MAX
 from headrace.node.doubt.metadata_copy import NAME as COPY_NAME
 from headrace.node.identity import NAME as CLUSTER_NAME
 
-REFUSES: Final = "a start of this group refuses"
-HOLDS: Final = "a start holds this group, and takes no change of topics"
+REFUSES: Final = "the node refuses to start this group"
+HOLDS: Final = "the node holds this group read-only and accepts no topic changes"
 
-PUT_BACK: Final = "Put the file back from a copy"
-SALVAGE: Final = "bring every readable row into a new log with --salvage NEW_DIR"
+PUT_BACK: Final = "Restore the file from a backup"
+SALVAGE: Final = "copy every readable row into a new log with --salvage NEW_DIR"
 PUT_BACK_OR_SALVAGE: Final = f"{PUT_BACK}, or {SALVAGE}"
 ADOPT_OR_PUT_BACK: Final = (
     "Run `headrace metadata adopt` to preview the recovery, or restore groups/00000 from a "
     "backup"
 )
 OR_ADOPT: Final = (
-    "; or run `headrace metadata adopt` to preview what opens group 0 with all that can be read"
+    "; or run `headrace metadata adopt` to preview opening group 0 with all that can be read"
 )
 
-_OWN_FILE: Final = "Put this log's own file back: a start makes it again if there is none"
-_UNSERVED: Final = "a node says so to whoever reads these rows, and serves all others"
-_FIELD: Final = "its {field} should be {expected}, is {found}"
+_OWN_FILE: Final = "Restore this log's own file; if the file is missing, a start recreates it"
+_UNSERVED: Final = "reads of these rows return an error; the node serves all other rows"
+_FIELD: Final = "expected {field} {expected}, found {found}"
 _NO_PARENT: Final = (
-    "the entry does not follow the one before it: its parent should be {expected}, is {found}"
+    "the entry does not follow the previous one: expected parent {expected}, found {found}"
 )
-_MADE_AGAIN: Final = "The next start writes it again"
-_NO_FILE: Final = "a directory, where a file should be"
-_FOREIGN: Final = (
-    "it belongs to another log, and a start of this group refuses while it is here"
-)
-_MOVE_OWN: Final = "Move it to where it belongs, and put this log's own file back"
+_MADE_AGAIN: Final = "The next start rewrites it"
+_NO_FILE: Final = "a directory where a file is expected"
+_MOVE_AWAY: Final = "Move it elsewhere; the next start creates the file"
+_FOREIGN: Final = f"it belongs to another log; {REFUSES} while it is here"
+_MOVE_OWN: Final = "Move it to where it belongs, and restore this log's own file"
 
 NOTE, DAMAGE = Severity.NOTE, Severity.DAMAGE
 
@@ -50,183 +49,174 @@ class Words(NamedTuple):
 # A kind, or a kind and a case of it.
 WORDS: Final[dict[str, Words]] = {
     # The directory.
-    "identity-file": Words(NOTE, "the superblocks say which cluster this is", _MADE_AGAIN),
+    "identity-file": Words(
+        NOTE, "the superblocks also record which cluster this is", _MADE_AGAIN
+    ),
     "identity-file: unreadable": Words(
         NOTE,
-        "nothing is lost by it: the superblocks say the same; a start fails until it can be "
-        "read",
-        "Let the user who runs the node read it: see ls -l; or move it elsewhere, and the next "
-        "start makes it again from the superblocks",
-        what="the file that says which cluster this is cannot be read: {what}",
+        "nothing is lost: the superblocks hold the same data; the node fails to start until "
+        "the file is readable",
+        "Make it readable for the user who runs the node (see ls -l); or move it elsewhere, "
+        "and the next start recreates it from the superblocks",
+        what="the file that records the cluster identity cannot be read: {what}",
     ),
     "identity-file: lost": Words(
         DAMAGE,
-        "no superblock says which cluster this is either: the journal's headers do, and the "
-        "widths of ids are taken from node.toml; a start refuses",
+        "no superblock records the cluster either: it is taken from the journal headers, and "
+        "the ID widths from node.toml; the node refuses to start",
         PUT_BACK,
     ),
     "identity-file: too few": Words(
         DAMAGE,
-        "a node serves no topic of a shard that it does not count",
+        "the node serves no topic of a shard beyond that count",
         _OWN_FILE,
-        what="it counts {counted}, and {why}",
+        what="it counts {counted}, but {why}",
     ),
     **dict.fromkeys(
         ("identity-file: directory", "lock", "config: directory", "not-a-file"),
-        Words(
-            DAMAGE,
-            "a start fails while it is here",
-            "Move it elsewhere: a start makes the file",
-            what=_NO_FILE,
-        ),
+        Words(DAMAGE, "the node fails to start while it is here", _MOVE_AWAY, what=_NO_FILE),
     ),
     "config": Words(
         NOTE,
-        "it only tells people with which settings the last start ran",
+        "it only records the settings of the last start, for information",
         _MADE_AGAIN,
         what="cannot be read: {what}",
     ),
     "heads": Words(
         NOTE,
-        "only the marks in the journals themselves tell damage at their ends from an "
+        "only the marks in the journals themselves can tell damage at their ends from an "
         "unfinished append",
-        "A running node writes it again",
+        "A running node rewrites it",
     ),
     "copy": Words(
         NOTE,
-        "some of metadata, or all of it, is in the log of group 0 alone",
-        "The next start begins it anew",
+        "some or all of the metadata is only in the log of group 0",
+        "The next start recreates it",
     ),
     "copy: directory": Words(
-        DAMAGE,
-        "no change of topics is taken while it is here",
-        "Move it elsewhere: the next start makes the file",
-        what=_NO_FILE,
+        DAMAGE, "the node accepts no topic changes while it is here", _MOVE_AWAY, what=_NO_FILE
     ),
     "copy: unused": Words(
         NOTE,
-        "nothing shows which state of metadata is right",
+        "there is no evidence which state of the metadata is right",
         what="group 0 is not healed from it: {reasons}",
     ),
     "copy-differs": Words(
         DAMAGE,
-        "the copy has more than group 0, or another history: a start holds group 0, and takes "
-        "no change of metadata",
-        "Put group 0 and the copy back as they were at one moment; if group 0 is the one to go "
-        "on with, move the copy away" + OR_ADOPT,
+        "the copy has more than group 0, or another history: the node holds group 0 and "
+        "accepts no metadata changes",
+        "Restore group 0 and the copy as they were at one moment; to keep group 0 as it is, "
+        "move the copy away" + OR_ADOPT,
     ),
     "heal": Words(
         NOTE,
-        "the copy fits the shards and what is left, so nothing is lost",
-        "The next start makes it anew from the copy, and sets the old files aside",
-        what=f"less than its copy: {{left}}, and {COPY_NAME} goes up to op {{to}}",
+        "the copy matches the shards and the rest of group 0, so nothing is lost",
+        "The next start rebuilds it from the copy and sets the old files aside",
+        what=f"has less than its copy: {{left}}, and {COPY_NAME} reaches op {{to}}",
     ),
     "unlistable": Words(
         DAMAGE,
-        "a start needs to read it, and fails",
-        "Look with the rights of the user whose log it is, and at the disk",
-        what="cannot be looked at: {what}",
+        "the node must read it, so it fails to start",
+        "Rerun as the user who owns the log, and check the disk",
+        what="cannot be accessed: {what}",
     ),
     "leftover": Words(
         NOTE,
-        "a process ended while it was writing it; nothing relied on it yet",
-        "The next start, or the next file of that name, takes it away",
+        "a process ended while writing it; nothing depends on it yet",
+        "The next start removes it, or the next file of that name replaces it",
         what="an unfinished file of {size}",
     ),
     "leftover: group": Words(
         NOTE,
-        "a process ended while it was healing group 0, or opening one that was held",
-        "A start takes it where group 0 is gone, and empties it where that is whole",
-        what="a group 0 that is made anew",
+        "a process ended while healing group 0, or while opening a held group 0",
+        "The next start adopts it if group 0 is missing, and empties it if group 0 is intact",
+        what="a new group 0 under construction",
     ),
     "set-aside": Words(
         NOTE,
-        "no start looks at it",
-        "Look at the disk; remove it when it is of no use any more",
-        what="group 0 as it was before it was healed from its copy, or opened by `metadata "
-        "adopt`",
+        "startup ignores it",
+        "Check the disk; delete it when it is no longer needed",
+        what="group 0 from before it was healed from its copy, or opened by `metadata adopt`",
     ),
     "stranger": Words(
         NOTE,
-        "no start looks at it or touches it",
-        "Find out who put it here, and keep it elsewhere",
-        what="a {noun} that Headrace did not make",
+        "the node neither reads nor changes it",
+        "Find out where it came from, and move it elsewhere",
+        what="a {noun} that Headrace did not create",
     ),
     "stranger: group": Words(
         NOTE,
-        "no start looks at it or touches it",
-        "Find out who put it here, and keep it elsewhere",
-        what="no shard: a directory with a number, and nothing of a shard in it",
+        "the node neither reads nor changes it",
+        "Find out where it came from, and move it elsewhere",
+        what="not a shard: a numbered directory without any of a shard's files",
     ),
     "quarantined": Words(
         NOTE,
-        "an earlier start or scrub found it damaged, or of no row that the log knows",
-        "No start removes it; --salvage looks for rows in it",
+        "an earlier start or scrub found it damaged, or without any row that the log knows",
+        "The node never removes it; --salvage searches it for rows",
         what="a file of {size} that was set aside",
     ),
     # Files of another log or release.
     "foreign-file: root": Words(
         DAMAGE,
-        "it belongs to another log, and a start refuses while it is here",
-        f"{_MOVE_OWN}: without one a start goes on, with weaker evidence",
+        "it belongs to another log; the node refuses to start while it is here",
+        f"{_MOVE_OWN}; without one the node starts, with weaker evidence",
         what=_FIELD,
     ),
     "foreign-file: cluster": Words(
         DAMAGE,
-        "it belongs to another log, and a start refuses every group while it is here",
+        "it belongs to another log; the node refuses to start any group while it is here",
         _OWN_FILE,
     ),
     "foreign-file": Words(DAMAGE, _FOREIGN, _MOVE_OWN, what=_FIELD),
     "foreign-file: carry": Words(DAMAGE, _FOREIGN, _MOVE_OWN),
     "foreign-file: many": Words(
         DAMAGE,
-        f"they belong to another log or group, and {REFUSES} while they are here",
-        "Move them to where they belong, and put this group's own files back",
-        what="of {files} files: {what}",
+        f"they belong to another log or group; {REFUSES} while they are here",
+        "Move them to where they belong, and restore this group's own files",
+        what="{files} files: {what}",
     ),
     "newer-format: root": Words(
-        DAMAGE, "a newer release wrote it, and a start refuses", "Start that release"
+        DAMAGE, "a newer release wrote it; the node refuses to start", "Start that release"
     ),
-    "newer-format": Words(
-        DAMAGE, f"a newer release wrote it, and {REFUSES}", "Start that release"
-    ),
+    "newer-format": Words(DAMAGE, f"a newer release wrote it; {REFUSES}", "Start that release"),
     # A group.
     "group-gone": Words(
         DAMAGE,
-        "a start refuses this group, and makes no empty one in its place",
+        f"{REFUSES}, and creates no empty one in its place",
         f"Do not start a node here. {PUT_BACK_OR_SALVAGE}",
     ),
     "group-gone: metadata": Words(DAMAGE, HOLDS, PUT_BACK_OR_SALVAGE),
     "group-gone: all": Words(
         DAMAGE,
-        f"{CLUSTER_NAME} shows that a node began here: the files are gone, or its first start "
-        "was killed before it made any; the next start makes an empty log",
-        "If rows were here, do not start a node, and put the directory back from a copy",
-        what="no group has any file",
+        f"{CLUSTER_NAME} shows that a node was started here: the files are missing, or the "
+        "first start was killed before it created any; the next start creates an empty log",
+        "If there were rows here, start no node, and restore the directory from a backup",
+        what="no group has any files",
     ),
     "refused": Words(DAMAGE, REFUSES, PUT_BACK_OR_SALVAGE),
     "slots": Words(
         NOTE,
         REFUSES,
-        "Start with at least that many in journal.slots",
+        "Start with journal.slots set to at least that number",
         what="{live} must stay reachable; node.toml has {slots}",
     ),
     "apply-failed": Words(
         DAMAGE,
-        "by a defect of this release, and a start of this group refuses",
-        f"Report this, and start a release that runs it, or {SALVAGE}",
-        what="op {first_op:,} is whole, and the machine cannot run it: {what}",
+        f"this is a defect of this release; {REFUSES}",
+        f"Report this, and start a release that can run it, or {SALVAGE}",
+        what="op {first_op:,} is intact, but the machine cannot run it: {what}",
     ),
     "metadata-behind": Words(
         DAMAGE,
-        "a shard follows a change only once the metadata has it: changes are gone from here. A "
-        "node serves what both agree on, and changes no topic",
+        "a shard applies a change only after the metadata has it, so changes are missing "
+        "here. The node serves what both agree on and changes no topic",
         ADOPT_OR_PUT_BACK,
     ),
     "orphan": Words(
         DAMAGE,
-        "the metadata neither has it nor has deleted it: no row of it is lost, and none can be "
-        "reached. A node removes nothing of it, and gives its place to no other topic",
+        "the metadata neither has it nor has deleted it: none of its rows are lost, but none "
+        "can be read. The node removes nothing of it and gives its place to no other topic",
         ADOPT_OR_PUT_BACK,
         what="{names} to no topic: {rows}; {schema}",
     ),
@@ -234,35 +224,35 @@ WORDS: Final[dict[str, Words]] = {
     "superblock-fork": Words(
         DAMAGE,
         f"{REFUSES}: one of the two was copied from elsewhere",
-        "Put the right copy back",
+        "Restore the right copy",
     ),
     "superblock-copy": Words(
         NOTE,
-        "the other copy, sequence {sequence}, is whole and is taken",
-        "The next start writes both again",
+        "the other copy, sequence {sequence}, is intact and in use",
+        "The next start rewrites both",
     ),
     "superblock-lost": Words(
         DAMAGE,
-        "neither copy can be read: a start makes the record again from snapshots and journal, "
-        "and cannot tell whether the last stop was clean",
-        f"{PUT_BACK} if there is one, or start: it is made again",
+        "neither copy can be read: a start rebuilds the record from snapshots and journal, "
+        "but cannot tell whether the last stop was clean",
+        f"{PUT_BACK} if there is one, or start: the record is rebuilt",
     ),
     "superblock-stale": Words(
         NOTE,
-        "a crash came between the two writes; the newer one is taken",
-        "The next start writes both again",
+        "a crash came between the two writes; the newer copy is in use",
+        "The next start rewrites both",
         what="sequence {sequence}, while the other copy has {best}",
     ),
     "cut-begun": Words(
         NOTE,
-        "a start was interrupted while it removed a torn tail",
+        "a start was interrupted while removing a torn tail",
         "The next start finishes it",
-        what="a cut from op {cut_from:,} was begun",
+        what="an unfinished cut from op {cut_from:,}",
     ),
     "snapshot-bad: spared": Words(
         NOTE,
         "a start begins at {begin} and replays the journal from there",
-        "The next start moves it to quarantine and writes it again",
+        "The next start moves it to quarantine and writes a new one",
     ),
     "snapshot-gone: spared": Words(
         NOTE,
@@ -273,20 +263,20 @@ WORDS: Final[dict[str, Words]] = {
         ("snapshot-bad", "snapshot-gone"),
         Words(
             DAMAGE,
-            f"{REFUSES}: no other snapshot reaches the journal that is here",
+            f"{REFUSES}: no other snapshot connects to this journal",
             PUT_BACK_OR_SALVAGE,
         ),
     ),
     "snapshot-state": Words(
         DAMAGE,
-        "the machine cannot restore it, and a start of this group refuses",
+        f"the machine cannot restore it; {REFUSES}",
         PUT_BACK_OR_SALVAGE,
-        what="whole, but no state of a shard: {flaw}",
+        what="intact, but not a valid shard state: {flaw}",
     ),
-    # The journal. What a snapshot covers is needed no more.
+    # The journal. What a snapshot covers is no longer needed.
     "journal-header": Words(
         DAMAGE,
-        f"{REFUSES}: the ops from {{first_op:,}} are out of its reach",
+        f"{REFUSES}: it cannot reach the ops from {{first_op:,}}",
         PUT_BACK_OR_SALVAGE,
         what="neither header block can be read: {what}",
     ),
@@ -297,118 +287,118 @@ WORDS: Final[dict[str, Words]] = {
     ),
     "header-block": Words(
         NOTE,
-        "the other one is whole and is taken",
+        "the other block is intact and in use",
         _MADE_AGAIN,
         what="header block {block} of 2 is bad",
     ),
     "journal-entry": Words(
-        DAMAGE,
-        f"an entry that was acknowledged cannot be read, and {REFUSES}",
-        PUT_BACK_OR_SALVAGE,
+        DAMAGE, f"an acknowledged entry cannot be read; {REFUSES}", PUT_BACK_OR_SALVAGE
     ),
-    "journal-entry: covered": Words(NOTE, "the snapshot at op {covered:,} stands above it"),
+    "journal-entry: covered": Words(NOTE, "the snapshot at op {covered:,} covers it"),
     "chain-broken": Words(
         DAMAGE,
-        f"what is behind it belongs to another log, and {REFUSES}",
-        f"Find out who wrote here. {PUT_BACK_OR_SALVAGE}",
+        f"what follows belongs to another log; {REFUSES}",
+        f"Find out what wrote here. {PUT_BACK_OR_SALVAGE}",
         what=_NO_PARENT,
     ),
-    "chain-broken: covered": Words(NOTE, "a snapshot stands above it", what=_NO_PARENT),
+    "chain-broken: covered": Words(NOTE, "a snapshot covers it", what=_NO_PARENT),
     "journal-short": Words(
         DAMAGE,
-        f"no crash cuts a file short, and {REFUSES}",
+        f"a crash never cuts a file short; {REFUSES}",
         PUT_BACK_OR_SALVAGE,
-        what="{size:,} bytes, where its header says {expected:,}",
+        what="{size:,} bytes, but its header says {expected:,}",
     ),
     "journal-short: clean": Words(
         NOTE,
-        "the stop was clean, so the part that is gone was empty",
-        "The next start gives its empty part back",
-        what="{size:,} bytes, where its header says {expected:,}",
+        "the stop was clean, so the missing part was empty",
+        "The next start restores the empty part",
+        what="{size:,} bytes, but its header says {expected:,}",
     ),
     "journal-missing": Words(
         DAMAGE,
-        f"ops that were acknowledged are nowhere, and {REFUSES}",
+        f"acknowledged ops are in no other file; {REFUSES}",
         PUT_BACK_OR_SALVAGE,
-        what="the file is gone",
+        what="the file is missing",
     ),
     "journal-missing: covered": Words(
-        NOTE, "the snapshot at op {covered:,} covers its ops", what="the file is gone"
+        NOTE, "the snapshot at op {covered:,} covers its ops", what="the file is missing"
     ),
     "journal-end": Words(
         DAMAGE,
-        f"ops that were acknowledged are nowhere, and {REFUSES}",
+        f"acknowledged ops are in no other file; {REFUSES}",
         PUT_BACK_OR_SALVAGE,
-        what="its end is gone",
+        what="its end is missing",
     ),
     "journal-end: covered": Words(
-        NOTE, "the snapshot at op {covered:,} covers its ops", what="its end is gone"
+        NOTE, "the snapshot at op {covered:,} covers its ops", what="its end is missing"
     ),
-    "rubble": Words(NOTE, "bad bytes where no entry is: a mark, or the empty part of the file"),
-    "rubble: end": Words(NOTE, "an end frame is bad or absent", _MADE_AGAIN),
+    "rubble": Words(
+        NOTE, "bad bytes outside any entry: in a mark, or in the empty part of the file"
+    ),
+    "rubble: end": Words(NOTE, "an end frame is bad or missing", _MADE_AGAIN),
     "torn-tail": Words(
         NOTE,
-        "a process died while it was writing; nothing says that it was ever acknowledged",
+        "a process died while writing; there is no evidence that it was ever acknowledged",
         "The next start cuts it off",
         what="an unfinished append at the end of the journal",
     ),
     "spare-twin": Words(
         NOTE,
         "a crash came between two steps of a roll or a drain",
-        "The next start drops this name; the file stays",
+        "The next start removes this name; the file stays",
         what="a second name of a journal file that is in use",
     ),
     "spare-size": Words(
         NOTE,
         "it is never used; spares hold no rows",
-        what="a spare of {size}, which is no whole block",
+        what="a spare of {size}, which is not a whole number of blocks",
     ),
     # Rows of shards.
     **dict.fromkeys(
         ("carry-bad", "carry-gone", "kept-gone"),
         Words(
             DAMAGE,
-            f"entries that are in no segment yet were kept here; {_UNSERVED}",
+            f"it held entries that are in no segment yet; {_UNSERVED}",
             PUT_BACK_OR_SALVAGE,
         ),
     ),
     "carry-entry": Words(
         DAMAGE,
-        f"an entry that is in no segment yet is rotten here; {_UNSERVED}",
+        f"an entry that is in no segment yet is corrupt here; {_UNSERVED}",
         PUT_BACK_OR_SALVAGE,
     ),
     "carry-entry: unneeded": Words(
-        NOTE, f"an entry that is in no segment yet is rotten here; {_UNSERVED}"
+        NOTE, f"an entry that is in no segment yet is corrupt here; {_UNSERVED}"
     ),
     **dict.fromkeys(
         ("segment-gone", "segment-bad", "segment-rows", "segment-unknown"),
         Words(
             DAMAGE,
-            "it is not what was sealed; a node gives no row of it, and serves all others",
+            "it differs from what was sealed; the node serves all rows except those in it",
             PUT_BACK_OR_SALVAGE,
         ),
     ),
     "segment-unsealed": Words(
         NOTE,
-        "its rows are still in carry files, and are served from there",
-        "Each checkpoint tries again",
+        "its rows are still in carry files and are served from there",
+        "Each checkpoint retries",
         what="could not be written: {flaw}",
     ),
     "unnamed": Words(
         NOTE,
         "a checkpoint was interrupted, or its rows were trimmed; no row is read from it",
-        "A later checkpoint takes it away, or sets it aside if it is of another log",
+        "A later checkpoint removes it, or sets it aside if it belongs to another log",
         what="a {noun} that no snapshot names",
     ),
     "rows-nowhere": Words(
         DAMAGE,
-        "rows that were acknowledged and sealed into no segment yet cannot be found",
+        "acknowledged rows that are in no segment yet cannot be found",
         PUT_BACK_OR_SALVAGE,
         what="{entries} in no journal file and no carry file",
     ),
     "cursor-beyond": Words(
         DAMAGE,
-        "its partition ends at {end:,}: rows that it read are gone",
+        "its partition ends at {end:,}: rows that it has read are missing",
         PUT_BACK_OR_SALVAGE,
         what="consumer group {group!r} reads {following:,} next",
     ),
@@ -425,7 +415,7 @@ def finding(
     last_op: int | None = None,
     **blanks: object,
 ) -> Finding:
-    """Make a finding of one case of the table. `last_op`: OP_MAX if nobody knows."""
+    """Fill in one case of the table. `last_op` is OP_MAX if the end is unknown."""
     words = WORDS[case]
     blanks["first_op"] = first_op
     place = file if position is None else f"{file} at byte {position:,}"
@@ -447,13 +437,13 @@ def finding(
 
 
 def foreign(case: str, file: str, error: ForeignFile, loss: Loss = NOTHING) -> Finding:
-    """Tell of a file of another log."""
+    """Report a file of another log."""
     expected, found = error.expected, error.found
     return finding(case, file, loss=loss, field=error.field, expected=expected, found=found)
 
 
 def apply_failed(where: str, op: int, what: str, loss: Loss) -> Finding:
-    """Tell of a whole entry on which the machine raises."""
+    """Report an intact entry on which the machine raises."""
     return finding(
         "apply-failed", f"{where}/journal", loss=loss, first_op=op, last_op=op, what=what
     )

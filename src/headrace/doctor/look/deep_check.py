@@ -1,7 +1,7 @@
-"""Checking every byte of segments and carry files, in processes of their own.
+"""Checks every byte of segments and carry files, in child processes.
 
-A damaged file is parsed where no digest vouches for it. Should a parser die of that, it dies in
-a child, and only the file that it was reading counts as unreadable.
+A damaged file is parsed without a digest to vouch for it. If that crashes the parser, only a
+child dies, and only the file that it was reading counts as unreadable.
 """
 
 import os
@@ -20,13 +20,13 @@ from headrace.journal.entry import Entry
 from headrace.model.ids import Identity, Op
 from headrace.partition.files.carry import CarryFile, load_carry
 
-WORKER_SIZE_MIN = 64 * 1024 * 1024  # to read less takes no longer than to start one more
-_DIED = "the process that read it died"
+WORKER_SIZE_MIN = 64 * 1024 * 1024  # reading less is faster than starting another worker
+_DIED = "the process that read it crashed"
 
 
 @dataclass(frozen=True, slots=True)
 class CarryTask:
-    """One carry file to be checked, entry by entry."""
+    """One carry file to check, entry by entry."""
 
     directory: str
     name: str
@@ -39,15 +39,15 @@ class BadEntry:
     """An entry of a carry file that is not what its index says."""
 
     op: Op
-    name: str  # of the file that it is in: the carry file, or one that is kept
+    name: str  # of its file: the carry file, or a kept one
     position: int
     flaw: str
-    is_gone: bool = False  # with all of the file
+    is_gone: bool = False  # together with its whole file
 
 
 @dataclass(frozen=True, slots=True)
 class CarryState:
-    """What became of checking a carry file."""
+    """The result of checking a carry file."""
 
     name: str
     flaw: str = ""  # of the file as a whole
@@ -101,7 +101,7 @@ def check_carry(task: CarryTask) -> CarryState:
 def check_all(
     tasks: Sequence[Task], stage: str, tell: Callable[[str, int, int], None]
 ) -> Iterator[tuple[Task, State]]:
-    """Check files side by side, and give each as it is done. `tell` hears of the bytes."""
+    """Check files in parallel, and yield each when it is done. `tell` hears of the bytes."""
     if not tasks:
         return
     total, done = sum(map(size_of, tasks)), 0
@@ -115,7 +115,7 @@ def check_all(
             task = waiting[future]
             try:
                 state = future.result()
-            except BrokenProcessPool:  # one of them was fatal: ask for each alone
+            except BrokenProcessPool:  # one of them was fatal: check each alone
                 unsure.append(task)
                 continue
             done += size_of(task)

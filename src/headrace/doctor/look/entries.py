@@ -1,8 +1,8 @@
-"""Where the entries of a group can be read, each copy checked: journal, carry files, ruins.
+"""Finds every readable copy of a group's entries: in the journal, carry files and ruins.
 
-In the journal an entry counts also where only the prefix of its frame is bad: it proves itself.
+In the journal an entry also counts if only the prefix of its frame is bad: it proves itself.
 
-A carry file whose header or index is bad is searched for whole entries: each begins at a
+A carry file with a bad header or index is searched for intact entries: each begins at a
 multiple of 64 and proves itself by its checksums.
 """
 
@@ -31,7 +31,7 @@ from headrace.storage.seam import Storage
 
 @dataclass(slots=True)
 class UnreadableFile:
-    """A carry file without a readable index: where its whole entries are."""
+    """A carry file without a readable index: the places of its intact entries."""
 
     name: str
     flaw: Flaw
@@ -48,12 +48,12 @@ class Entries:
     carries: dict[str, CarryFile] = field(default_factory=dict)  # by name, newest first
     ruins: dict[str, UnreadableFile] = field(default_factory=dict)
     strays: dict[Op, tuple[Storage, int, int]] = field(default_factory=dict)  # position, size
-    misfits: dict[str, HeadraceError] = field(default_factory=dict)  # carries of others
+    misfits: dict[str, HeadraceError] = field(default_factory=dict)  # carry files of other logs
     kept: set[int] = field(default_factory=set)  # ids of the journal files beside the carries
 
     @classmethod
     def of(cls, scan: Scan, carry: ReadonlyDirectory | None, identity: Identity) -> "Entries":
-        """Look at the journal as scanned and at every file in `carry`."""
+        """Index the scanned journal and every file in `carry`."""
         found = cls(scan)
         for one in scan.entries:
             found.journal.setdefault(one.op, one)
@@ -68,16 +68,16 @@ class Entries:
         return found
 
     def needed(self) -> set[int]:
-        """Return the kept files that a carry file with a whole index needs."""
+        """Return the kept files that a carry file with an intact index needs."""
         return {source.file_id for one in self.carries.values() for source in one.sources}
 
     def is_there(self, carry: CarryFile, op: Op) -> bool:
-        """Say whether the file is there that an entry of `carry` is in."""
+        """Whether the file with an entry of `carry` exists."""
         source = carry.source_of(carry.row(op))
         return source is None or source.file_id in self.kept
 
     def ops(self, above: Op) -> list[Op]:
-        """Return the ops above `above` of which there is a copy, whole by what is known."""
+        """Return the ops above `above` that have a copy, intact as far as known."""
         known = {op for op in self.journal if op > above}
         for carry in self.carries.values():
             known.update(op for op in carry.ops if op > above)
@@ -87,7 +87,7 @@ class Entries:
         return sorted(known)
 
     def holds(self, op: Op) -> bool:
-        """Say whether some file says that it has this entry."""
+        """Whether some file claims to have this entry."""
         return (
             op in self.journal
             or op in self.strays
@@ -96,7 +96,7 @@ class Entries:
         )
 
     def is_journaled(self, op: Op) -> bool:
-        """Say whether the journal has this entry, as far as is known."""
+        """Whether the journal has this entry, as far as known."""
         return op in self.journal or op in self.strays
 
     def header(self, op: Op) -> Header | None:
@@ -109,11 +109,11 @@ class Entries:
         return None if entry is None else entry.header
 
     def read(self, op: Op) -> Entry | None:
-        """Return an entry, every byte checked, from the first copy that is whole."""
+        """Return an entry, every byte checked, from the first intact copy."""
         return next((found for found in self.copies(op) if isinstance(found, Entry)), None)
 
     def copies(self, op: Op) -> Iterator[Entry | Flaw]:
-        """Give what each copy of an entry reads as now."""
+        """Yield what each copy of an entry decodes to now."""
         found = self.journal.get(op)
         if found is not None:
             storage = self.scan.files[found.file].candidate.storage
@@ -128,7 +128,7 @@ class Entries:
                 yield _read(ruin.file, *ruin.places[op])
 
     def lost_header(self, faulty: Faulty) -> Header | None:
-        """Return the header of a bad frame, if only what is behind it is bad."""
+        """Return the header of a bad frame, if only the bytes after it are bad."""
         if faulty.position is None:
             return None
         return _header_at(self._file_of(faulty), faulty.position, faulty)
@@ -138,8 +138,8 @@ class Entries:
         return next(file for file in files if file.path == faulty.path)
 
     def _find_strays(self, identity: Identity) -> None:
-        """Find entries that are whole behind a bad prefix, one after the other."""
-        after: int | None = None  # where the frame behind the last stray begins
+        """Find intact entries after a bad prefix, one after the other."""
+        after: int | None = None  # where the frame after the last stray begins
         for faulty in self.scan.faulty:
             file = self._file_of(faulty)
             position = after if faulty.position is None else faulty.position
@@ -161,12 +161,12 @@ class Entries:
                 ruin.file.close()
 
     def _search_kept(self, room: ReadonlyDirectory, identity: Identity) -> None:
-        """Find what kept files have that no carry file with a whole index needs."""
+        """Find entries of kept files that no carry file with an intact index needs."""
         for file_id in sorted(self.kept - self.needed()):
             name = kept_name(file_id)
             with suppress(OSError):
                 file = room.open(name)
-                flaw = Flaw("no carry file says what is live in it")
+                flaw = Flaw("no carry file records what is live in it")
                 self.ruins[name] = UnreadableFile(name, flaw, file, _search(file, identity))
 
     def _add_carry(
@@ -209,7 +209,7 @@ def _read(storage: Storage, position: int, size: int) -> Entry | Flaw:
 
 
 def _search(file: Storage, identity: Identity) -> dict[Op, tuple[int, int]]:
-    """Find whole entries of this group. What lies inside one of them is not looked at."""
+    """Find intact entries of this group. The bytes inside one of them are skipped."""
     found: dict[Op, tuple[int, int]] = {}
     position = 0
     with suppress(OSError):
@@ -224,7 +224,7 @@ def _search(file: Storage, identity: Identity) -> dict[Op, tuple[int, int]]:
 
 
 def _entry_size(file: Storage, position: int, data: bytes, identity: Identity) -> int:
-    """Return the size of the whole entry at `position`, 0 if there is none."""
+    """Return the size of the intact entry at `position`, 0 if there is none."""
     if data[CLUSTER_AT : CLUSTER_AT + len(identity.cluster)] != identity.cluster:
         return 0
     header = decode_header(data)

@@ -1,7 +1,7 @@
-"""Look at one group as a start would: survey and judge, with nothing changed.
+"""Examine one group as a start would: survey and judge, without changing anything.
 
-A start refuses at the first file of another cluster. The doctor names that file and looks on
-without it. Where a journal file has lost both header blocks, its frames still tell its id, and
+A start refuses at the first file of another cluster. The doctor names that file and continues
+without it. Where a journal file has lost both header blocks, its frames still carry its ID, and
 its entries are read by that.
 """
 
@@ -36,7 +36,7 @@ class GroupSight:
     identity: Identity
     room: ReadonlyDirectory
     survey: Survey
-    scan: Scan  # of all files that can be read, also by their frames alone
+    scan: Scan  # of all readable files, including those readable by their frames alone
     plan: RecoveryPlan | None  # what a start would do
     refusal: HeadraceError | None  # or why it would not
     misfits: list[HeadraceError] = field(default_factory=list)  # files passed over, by name
@@ -48,7 +48,7 @@ class GroupSight:
 
     @property
     def snapshots(self) -> list[Snapshot]:
-        """Whole snapshots that belong to this log, newest first."""
+        """Intact snapshots that belong to this log, newest first."""
         block = self.survey.superblock
         pair = block.checkpoint if block is not None else Checkpoint()
         return [
@@ -66,7 +66,7 @@ class GroupSight:
 def look_at_group(
     room: ReadonlyDirectory, identity: Identity, slots: int, head: Head | None = None
 ) -> GroupSight:
-    """Look at everything in `room`. Raises nothing that the bytes there could cause."""
+    """Examine everything in `room`. No bytes in it can make this raise."""
     journal, snapshots = room.within(JOURNAL), room.within(SNAPSHOTS)
     misfits: list[HeadraceError] = []
     found: Survey | None = None
@@ -109,7 +109,7 @@ def _judged(
 def _with_revived(
     found: Survey, journal: ReadonlyDirectory, identity: Identity
 ) -> tuple[Scan, list[Unreadable]]:
-    """Scan again with the files whose header blocks are bad and whose frames are not."""
+    """Scan again, with the files whose header blocks are bad but whose frames are not."""
     revived = [(one, _revive(one, journal, identity)) for one in found.unreadable]
     more = [(one, candidate) for one, candidate in revived if candidate is not None]
     if not more:
@@ -128,7 +128,7 @@ def _with_revived(
 def _revive(
     lost: Unreadable, journal: ReadonlyDirectory, identity: Identity
 ) -> Candidate | None:
-    """Take a file's id from its first frame, which shows it in clear and is checked by it."""
+    """Take a file's ID from its first frame, which contains it and is checked by it."""
     try:
         storage = journal.open(lost.name)
     except OSError:
@@ -157,14 +157,14 @@ def _is_first(header: Header, first: Op, identity: Identity) -> bool:
 
 
 def flaw_text(flaw: Flaw) -> str:
-    """Say what is wrong, with what was expected and what was found."""
+    """Describe a flaw, with the expected and found values."""
     if flaw.expected is None and flaw.found is None:
         return flaw.what
     return f"{flaw.what}: expected {flaw.expected}, found {flaw.found}"
 
 
 def cause_text(error: HeadraceError) -> str:
-    """Say an error without its path and its hint: a finding has both already."""
+    """Describe an error without its path and its hint: a finding has both already."""
     text = str(error.args[0])
     path = getattr(error, "path", "")
     if path and text.startswith(path):

@@ -1,9 +1,9 @@
-"""A segment that no snapshot vouches for, read alone: by its footer, its name and its rows.
+"""A segment that no snapshot vouches for, read by its own footer, name and rows.
 
-Its footer has no checksum, so what it says counts only where something else says the same. The
-row digest proves rows, offsets, times and the partition's number; the name, or offsets that
-are not those of the name, tell whose rows they are. In a damaged file each row group is proven
-by itself, as in any other segment.
+Its footer has no checksum, so it counts only where something else confirms it. The row digest
+proves rows, offsets, times and the partition's number; the name, or offsets that differ from
+the name's, identify the partition. In a damaged file each row group is proven by itself, as in
+any other segment.
 """
 
 import base64
@@ -50,7 +50,7 @@ class LoneTask:
 
 @dataclass(frozen=True, slots=True)
 class TimedRows:
-    """Rows that follow one another and got their offsets at one time."""
+    """Adjacent rows that got their offsets at one time."""
 
     timestamp: int
     start: int
@@ -59,17 +59,17 @@ class TimedRows:
 
 @dataclass(frozen=True, slots=True)
 class LoneState:
-    """What a file says of itself, and what of it is proven."""
+    """What a file claims to be, and what of it is proven."""
 
     name: str
-    flaw: str = ""  # of the whole file; then no row can be taken from it
+    flaw: str = ""  # of the whole file; no row can be read from it then
     task: SegmentTask | None = None  # how to read it, if it is a segment of this group
     state: SegmentState | None = None
     times: tuple[TimedRows, ...] = ()  # of what can be proven, by offset
 
     @property
     def place(self) -> tuple[int, int, int, int] | None:
-        """Namespace, created, first and end: by the footer, or by the name alone."""
+        """Namespace, created, first and end: from the footer, or from the name alone."""
         if self.task is None:
             return parse_name(self.name)
         info = self.task.info
@@ -90,7 +90,7 @@ class LoneState:
 
 
 def check_lone(task: LoneTask) -> LoneState:
-    """Read a footer, then every row that it promises; a child process runs it."""
+    """Read a footer, then every row that it promises. Runs in a child process."""
     try:
         storage = ReadonlyDirectory(task.directory).open(task.name)
     except OSError as error:
@@ -109,9 +109,9 @@ def check_lone(task: LoneTask) -> LoneState:
 
 
 def _described(task: LoneTask, storage: Storage) -> SegmentTask | str:
-    """Return what is to be checked, as the footer has it; or why that cannot be."""
+    """Return the check to run, by the footer; or why there is none."""
     if footer_bytes(storage) is None:
-        return "it does not end as a segment does"
+        return "it does not end like a segment"
     try:
         said = open_parquet(storage).metadata.metadata or {}
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
@@ -123,7 +123,7 @@ def _described(task: LoneTask, storage: Storage) -> SegmentTask | str:
         why = first_line(error)
         return f"its footer cannot be read ({why})"
     except BadSchema as error:
-        return f"its footer has no schema of a topic ({error})"
+        return f"its footer has no valid topic schema ({error})"
     flaw = _stranger(task, texts, info)
     if flaw:
         return flaw
@@ -150,22 +150,22 @@ def _info(texts: dict[str, str]) -> SegmentInfo:
 
 
 def _stranger(task: LoneTask, texts: dict[str, str], info: SegmentInfo) -> str:
-    """Say why a segment is none of this group, or that its name and footer differ."""
+    """Say why a segment does not belong to this group, or that its name and footer differ."""
     if texts.get(FORMAT_KEY) != str(FORMAT):
-        return f"its format is {texts.get(FORMAT_KEY)}, and {FORMAT} is known here"
+        return f"its format is {texts.get(FORMAT_KEY)}, but this release knows {FORMAT}"
     if (info.cluster, info.group) != (task.identity.cluster, task.identity.group):
-        return "it is a segment of another cluster or group"
+        return "it belongs to another cluster or group"
     if not NamespaceLayout(*task.identity.namespace_bits).holds(info.namespace):
-        return f"its footer names a partition that cannot be: {info.namespace:x}"
+        return f"its footer names an impossible partition: {info.namespace:x}"
     named = parse_name(task.name)
     is_renamed = named is None or named[2:] != (info.first, info.end)
     if not is_renamed and named is not None and named[:2] != (info.namespace, info.created):
-        return "its footer and its name say that its rows are of different partitions"
+        return "its footer and its name name different partitions"
     return ""
 
 
 def _times(task: SegmentTask, state: SegmentState, storage: Storage) -> tuple[TimedRows, ...]:
-    """Return when the rows that can be proven got their offsets."""
+    """Return when the provable rows got their offsets."""
     found: list[TimedRows] = []
     for batch in rows_in(storage, task, state) if state.readable else ():
         first = batch.column(OFFSET)[0].as_py()
@@ -178,7 +178,7 @@ def _times(task: SegmentTask, state: SegmentState, storage: Storage) -> tuple[Ti
 
 
 def _add(found: list[TimedRows], rows: TimedRows) -> None:
-    """Add rows, joined to those before if one entry had both."""
+    """Add rows, joined to the previous ones if both came from one entry."""
     last = found[-1] if found else None
     if last is not None and (last.timestamp, last.end) == (rows.timestamp, rows.start):
         found[-1] = TimedRows(rows.timestamp, last.start, rows.end)

@@ -1,7 +1,7 @@
-"""A data directory that can only be looked at: every file is opened for reading alone.
+"""A read-only data directory: every file is opened for reading only.
 
-The code that scans takes a `storage.seam.Directory`. This is one whose descriptors the kernel
-lets nobody write through, so that looking cannot change anything, whatever a bug might try.
+The scanning code takes a `storage.seam.Directory`. This one has read-only descriptors, so the
+kernel rejects every write, whatever a bug might try.
 """
 
 import errno
@@ -27,18 +27,18 @@ _LOCK_SIZE_MAX: Final = 4096  # a pid and the path of a socket
 
 @dataclass(slots=True)
 class ReadonlyDirectory:
-    """One directory, to read. See `seam.Directory`; what would change it raises EROFS.
+    """One directory, read-only. See `seam.Directory`; any change raises EROFS.
 
-    Names in `hidden` are as if they were not there: a scan goes on without a foreign file.
+    Names in `hidden` do not exist for the caller: a scan continues without a foreign file.
     """
 
     path: str
     hidden: set[str] = field(default_factory=set)
-    barred: dict[str, str] = field(default_factory=dict)  # what cannot be looked at, and why
+    barred: dict[str, str] = field(default_factory=dict)  # inaccessible paths, and why
 
     @classmethod
     def of(cls, path: str) -> "ReadonlyDirectory":
-        """Look at the directory at `path`, which may be named by a link."""
+        """Open the directory at `path`, which may be a link."""
         real = os.path.realpath(path)
         try:
             os.close(os.open(real, _ROOM))
@@ -58,11 +58,11 @@ class ReadonlyDirectory:
             return FileStorage(os.open(path, _FILE), path)
         except PermissionError as error:
             self.barred[path] = error.strerror or str(error)
-            # The look goes on without it, as without a file that the disk does not give.
+            # The examination continues without it, as without a file that the disk cannot read.
             raise OSError(errno.EIO, error.strerror, path) from error
 
     def names(self) -> list[str]:
-        """Return the names of the files here, sorted. A directory that is gone has none."""
+        """Return the names of the files here, sorted. A missing directory has none."""
         return [name for name, is_room in self._entries() if not is_room]
 
     def rooms(self) -> list[str]:
@@ -77,11 +77,11 @@ class ReadonlyDirectory:
         return ReadonlyDirectory(path, barred=self.barred)
 
     def within(self, name: str) -> "ReadonlyDirectory":
-        """Look at a directory that may be gone: it has no names then."""
+        """Return a directory that may be missing: it then has no names."""
         return ReadonlyDirectory(self._place(name), barred=self.barred)
 
     def size_of(self, name: str) -> int:
-        """Return the size of a file, 0 of one that is gone or out of reach."""
+        """Return the size of a file, 0 if it is missing or inaccessible."""
         try:
             return Path(self._place(name)).lstat().st_size
         except OSError:
@@ -121,7 +121,7 @@ class ReadonlyDirectory:
 
 
 def refuse_if_barred(root: ReadonlyDirectory) -> None:
-    """Raise StorageFailed if this user may not read all of a log: what is left would look lost.
+    """Raise StorageFailed if this user may not read all of a log: the rest would look lost.
 
     Of other files in the directory, such as `lost+found`, nothing is asked.
     """
@@ -142,7 +142,7 @@ def refuse_if_barred(root: ReadonlyDirectory) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has the directory's lock."""
+    """The holder of the directory's lock."""
 
     is_held: bool
     pid: int | None  # of the holder, or of the process that died with the lock
@@ -150,7 +150,7 @@ class Holder:
 
 
 def holder(root: ReadonlyDirectory) -> Holder:
-    """Say whether a process holds the directory, without taking it away from anyone.
+    """Find out whether a process holds the directory, without taking the lock from it.
 
     A clean stop empties the file. Only if something is in it, its lock is asked for, shared,
     and given back at once.
@@ -167,7 +167,7 @@ def holder(root: ReadonlyDirectory) -> Holder:
         if not content:
             return Holder(is_held=False, pid=None, has_file=True)
         return Holder(_is_locked(descriptor), _pid(content), has_file=True)
-    except OSError:  # no file: a start fails, and nobody holds it
+    except OSError:  # no file: a start fails, and no process holds it
         return Holder(is_held=False, pid=None, has_file=False)
     finally:
         os.close(descriptor)

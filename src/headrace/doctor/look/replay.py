@@ -1,11 +1,11 @@
-"""Bring a machine's state back in memory, as far as the log can be read.
+"""Rebuild a machine's state in memory, as far as the log can be read.
 
-Without holes this is what a start does. Behind a hole the log is still read: the header of a
-bad entry may be whole and tell how many rows it had; metadata tells which partition and schema
-a lost command had made; a writer whose count jumps tells that the lost entry was its own. What
-nothing tells is said: from there on, offsets of the old log are counted as if nothing had been
-there. An entry whose apply raises halts a group at every start; here it is passed over like one
-that is lost, from a state that it never touched.
+Without holes this is what a start does. After a hole the log is still read: the header of a bad
+entry may be intact and show how many rows it had; the metadata shows which partition and schema
+a lost command created; a jump in a writer's count shows that the lost entry was its own. What
+remains unknown is reported: from there on, offsets of the old log are counted as if nothing had
+been there. An entry whose apply raises halts a group at every start; here it is skipped like a
+lost one, from a state that it never touched.
 """
 
 from collections.abc import Callable, Iterable
@@ -40,7 +40,7 @@ _Done = TypeVar("_Done")
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Ops that are in no copy. `header` is that of a single one, if it can still be read."""
+    """Ops without any copy. `header` is that of a single op, if it can still be read."""
 
     first: Op
     last: Op
@@ -54,26 +54,26 @@ class Hole:
 
 @dataclass(slots=True)
 class Replayed:
-    """A shard's state as far as the log tells it."""
+    """A shard's state, as far as the log can be read."""
 
     machine: PartitionsMachine
     expected: Op  # the next op to apply
     holes: list[Hole] = field(default_factory=list)
-    broken_at: Op | None = None  # whole entries from here on follow another log
+    broken_at: Op | None = None  # intact entries from here on follow another log
     unsure: dict[Namespace, Offset] = field(default_factory=dict)  # from there on, at least
     ends: dict[Namespace, Offset] = field(default_factory=dict)  # at the first unknown hole
-    unknown_count: int = 0  # lost ops that nothing has told anything about yet
+    unknown_count: int = 0  # lost ops without any evidence so far
     lost_lives: set[Namespace] = field(default_factory=set)  # whose opening or close is lost
-    placeless_count: int = 0  # rows behind a hole that the machine refused
+    placeless_count: int = 0  # rows after a hole that the machine refused
     raising: dict[Op, str] = field(default_factory=dict)  # ops that the machine cannot run
 
     @property
     def reached(self) -> Op:
-        """The newest op of which it is known whether it is there or lost."""
+        """The newest op that is known to be either present or lost."""
         return max(Op(self.expected - 1), *(hole.last for hole in self.holes), Op(0))
 
     def pieces(self) -> dict[Op, tuple[Partition, Piece]]:
-        """Return the rows of each entry that no file of its own holds, by op."""
+        """Return the rows of each entry that are not in a segment file, by op."""
         return {
             piece.op: (partition, piece)
             for partition in self.machine.state.partitions.values()
@@ -81,7 +81,7 @@ class Replayed:
         }
 
     def settle(self) -> None:
-        """Say of every partition whether lost ops may have had rows of it."""
+        """Record for every partition whether lost ops may have had rows of it."""
         if self.unknown_count:
             for namespace, end in self.ends.items():
                 partition = self.machine.state.partitions.get(namespace)
@@ -91,7 +91,7 @@ class Replayed:
 
 
 def pieces_of(partition: Partition) -> Iterable[Piece]:
-    """Give the pieces of a partition that are in runs, or in segments that are no file yet."""
+    """Yield the pieces of a partition in runs, or in segments without a file yet."""
     for run in partition.runs:
         yield from run.pieces
     for segment in partition.segments:
@@ -100,7 +100,7 @@ def pieces_of(partition: Partition) -> Iterable[Piece]:
 
 
 class ApplyRaised(Exception):
-    """The machine raised on `op`, and its state is not to be used any more: begin again."""
+    """The machine raised on `op`, and its state must not be used anymore: start over."""
 
     def __init__(self, op: Op, error: Exception) -> None:
         super().__init__(op)
@@ -109,7 +109,7 @@ class ApplyRaised(Exception):
 
 
 def past_raising(replay: Callable[[dict[Op, str]], _Done]) -> _Done:
-    """Replay from the beginning until no op raises that is not passed over."""
+    """Replay from the beginning until every op that raises is skipped."""
     raising: dict[Op, str] = {}
     while True:
         try:
@@ -120,14 +120,14 @@ def past_raising(replay: Callable[[dict[Op, str]], _Done]) -> _Done:
 
 @dataclass(slots=True)
 class ShardReplay:
-    """Applies what there is of a shard's log to the state of one snapshot."""
+    """Applies the readable part of a shard's log to the state of one snapshot."""
 
     identity: Identity
     entries: Entries
     metadata: MetadataState | None
     done: Replayed
-    ease: Callable[[Entry], Entry] | None = None  # changes what is to be applied
-    watch: Callable[[Entry, Result], None] | None = None  # hears of each op that was applied
+    ease: Callable[[Entry], Entry] | None = None  # changes an entry before it is applied
+    watch: Callable[[Entry, Result], None] | None = None  # called after each applied op
 
     def run(self, tip: bytes | None, *, stop_at_hole: bool = False) -> Replayed:
         """Apply every op above the state; `tip` is the checksum of its newest, if known."""
@@ -155,7 +155,7 @@ class ShardReplay:
         return self.done
 
     def _end(self) -> None:
-        """What was durable above the last entry is gone: no row behind it is there to shift."""
+        """Durable ops above the last entry are lost: no later row has to shift."""
         self.done.settle()
         if self.entries.scan.proven >= self.done.expected:
             self.done.holes.append(Hole(self.done.expected, self.entries.scan.proven))
@@ -183,12 +183,12 @@ class ShardReplay:
         return True
 
     def _entry(self, op: Op, header: Header | None) -> Entry | None:
-        """Return what is to be applied: of an Append its header tells everything."""
+        """Return the entry to apply: for an Append its header suffices."""
         if header is not None and header.operation == APPEND:
             return Entry(header, b"", b"")
         entry = self.entries.read(op)
         if entry is None and header is not None and header.operation == SEAL:
-            return Entry(header, b"", b"")  # as one that lets no writer go
+            return Entry(header, b"", b"")  # as an entry that expires no writer
         return entry
 
     def _hole(self, hole: Hole) -> None:
@@ -201,7 +201,7 @@ class ShardReplay:
         self.done.unknown_count += hole.unknown_count
 
     def _lose_known(self, header: Header) -> None:
-        """Take from the header of a lost command what it must have changed."""
+        """Infer from the header of a lost command what it must have changed."""
         is_of_life = header.created > 0
         if is_of_life and header.operation in (
             OpenPartition.operation,
@@ -217,7 +217,7 @@ class ShardReplay:
                 self.done.unsure.setdefault(partition.namespace, partition.end)
 
     def _smooth(self, header: Header) -> None:
-        """Do what a lost op must have done for this one to have been taken."""
+        """Do what a lost op must have done for this one to have been accepted."""
         if not self.done.holes or header.operation not in (APPEND, operations.STAGE):
             return
         partition = self._partition(header)
@@ -261,7 +261,7 @@ class ShardReplay:
             self.done.unknown_count = max(0, self.done.unknown_count - 1)
 
     def _bridge_writer(self, partition: Partition, header: Header) -> None:
-        """A count that jumps over lost ops was theirs: let the writer go on behind them."""
+        """A version jump over lost ops is theirs: let the writer continue after them."""
         writer = partition.writers.get(header.writer)
         newest = writer.window[-1].version if writer is not None else 0
         missing = header.version - newest - 1
@@ -273,7 +273,7 @@ class ShardReplay:
         self.done.unsure.setdefault(partition.namespace, partition.end)
 
     def _doubt_topic(self, header: Header) -> None:
-        """A transaction that cannot be published whole is not published: say where."""
+        """A transaction that cannot be published whole is not published: record where."""
         number = self.done.machine.state.topic_number(header.namespace)
         topic = self.done.machine.state.topics.get(number)
         if topic is not None:
@@ -312,7 +312,7 @@ def _schemas(target: MetadataTarget) -> tuple[Schema, ...]:
 
 @dataclass(slots=True)
 class MetadataReplayed:
-    """Streams and topics as far as their log can be read in one piece.
+    """Streams and topics, as far as their log can be read without a gap.
 
     Behind a hole nothing is applied: a lost CreateTopic would give its id to the next one.
     """
@@ -321,14 +321,14 @@ class MetadataReplayed:
     expected: Op
     hole: Hole | None = None
     broken_at: Op | None = None
-    names_behind: list[str] = field(default_factory=list)  # of topics made behind the hole
+    names_behind: list[str] = field(default_factory=list)  # of topics created after the hole
     raising: dict[Op, str] = field(default_factory=dict)  # the hole is an op that cannot run
 
 
 def replay_metadata(
     machine: MetadataMachine, entries: Entries, snapshot: Snapshot | None, tip: bytes
 ) -> MetadataReplayed:
-    """Apply what follows `snapshot`, up to the first op that is not there, or that raises."""
+    """Apply what follows `snapshot`, up to the first op that is missing or raises."""
     return past_raising(
         lambda raising: _replayed_metadata(machine, entries, snapshot, tip, raising)
     )

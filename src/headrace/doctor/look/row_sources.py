@@ -1,10 +1,10 @@
-"""The rows of one partition that can be read and proven, in order, and what lies between them.
+"""The rows of one partition that can be read and proven, in order, and the gaps between them.
 
 Each row has at most three homes: a piece, whose entry is in the journal or a carry file; a
-segment, in its place, under another's name, or set aside; and an older snapshot's memory of the
-entries that a segment was made of. The first home that proves itself gives the row. Where the
-state was rebuilt without a snapshot, segments that nothing names give what no entry has.
-Offsets only rise, so that no row can be given twice.
+segment, in its place, under another name, or set aside; and an older snapshot's record of the
+entries that a segment was written from. The first home that proves itself supplies the row.
+Where the state was rebuilt without a snapshot, segments that no snapshot names supply the rows
+that no entry has. Offsets only rise, so no row can come twice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,13 +38,13 @@ from headrace.partition.segments.entry_rows import Schemas, rows_of
 from headrace.partition.segments.segment import OFFSET, TIMESTAMP
 from headrace.storage.seam import Buffer
 
-_NOWHERE: Final = "in no file that can be read"
-# Of a new entry: no reader of the new log gets a larger piece than a producer would have made.
+_NOWHERE: Final = "in no readable file"
+# Limit of a new entry: no reader of the new log gets a larger piece than from a producer.
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 
 
 class RowOrigin(StrEnum):
-    """Where rows were read."""
+    """Where rows were read from."""
 
     JOURNAL = "journal"
     CARRY = "carry"
@@ -67,7 +67,7 @@ class Salvaged:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Rows that no home gives."""
+    """Rows that no home has."""
 
     start: Offset
     end: Offset
@@ -79,7 +79,7 @@ Step = Salvaged | Missing
 
 @dataclass(slots=True)
 class RowSource:
-    """One partition of a log that was looked at."""
+    """One partition of an examined log."""
 
     shard: ShardSight
     partition: Partition
@@ -87,7 +87,7 @@ class RowSource:
     states: Mapping[str, tuple[SegmentTask, SegmentState]]  # by the segment's own name
 
     def steps(self) -> Iterator[Step]:
-        """Give every retained row that can be proven, and every range that cannot."""
+        """Yield every retained row that can be proven, and every range that cannot."""
         for step in self._known_steps():
             if isinstance(step, Missing):
                 yield from self._alone(step)
@@ -109,7 +109,7 @@ class RowSource:
             yield Missing(offset, self.partition.end, _NOWHERE)
 
     def _alone(self, missing: Missing, tried: frozenset[int] = frozenset()) -> Iterator[Step]:
-        """Give rows that the state does not place from segments that speak for themselves."""
+        """Yield rows that the state does not place, from segments that prove themselves."""
         offset, why = missing.start, missing.why
         key = (self.partition.namespace, self.partition.created)
         for one in self.shard.lone.get(key, []):
@@ -142,7 +142,7 @@ class RowSource:
 
     def _pieces(self, pieces: Sequence[Piece], version: int) -> Iterator[Step]:
         for piece in pieces:
-            yield from self._piece(piece, version, f"op {piece.op:,} is in no whole copy")
+            yield from self._piece(piece, version, f"op {piece.op:,} has no intact copy")
 
     def _piece(self, piece: Piece, version: int, why: str) -> Iterator[Step]:
         for found in self.shard.entries.copies(piece.op):
@@ -152,7 +152,7 @@ class RowSource:
             try:
                 rows = rows_of(found, self.schemas, schema_id, f"op {piece.op}")
             except KeyError:
-                why = f"op {piece.op:,} is whole, and its schema is not known"
+                why = f"op {piece.op:,} is intact, but its schema is unknown"
                 continue
             except Corrupt:
                 continue
@@ -176,12 +176,12 @@ class RowSource:
                 yield from self._older(segment, offset, start, why)
                 yield from _by_time(rows, start, segment.version)
                 offset = Offset(start + rows.num_rows)
-        except (Corrupt, OSError) as error:  # it went bad since it was checked
+        except (Corrupt, OSError) as error:  # it went bad after it was checked
             why = str(error)
         yield from self._older(segment, offset, segment.end, why)
 
     def _older(self, segment: Segment, start: int, end: int, why: str) -> Iterator[Step]:
-        """Give rows of a lost part of a segment from the entries that it was made of."""
+        """Yield rows of a lost part of a segment from the entries it was written from."""
         offset = Offset(start)
         for piece in self.shard.older_pieces(segment):
             if piece.end <= offset or piece.first >= end or offset >= end:
@@ -201,7 +201,7 @@ class RowSource:
 def located(
     shard: ShardSight, states: Mapping[str, SegmentState]
 ) -> dict[str, tuple[SegmentTask, SegmentState]]:
-    """Find for each segment the file that has its rows, whatever that file is called."""
+    """Find the file with each segment's rows, whatever its name."""
     found = {}
     for task in segment_tasks(shard):
         state = states[task.name]
@@ -215,7 +215,7 @@ def located(
 
 
 def _elsewhere(shard: ShardSight, task: SegmentTask) -> Iterator[SegmentTask]:
-    """Give the files of other names that have the very bytes of a segment."""
+    """Yield the files under other names that have exactly the bytes of a segment."""
     for room in (shard.segments, shard.quarantine):
         for name in room.names():
             is_itself = (room.path, name) == (task.directory, task.name)
@@ -226,7 +226,7 @@ def _elsewhere(shard: ShardSight, task: SegmentTask) -> Iterator[SegmentTask]:
 
 
 def proven_rows(task: SegmentTask, state: SegmentState) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a segment that a check found readable, proven once more."""
+    """Yield the rows of a segment that a check found readable, proven again."""
     if not state.readable:
         return
     storage = ReadonlyDirectory(task.directory).open(task.name)
@@ -237,10 +237,10 @@ def proven_rows(task: SegmentTask, state: SegmentState) -> Iterator[pa.RecordBat
 
 
 def _lone_rows(one: LoneState) -> Iterator[Salvaged]:
-    """Give what can be proven of a segment that no state names."""
+    """Yield the provable rows of a segment that no state names."""
     if one.task is None or one.state is None:
         return
-    with suppress(Corrupt, OSError):  # it went bad since it was checked
+    with suppress(Corrupt, OSError):  # it went bad after it was checked
         for rows in proven_rows(one.task, one.state):
             start = Offset(rows.column(OFFSET)[0].as_py())
             yield from _by_time(rows, start, one.task.info.schema_id)
@@ -252,7 +252,7 @@ def _places(partition: Partition) -> list[Run | Segment]:
 
 
 def _by_time(rows: pa.RecordBatch, first: Offset, version: int) -> Iterator[Salvaged]:
-    """Part rows of a segment into the entries that they came from, as their times tell."""
+    """Split rows of a segment into the entries that they came from, by their times."""
     times = rows.column(TIMESTAMP).cast(pa.int64())
     user = rows.select(rows.schema.names[len(SYSTEM_FIELDS) :])
     start = 0
@@ -266,7 +266,7 @@ def _by_time(rows: pa.RecordBatch, first: Offset, version: int) -> Iterator[Salv
 def _salvaged(
     rows: pa.RecordBatch, first: Offset, version: int, timestamp: int, schema_id: int
 ) -> Iterator[Salvaged]:
-    """Give rows as one body, or as several where one would be too large."""
+    """Yield rows as one body, or as several where one would be too large."""
     body = batch.encode(rows)
     if len(body) > BODY_SIZE_MAX and rows.num_rows > 1:
         half = rows.num_rows // 2
@@ -279,7 +279,7 @@ def _salvaged(
 
 
 def _clipped(step: Step, start: Offset, end: Offset | None = None) -> Step | None:
-    """Return what of a step lies from `start` to before `end`."""
+    """Return the part of a step from `start` to before `end`."""
     first = max(step.start, start)
     last = step.end if end is None else min(step.end, end)
     if first >= last:

@@ -1,8 +1,8 @@
-"""Is a segment whole, and if not, which of its rows can still be proven?
+"""Checks whether a segment is intact, and if not, which of its rows can still be proven.
 
-Its file digest proves a whole file. In a damaged one a row group counts only if it decodes with
-right page checksums, has its offsets, and gives the very same bytes when it is written again:
-page checksums cover no page headers, and a header that lies changes rows without a sound.
+Its file digest proves an intact file. In a damaged one a row group counts only if it decodes
+with correct page checksums, has its offsets, and yields exactly the same bytes when written
+again: page checksums do not cover page headers, and a wrong header silently changes rows.
 """
 
 import base64
@@ -38,7 +38,7 @@ _FOOTER_SIZE_MAX: Final = 16 * 1024 * 1024  # far above the widest schema's
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """One segment to be checked: where it should be, and what it should be."""
+    """One segment to check: its expected place and content."""
 
     directory: str
     name: str
@@ -60,12 +60,12 @@ class BadGroup:
 
 @dataclass(frozen=True, slots=True)
 class SegmentState:
-    """What became of checking a segment."""
+    """The result of checking a segment."""
 
     name: str
-    flaw: str = ""  # empty: every byte and every row is right
+    flaw: str = ""  # empty: every byte and every row is correct
     is_gone: bool = False
-    bad: tuple[BadGroup, ...] = ()  # if others can be proven; else all rows are out of reach
+    bad: tuple[BadGroup, ...] = ()  # if others can be proven; otherwise no row can be read
     readable: tuple[tuple[int, int], ...] = ()  # ranges of offsets
 
     @property
@@ -74,12 +74,12 @@ class SegmentState:
 
 
 def check_segment(task: SegmentTask) -> SegmentState:
-    """Check every byte and every row; a child process runs it."""
+    """Check every byte and every row. Runs in a child process."""
     info = task.info
     try:
         storage = ReadonlyDirectory(task.directory).open(task.name)
     except FileNotFoundError:
-        return SegmentState(task.name, "the file is gone", is_gone=True)
+        return SegmentState(task.name, "the file is missing", is_gone=True)
     except OSError as error:
         return SegmentState(task.name, f"cannot be opened: {error.strerror}")
     try:
@@ -113,7 +113,7 @@ def _partly(task: SegmentTask, storage: Storage, flaw: str) -> SegmentState:
 
 @dataclass(slots=True)
 class DamagedSegment:
-    """A damaged segment whose footer can be read and is that of the segment it should be."""
+    """A damaged segment whose footer can be read and is the expected one."""
 
     storage: Storage
     schema: pa.Schema
@@ -125,10 +125,10 @@ class DamagedSegment:
         return len(self.bounds) - 1
 
     def prove(self, number: int) -> pa.RecordBatch:
-        """Return the rows of a row group, or raise with the place that is bad."""
+        """Return the rows of a row group, or raise with the bad position."""
         batch = self._decoded(number)
         if not is_dense(batch.column(OFFSET), self.bounds[number]):
-            raise self._flaw(number, "its offsets do not count up", None)
+            raise self._flaw(number, "its offsets are not consecutive", None)
         before = self.parquet.metadata.row_group(number)
         again = _encoded(batch, self.schema, before)
         after = pq.read_metadata(pa.BufferReader(again)).row_group(0)
@@ -138,7 +138,7 @@ class DamagedSegment:
             data = self.storage.read(start, size)
             if size != same or data != again[at : at + size].to_pybytes():
                 name = before.column(column).path_in_schema
-                flaw = f"column {name!r} is not what its rows are written as"
+                flaw = f"column {name!r} differs from its rows when written again"
                 raise self._flaw(number, flaw, start)
         return batch
 
@@ -174,7 +174,7 @@ class DamagedSegment:
 def open_ruin(
     storage: Storage, info: SegmentInfo, rows: bytes, schema: pa.Schema
 ) -> DamagedSegment:
-    """Read a footer that no digest vouches for; it must say what the log says of it."""
+    """Read a footer that no digest vouches for; it must agree with the log."""
     expected = segment_schema(schema)
     path = storage.path
     try:
@@ -188,9 +188,9 @@ def open_ruin(
         raise CorruptSegment(f"its footer cannot be read ({why})", path=path) from error
     for key, value in {**identity(info), ROW_DIGEST_KEY: rows.hex()}.items():
         if said.get(key.encode(), b"").decode("utf-8", "replace") != value:
-            raise CorruptSegment(f"its footer has another {key}", path=path)
+            raise CorruptSegment(f"its footer has a different {key}", path=path)
     if not found.equals(expected) or sum(counts) != info.row_count:
-        raise CorruptSegment("its footer has other columns or rows", path=path)
+        raise CorruptSegment("its footer has different columns or rows", path=path)
     return DamagedSegment(
         storage, expected, parquet, list(accumulate(counts, initial=int(info.first)))
     )
@@ -201,10 +201,10 @@ def _encoded(
     schema: pa.Schema,
     before: Any,  # noqa: ANN401 - a pq.RowGroupMetaData
 ) -> pa.Buffer:
-    """Write a row group again, with dictionaries where its footer says that it has some.
+    """Write a row group again, with dictionaries where its footer declares them.
 
     Which columns have one was chosen by the first row group, and by older releases otherwise.
-    A footer that lies about it is found out by the bytes.
+    If its footer is wrong about that, the bytes differ.
     """
     sink = pa.BufferOutputStream()
     plain = {
@@ -218,7 +218,7 @@ def _encoded(
 
 
 def extent(chunk: Any) -> tuple[int, int]:  # noqa: ANN401 - a pq.ColumnChunkMetaData
-    """Return where the bytes of a column are, page headers and all."""
+    """Return where the bytes of a column are, including page headers."""
     starts = [chunk.data_page_offset]
     if chunk.has_dictionary_page:
         starts.append(chunk.dictionary_page_offset)
@@ -228,7 +228,7 @@ def extent(chunk: Any) -> tuple[int, int]:  # noqa: ANN401 - a pq.ColumnChunkMet
 def rows_in(
     storage: Storage, task: SegmentTask, state: SegmentState
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows that a check found readable, proven once more."""
+    """Yield the rows that a check found readable, proven again."""
     if state.is_whole:
         whole = open_segment(storage, task.info, task.digests)
         yield from whole.read(task.info.first, task.info.end)
@@ -241,7 +241,7 @@ def rows_in(
 
 
 def footer_bytes(storage: Storage) -> bytes | None:
-    """Return the footer's bytes, unparsed; None if the file does not end as a segment does."""
+    """Return the footer's bytes, unparsed; None if the file does not end like a segment."""
     try:
         size = storage.size()
         tail = storage.read(max(0, size - 8), 8)

@@ -1,8 +1,8 @@
-"""One shard, looked at: its state in memory, and where each of its rows may still be read.
+"""Examines one shard: its state in memory, and where each of its rows may still be read.
 
-The state comes from the newest snapshot that can be used and the log above it. An older
-snapshot, and the log above that, tell the same rows by the entries that a newer one only knows
-as segments: where a segment is lost, its rows may still be in the journal or in a carry file.
+The state comes from the newest usable snapshot and the log above it. An older snapshot, with
+the log above that, still knows the entries of rows that a newer one only knows as segments:
+where a segment is lost, its rows may still be in the journal or in a carry file.
 """
 
 from bisect import bisect_right
@@ -33,31 +33,31 @@ from headrace.partition.shard_store import CARRY, QUARANTINE, SEGMENTS
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What is to be said of a state that was put together without a snapshot."""
+    """What to report about a state that was rebuilt without a snapshot."""
 
     base: Op  # the journal has what follows
     doubts: dict[int, list[OffsetDoubt]] = field(default_factory=dict)  # by namespace
-    below: dict[int, int] = field(default_factory=dict)  # by namespace: what is under it?
+    below: dict[int, int] = field(default_factory=dict)  # by namespace: rows below are unclear
     undecided: dict[int, int] = field(default_factory=dict)  # staged rows, by topic
     beyond: set[tuple[int, str]] = field(default_factory=set)  # cursors: namespace, group
-    untimed_count: int = 0  # rows whose time of publishing is not known
-    placeless_count: int = 0  # rows that are readable, and for which there is no place
-    unreadable: list[Op] = field(default_factory=list)  # carried entries that are rotten
-    writer_count: int = 0  # that go on in the journal, and whose beginnings are not known
+    untimed_count: int = 0  # rows whose time of publishing is unknown
+    placeless_count: int = 0  # readable rows without a place
+    unreadable: list[Op] = field(default_factory=list)  # corrupt carried entries
+    writer_count: int = 0  # writers that continue in the journal from an unknown version
 
 
 @dataclass(slots=True)
 class ShardSight:
-    """Everything that is known of a shard."""
+    """Everything known about a shard."""
 
     group: GroupSight
     entries: Entries
     replayed: Replayed | None  # None: no snapshot can be used, and the log begins later
     snapshot_op: Op = Op(0)
     local: Local = NOTHING  # what the snapshot in use names
-    kept: list[Local] = field(default_factory=list)  # what all whole snapshots name
+    kept: list[Local] = field(default_factory=list)  # what all intact snapshots name
     older: dict[tuple[int, int], list[Piece]] = field(default_factory=dict)  # by life
-    bad_states: dict[Op, str] = field(default_factory=dict)  # whole, yet no state of a shard
+    bad_states: dict[Op, str] = field(default_factory=dict)  # intact, but no valid state
     drained: Op = Op(0)  # the newest op that a start does not keep in its journal
     # Segments that were read alone, by life and then by offset, where the state was rebuilt.
     lone: dict[tuple[int, int], list[LoneState]] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class ShardSight:
         return [found[namespace] for namespace in sorted(found)]
 
     def named_segments(self) -> dict[str, PlacedHere]:
-        """Return the segments that any whole snapshot names, by their names."""
+        """Return the segments that any intact snapshot names, by their names."""
         return {
             segment_name(one.namespace, one.created, one.first, one.end): one
             for local in reversed(self.kept)
@@ -92,11 +92,11 @@ class ShardSight:
         }
 
     def named_carries(self) -> dict[Op, Carried]:
-        """Return the carry files that any whole snapshot names."""
+        """Return the carry files that any intact snapshot names."""
         return {one.op: one for local in reversed(self.kept) for one in local.carried}
 
     def is_served(self, op: Op, *, but_for: str = "") -> bool:
-        """Say whether a node finds the entry, if that in the carry file `but_for` is bad."""
+        """Whether a node finds the entry, if the one in carry file `but_for` is bad."""
         if op > self.drained and op in self.entries.journal:
             return True
         found = ((name, one) for name, one in self.entries.carries.items() if op in one)
@@ -104,11 +104,11 @@ class ShardSight:
         return carry is not None and newest != but_for and self.entries.is_there(carry, op)
 
     def is_readable(self, op: Op) -> bool:
-        """Say whether a node finds the entry, or finds it once its journal is mended."""
+        """Whether a node finds the entry, now or once its journal is repaired."""
         return op in self.entries.strays or self.is_served(op)
 
     def older_pieces(self, segment: Segment) -> Iterator[Piece]:
-        """Give the pieces that hold rows of a segment, as an older snapshot knew them."""
+        """Yield the pieces that hold rows of a segment, as an older snapshot knew them."""
         pieces = self.older.get((segment.namespace, segment.created), [])
         index = max(0, bisect_right(pieces, segment.first, key=lambda one: one.first) - 1)
         for piece in pieces[index:]:
@@ -123,7 +123,7 @@ class ShardSight:
 
 
 def look_at_shard(group: GroupSight, metadata: MetadataState | None) -> ShardSight:
-    """Bring back what can be known of a shard."""
+    """Rebuild what can be known about a shard."""
     carry = group.room.within(CARRY)
     entries = Entries.of(group.scan, carry, group.identity)
     found = ShardSight(group, entries, None)
@@ -149,7 +149,7 @@ def _drained(found: ShardSight) -> Op:
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """A state to begin from: that of a snapshot, or the one before op 1."""
+    """A state to start from: that of a snapshot, or the one before op 1."""
 
     snapshot: Snapshot | None
     local: Local
@@ -160,7 +160,7 @@ class _Base:
         return Op(0) if self.snapshot is None else self.snapshot.op
 
     def begin(self) -> None:
-        """Put the machine there; once it has raised, it may be anywhere."""
+        """Restore the machine to it; after raising, the machine is in an unknown state."""
         self.machine.restore(None if self.snapshot is None else self.snapshot.state)
         give_places(self.machine.state, self.local)
 
@@ -178,7 +178,7 @@ def _replayed(
 
 
 def _usable(found: ShardSight) -> list[_Base]:
-    """Return the states to begin from, newest first; the one before op 1 only if it is one."""
+    """Return the states to start from, newest first; the one before op 1 only if possible."""
     bits = found.group.identity.namespace_bits[2]
     usable: list[_Base] = []
     for snapshot in found.group.snapshots:
@@ -206,7 +206,7 @@ def _add_older(found: ShardSight, replayed: Replayed) -> None:
 
 
 def is_of(piece: Piece, partition: Partition, header: Header) -> bool:
-    """Say whether an entry is the one whose rows a piece of this partition has."""
+    """Whether an entry is the one whose rows a piece of this partition has."""
     is_append = header.operation == APPEND and header.timestamp == piece.timestamp
     return (
         (is_append or header.operation == STAGE)
@@ -222,5 +222,5 @@ def hidden(partition: Partition, start: int, end: int) -> tuple[Offset, Offset]:
 
 
 def placed(segment: Segment) -> Placed | None:
-    """Return where a segment is a file, None if it is none here."""
+    """Return the place of a segment's file, None if it has none."""
     return segment.place if isinstance(segment.place, Placed) else None

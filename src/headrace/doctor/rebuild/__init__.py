@@ -1,1 +1,1 @@
-"""Rebuilds a shard that has no snapshot. Start at `rebuild`."""
+"""Rebuilds a shard without a snapshot. Start at `rebuild`."""

@@ -1,8 +1,8 @@
-"""What is known of writers where a journal begins, so that a repeat is known as one.
+"""The known state of writers where a journal begins, so that repeats are recognized.
 
-A carried append was taken, and tells the writer's newest version by then. Where the journal
-goes on at another one, what lies between is in segments, which name no writer: the writer is
-taken to go on where its versions in the journal follow one another longest.
+A carried append was accepted, and shows the writer's newest version at that time. Where the
+journal continues at a higher one, the versions between are in segments, which name no writer:
+the writer is assumed to continue where its versions in the journal have the longest run.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ class Windows:
 
     @classmethod
     def of(cls, before: Iterable[Header], after: Iterable[Header]) -> "Windows":
-        """Take the appends of both, which rise by op."""
+        """Collect the appends of both, in rising order of ops."""
         found = cls()
         for known, headers in ((found.carried, before), (found.journaled, after)):
             for one in headers:
@@ -56,7 +56,7 @@ class Windows:
 
 
 def _dense(carried: list[Header]) -> list[Header]:
-    """Return the newest appends whose versions follow one another."""
+    """Return the newest appends with consecutive versions."""
     in_order = sorted({one.version: one for one in carried}.items())
     found: list[Header] = []
     for version, one in in_order:

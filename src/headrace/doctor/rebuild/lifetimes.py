@@ -1,7 +1,7 @@
-"""Which partitions were open when a journal begins, where no snapshot says so.
+"""Finds the partitions that were open where a journal begins, without a snapshot.
 
-Metadata tells each partition's life and its topic's schemas. Where that is lost, entries and
-segments tell lives, and segments tell the schemas of the rows they have.
+The metadata records each partition's life and its topic's schemas. Where that is lost, entries
+and segments show the lives, and segments show the schemas of their rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,16 +46,16 @@ class LifetimeOrigin:
 
 @dataclass(slots=True)
 class Recorded:
-    """The headers of all entries that are left, parted where the journal begins."""
+    """The headers of all remaining entries, split where the journal begins."""
 
     base: Op  # the journal has what follows
     before: dict[Op, Header] = field(default_factory=dict)  # from carry files
     after: dict[Op, Header] = field(default_factory=dict)
-    unreadable: list[Op] = field(default_factory=list)  # carried before, and rotten
+    unreadable: list[Op] = field(default_factory=list)  # carried before, and corrupt
 
     @classmethod
     def of(cls, entries: Entries) -> "Recorded":
-        """Read every header; without a journal, all is from before it."""
+        """Read every header; without a journal, all count as before it."""
         journaled = [*entries.journal, *entries.strays]
         known = entries.ops(Op(0))
         base = min(journaled) - 1 if journaled else max(known, default=0)
@@ -85,7 +85,7 @@ class Recorded:
         }
 
     def first_times(self, bits: int) -> "FirstTimes":
-        """Return when the journal first gave rows of each partition and topic offsets."""
+        """Return when the journal first assigned offsets in each partition and topic."""
         found = FirstTimes()
         for _, one in sorted(self.after.items()):
             if one.operation == APPEND:
@@ -105,7 +105,7 @@ class FirstTimes:
     publishes: dict[tuple[int, int], int] = field(default_factory=dict)  # number, created
 
     def of(self, origin: LifetimeOrigin) -> int | None:
-        """Return the first time at which a partition may have got rows."""
+        """Return the first time at which a partition may have received rows."""
         topic = (origin.topic, origin.topic_created)
         known = (self.appends.get(origin.life), self.publishes.get(topic))
         return min((time for time in known if time is not None), default=None)
@@ -139,12 +139,12 @@ class Census:
                 created = target.topic_created
                 found[namespace] = LifetimeOrigin(life, topic, created, schemas, count)
         if not self.is_complete:
-            for life in sorted(known):  # of several, the newest
+            for life in sorted(known):  # the newest wins
                 self._add_unnamed(life, found)
         return found
 
     def _sealed_lives(self) -> set[Life]:
-        """Return the lives that segments have rows of; a name alone proves none."""
+        """Return the lives with rows in segments; a file name alone proves nothing."""
         return {
             life
             for life, some in self.segments.items()
@@ -180,7 +180,7 @@ class Census:
         return tuple(found)
 
     def _schema_counts(self) -> dict[tuple[int, int], int]:
-        """Return how many schemas a topic had before the journal gave it the next one."""
+        """Return how many schemas a topic had before the journal added the next one."""
         found: dict[tuple[int, int], int] = {}
         for op, header in sorted(self.recorded.after.items()):
             if header.operation != SetSchema.operation:
@@ -194,7 +194,7 @@ class Census:
 
 
 def by_life(states: Iterable[LoneState]) -> dict[Life, list[LoneState]]:
-    """Put segments in order: by life, then by offset, whole ones first."""
+    """Sort segments by life, then by offset, intact ones first."""
     found: dict[Life, list[LoneState]] = {}
     for one in states:
         if one.place is not None:

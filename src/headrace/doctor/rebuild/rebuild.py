@@ -1,13 +1,13 @@
 """Rebuild a shard's state where no snapshot is left and its journal begins later than op 1.
 
     before the journal   segments have their offsets; entries of carry files are put between and
-                         behind them, by their times
+                         after them, by their times
     in the journal       the machine runs, as at any start
     afterwards           segments that were sealed from journaled entries prove their offsets,
                          or correct them
 
-What only the snapshot knew is gone and is said: cursors, what was trimmed or purged, and which
-versions of its writers a partition had taken.
+What only the snapshot knew is lost and reported: cursors, what was trimmed or purged, and which
+versions of its writers a partition had accepted.
 """
 
 from bisect import insort
@@ -52,7 +52,7 @@ def rebuild(
     is_complete: bool,
     states: Iterable[LoneState],
 ) -> None:
-    """Give a shard the state that its files still tell. `states` are of its segments."""
+    """Give a shard the state that its files still prove. `states` are those of its segments."""
     identity = shard.group.identity
     bits = identity.namespace_bits[2]
     recorded = Recorded.of(shard.entries)
@@ -89,14 +89,14 @@ def _schemas(origin: LifetimeOrigin) -> Schemas:
 
 
 def _fitting(one: LoneState, schemas: Schemas | None) -> LoneState:
-    """Take no row of a segment whose columns are not those of the version that it names."""
+    """Reject a segment whose columns are not those of the version that it names."""
     if one.task is None or schemas is None:
         return one
     version = one.task.info.schema_id
     known = schemas.versions.get(version)
     if known is not None and decode_schema(one.task.schema).equals(known):
         return one
-    return LoneState(one.name, f"its columns are not those of schema version {version}")
+    return LoneState(one.name, f"its columns differ from those of schema version {version}")
 
 
 def _timeline(segments: list[LoneState]) -> Timeline:
@@ -111,13 +111,13 @@ class _RebuildBase:
     origin: LifetimeOrigin
     arranged: Arranged
     end: int
-    first: int  # the lowest offset that anything tells of
-    doubt: int | None  # from here on, offsets rest on what is counted and not on a segment
+    first: int  # the lowest offset with any evidence
+    doubt: int | None  # from here on, offsets are counted and not proven by a segment
 
 
 @dataclass(slots=True)
 class _Work:
-    """Runs the machine over what is there, until nothing more is learnt."""
+    """Runs the machine over the remaining entries until a pass brings nothing new."""
 
     shard: ShardSight
     metadata: MetadataState | None
@@ -148,7 +148,7 @@ class _Work:
                 self.appended.setdefault(life, []).append(given)
 
     def run(self) -> None:
-        """Replay until a pass tells nothing new, and keep what the last one gave."""
+        """Replay until a pass brings nothing new, and keep the result of the last one."""
         windows = Windows.of(self.recorded.before.values(), self.recorded.after.values())
         replayed = self._pass(windows)
         while self.is_news or self.stages.is_news:  # a base and a stage, each at most once
@@ -195,7 +195,7 @@ class _Work:
         return replay.run(header.parent if header is not None else None)
 
     def _eased(self, entry: Entry) -> Entry:
-        """Let a Trim take no row that it may have left: what held it back may be lost."""
+        """Keep rows that a Trim may have left: the cursor that held it back may be lost."""
         header = entry.header
         base = self.bases.get(Namespace(header.namespace))
         if header.operation != Trim.operation or base is None:
@@ -221,7 +221,7 @@ class _Work:
                     self.told.beyond.add(key)
 
     def _tell_hole(self, replayed: Replayed) -> None:
-        """Say what lies between the last checkpoints and a journal that begins behind them."""
+        """Report the gap between the last checkpoints and a journal that begins after them."""
         block = self.shard.group.survey.superblock
         first = Op((block.previous_op if block is not None else 0) + 1)
         if block is None or first > self.recorded.base:
@@ -233,7 +233,7 @@ class _Work:
             replayed.unknown_count += unknown_count
 
     def _base(self, origin: LifetimeOrigin, following: int | None) -> _RebuildBase:
-        """Put the rows of a partition in order, up to the time that the journal goes on."""
+        """Put the rows of a partition in order, up to the time at which the journal begins."""
         whole = self.timelines.get(origin.life, Timeline())
         timeline = whole if following is None else whole.before(following)
         given = [*self.appended.get(origin.life, []), *self.stages.given(origin.life)]
@@ -249,7 +249,7 @@ class _Work:
         return _RebuildBase(origin, arranged, end, min(known, default=end), doubt)
 
     def _learn(self, replayed: Replayed) -> None:
-        """Move a base to where segments of journaled rows say that it is."""
+        """Move a base to where segments of journaled rows prove it is."""
         for namespace, base in self.bases.items():
             partition = replayed.machine.state.partitions.get(namespace)
             if partition is None or partition.created != base.origin.life.created:
@@ -263,7 +263,7 @@ class _Work:
                 self.is_news = True
 
     def _settle(self, partition: Partition) -> None:
-        """Keep the rows of a partition as entries alone; segments give what these lack."""
+        """Keep the rows of a partition as entries only; segments supply the others."""
         namespace, life = partition.namespace, Life(partition.namespace, partition.created)
         timeline = self.timelines.get(life, Timeline())
         corrected = timeline.correct(_pieces(partition))
@@ -321,7 +321,7 @@ def _opened(machine: PartitionsMachine, base: _RebuildBase) -> Partition:
 
 
 def _with_versions(given: list[Given]) -> list[Given]:
-    """Let no entry have an older schema in force than one before it."""
+    """Make schema versions rise: no entry has an older one in force than its predecessor."""
     found: list[Given] = []
     version = 0
     for one in sorted(given):

@@ -1,4 +1,4 @@
-"""What is to be said of shards that were rebuilt without a snapshot."""
+"""Losses and notes about shards that were rebuilt without a snapshot."""
 
 from collections.abc import Iterator
 
@@ -12,59 +12,58 @@ _SHOWN_MAX = 8  # partitions or ops in one sentence
 
 
 def rebuilt_losses(where: str, shard: ShardSight, names: Names) -> Iterator[str]:
-    """Say what may be acknowledged and did not come over, and cannot be named as rows."""
+    """Report what may be acknowledged but was not copied, and cannot be named as rows."""
     told = shard.rebuilt
     if told is None:
         return
     if told.unreadable:
         some = _some([ops(op) for op in told.unreadable])
-        yield f"{where}/{CARRY}, {some}: what was there is not known"
+        yield f"{where}/{CARRY}, {some}: contents unknown"
     for topic, row_count in sorted(told.undecided.items()):
         name = _topic(names, shard, topic)
         rows = count(row_count, "row")
         yield (
-            f"{where}: {rows} staged in transactions on {name}: nothing tells whether they "
-            "were published, and they are left out"
+            f"{where}: {rows} staged in transactions on {name}: left out, because it is "
+            "unknown whether they were published"
         )
     if told.placeless_count:
         rows = count(told.placeless_count, "row")
-        yield f"{where}: {rows} that can be read, and whose place or schema nothing tells"
+        yield f"{where}: {rows} that can be read, but whose place or schema is unknown"
 
 
 def rebuilt_words(where: str, shard: ShardSight, names: Names) -> Iterator[str]:
-    """Say what a person should know of a state that was put together."""
+    """Report what a person should know about a rebuilt state."""
     told = shard.rebuilt
     if told is None:
         return
     since = f"before op {told.base + 1:,}" if shard.entries.journal else "here"
     files = "segments, carry files and the journal"
     if not shard.entries.journal:
-        files = "segments and carry files alone"
+        files = "segments and carry files only"
     yield (
-        f"no snapshot of {where} is left: its rows were put together from {files}; cursors "
-        f"that were stored {since} are lost, and rows that were trimmed, or purged {since}, "
-        "may be back"
+        f"no snapshot of {where} is left: its rows were rebuilt from {files}; cursors stored "
+        f"{since} are lost, and rows that were trimmed, or purged {since}, may be back"
     )
     if told.below:
         below = _below(told, shard, names)
-        yield f"in {where} nothing tells whether rows were trimmed or lost below {below}"
+        yield f"in {where}, it is unclear whether rows were trimmed or lost below {below}"
     yield from _cursors(where, told, shard)
     if told.untimed_count:
         rows = count(told.untimed_count, "row")
         yield (
-            f"in {where}, {rows} of transactions that were published {since} have the time of "
-            "their staging, and stand where they were published at the earliest"
+            f"in {where}, {rows} of transactions published {since} have their staging time, "
+            "and the earliest position at which they can have been published"
         )
     if told.writer_count:
         writers = count(told.writer_count, "writer")
         yield (
-            f"in {where}, {writers} went on after op {told.base:,}; an append that one of them "
-            "sent again, and whose first copy is in a segment, is there twice"
+            f"in {where}, {writers} continued after op {told.base:,}; an append that one of "
+            "them repeated, and whose first copy is in a segment, is there twice"
         )
 
 
 def _cursors(where: str, told: Rebuilt, shard: ShardSight) -> Iterator[str]:
-    """Say which cursors came over and may be wrong, and which did not."""
+    """Report copied cursors that may be wrong, and cursors that were left out."""
     unsure = sorted(
         {
             group
@@ -76,14 +75,14 @@ def _cursors(where: str, told: Rebuilt, shard: ShardSight) -> Iterator[str]:
     )
     if unsure:
         yield (
-            f"in {where}, a cursor may be ahead of what its consumer group has read, where old "
-            f"offsets may have been higher: {_some(unsure)}"
+            f"in {where}, the cursors of these consumer groups may be ahead of what was read, "
+            f"because old offsets may have been higher: {_some(unsure)}"
         )
     beyond = sorted({group for _, group in told.beyond})
     if beyond:
         yield (
-            f"in {where}, cursors beyond the rows that are known are left out, of the consumer "
-            f"groups {_some(beyond)}"
+            f"in {where}, cursors beyond the known rows are left out, of the consumer groups "
+            f"{_some(beyond)}"
         )
 
 

@@ -1,13 +1,13 @@
 """Transactions that were staged before the journal begins: which of them were published?
 
-Their Publish is drained, and the state that knew of it is gone. Three things still tell:
+Their Publish is drained, and the state that knew of it is lost. Three kinds of evidence remain:
 
-    a segment     has the very rows of one of its entries, at the time of the Publish
+    a segment     has exactly the rows of one of its entries, at the time of the Publish
     the journal   publishes or discards it, or adds to it
-    a carry file  has it, at a Seal by which it would have been dropped, were it not published,
-                  or has it beside a later one of the same writer
+    a carry file  has it, at a Seal that would have dropped it had it not been published, or
+                  has it beside a later one of the same writer
 
-What nothing tells is left out: rows that were never published must not appear.
+Without evidence a stage is left out: rows that were never published must not appear.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ from headrace.partition.segments.segment import OFFSET
 
 @dataclass(slots=True)
 class OldStage:
-    """A stage of which entries are left from before the journal."""
+    """A stage with entries left from before the journal."""
 
     stage_id: bytes
     topic: int  # its number
@@ -49,7 +49,7 @@ class OldStage:
     published_at: int | None = None  # the time of that, where it is known
 
     def tell(self, timestamp: int | None) -> None:
-        """Hear that it was published."""
+        """Record that it was published."""
         self.is_published = True
         self.published_at = timestamp
 
@@ -63,7 +63,7 @@ class OldStage:
         return self.entries[-1][1].op
 
     def rows_of(self, lives: set[Life]) -> int:
-        """Count its rows in partitions that are in one of these lives."""
+        """Count its rows in partitions of these lives."""
         return sum(
             one.row_count
             for _, one in self.entries
@@ -71,7 +71,7 @@ class OldStage:
         )
 
     def opened(self) -> Stage:
-        """Return it as the machine knows one that is not published yet."""
+        """Return it as the machine represents an unpublished stage."""
         stage = Stage(self.stage_id, self.writer, self.version, [])
         for _, header in self.entries:
             stage.entries.append(
@@ -93,19 +93,19 @@ Staged = tuple[OldStage, Header]
 
 @dataclass(slots=True)
 class OldStages:
-    """All stages of a shard from before its journal, and what is learnt of them."""
+    """All stages of a shard from before its journal, and what is known about them."""
 
     entries: Entries
     recorded: Recorded
     bits: int  # of a partition's number in a namespace
     known: dict[bytes, OldStage] = field(default_factory=dict)
-    decided: set[bytes] = field(default_factory=set)  # of these the journal tells
-    is_news: bool = False  # one more was found to be published
+    decided: set[bytes] = field(default_factory=set)  # decided by the journal
+    is_news: bool = False  # another one turned out to be published
 
     def find(
         self, segments: Mapping[Life, list[LoneState]], schemas: Mapping[int, Schemas]
     ) -> None:
-        """Put the entries of transactions together, and see what files tell of them."""
+        """Collect the entries of transactions, and the evidence about them in files."""
         for header in self.recorded.before.values():
             if header.operation == STAGE:
                 self._add(header)
@@ -115,7 +115,7 @@ class OldStages:
         tell_alive_together(self.known.values(), self.entries.carries.values())
 
     def put_into(self, state: PartitionsState) -> None:
-        """Open those that may be open still, for the journal to publish or to drop."""
+        """Open the stages that may still be open, for the journal to publish or drop."""
         for stage in self.known.values():
             topic = state.topics.get(stage.topic)
             if topic is not None and stage.is_dense and not stage.is_published:
@@ -123,7 +123,7 @@ class OldStages:
                 topic.staged_at[stage.writer] = stage.entries[-1][1].timestamp
 
     def given(self, life: Life) -> Iterator[Given]:
-        """Give the rows of a partition that were published before the journal."""
+        """Yield the rows of a partition that were published before the journal."""
         for stage in self.known.values():
             if not stage.is_published:
                 continue
@@ -133,7 +133,7 @@ class OldStages:
                     yield Given(time, one.op, one.row_count, one.body_size, one.schema_id)
 
     def hear(self, state: PartitionsState, entry: Entry, result: Result) -> None:
-        """Hear what the journal tells, when an entry of it was applied."""
+        """Note what an applied journal entry proves."""
         operation = entry.header.operation
         if operation == STAGE:
             place = decode_stage(entry.body)
@@ -148,7 +148,7 @@ class OldStages:
                 self.decided.update(each.stage_id for each in command.stages)
 
     def undecided(self, lives: set[Life]) -> dict[int, int]:
-        """Count the rows, by topic, of which nothing tells whether they were published."""
+        """Count the rows, by topic, without evidence whether they were published."""
         found: dict[int, int] = {}
         for stage in self.known.values():
             rows = stage.rows_of(lives)
@@ -157,7 +157,7 @@ class OldStages:
         return found
 
     def untimed_count(self, lives: set[Life]) -> int:
-        """Count the rows that were published at a time that nothing tells."""
+        """Count the rows whose time of publishing is unknown."""
         return sum(
             stage.rows_of(lives)
             for stage in self.known.values()
@@ -176,7 +176,7 @@ class OldStages:
             stage.entries.append((place.number, header))
 
     def _alive_at(self) -> dict[Op, int]:
-        """Return for each carried op a time at which it was surely needed still."""
+        """Return for each carried op a time at which it was certainly still needed."""
         found: dict[Op, int] = {}
         times = {op: one.timestamp for op, one in self.recorded.before.items()}
         for carry in self.entries.carries.values():
@@ -186,14 +186,14 @@ class OldStages:
         return found
 
     def _time_behind(self, last: Op) -> int:
-        """Return the least time of a Publish: it is the first op behind its stage not here."""
+        """Return the earliest time of a Publish: the first missing op after its stage."""
         op = last
         while Op(op + 1) in self.recorded.before:
             op = Op(op + 1)
         return self.recorded.before[op].timestamp + 1
 
     def _hear_seal(self, state: PartitionsState, op: Op) -> None:
-        """A stage that is carried here, and that the machine has dropped, was published."""
+        """A stage that is carried here but was dropped by the machine was published."""
         carry = self.entries.carries.get(carry_name(op))
         if carry is None:
             return
@@ -212,7 +212,7 @@ def find_published(
     segments: Mapping[Life, list[LoneState]],
     schemas: Mapping[int, Schemas],
 ) -> None:
-    """Say of each stage whose rows a segment has when it was published."""
+    """Return when each stage whose rows are in a segment was published."""
     by_life: dict[Life, list[Staged]] = {}
     for stage in stages:
         for _, header in stage.entries:
@@ -227,7 +227,7 @@ def find_published(
 def _match(
     segment: LoneState, staged: list[Staged], entries: Entries, schemas: Schemas
 ) -> None:
-    """Find staged rows in a segment: those of one Publish follow one another, at one time."""
+    """Find staged rows in a segment: the rows of one Publish are adjacent and share a time."""
     assert segment.task is not None
     known: dict[tuple[int, bytes], list[Staged]] = {}
     for one in staged:
@@ -244,7 +244,7 @@ def _match(
 def _taken(
     known: dict[tuple[int, bytes], list[Staged]], rows: pa.RecordBatch, timestamp: int
 ) -> Staged | None:
-    """Take the entry whose rows come first here; of equal ones, the newest before this."""
+    """Take the entry whose rows come first here; among equals, the newest before this."""
     for row_count in {count for count, _ in known if count <= rows.num_rows}:
         equal = known.get((row_count, _digest(rows.slice(0, row_count))), [])
         older = [one for one in equal if one[1].timestamp < timestamp]
@@ -256,7 +256,7 @@ def _taken(
 
 
 def tell_siblings(stages: Iterable[OldStage], alive_at: Mapping[Op, int]) -> None:
-    """Say what a stage that was published tells of others of its writer.
+    """Return what a published stage implies about other stages of its writer.
 
     Its Publish drops what it does not name. So one that is carried later, by the time up to
     which each op is known to be alive, was published with it, or before it.
@@ -274,7 +274,7 @@ def tell_siblings(stages: Iterable[OldStage], alive_at: Mapping[Op, int]) -> Non
 
 
 def tell_alive_together(stages: Iterable[OldStage], carries: Iterable[CarryFile]) -> None:
-    """Say what stages of one writer that were alive at one Seal tell of one another.
+    """Return what stages of one writer, alive at one Seal, imply about one another.
 
     A Publish drops the older ones that it does not name, and a writer has one version open at
     a time. So of several versions that one carry file has, only the newest may be open.
@@ -292,7 +292,7 @@ def tell_alive_together(stages: Iterable[OldStage], carries: Iterable[CarryFile]
 
 
 def timed_rows(segment: LoneState) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Give the user's columns of a segment, parted by the times of the rows."""
+    """Yield the user's columns of a segment, split by the times of the rows."""
     assert segment.task is not None
     assert segment.state is not None
     for batch in proven_rows(segment.task, segment.state):

@@ -1,9 +1,10 @@
-"""Offsets of entries that no state tells, from the segments around them.
+"""Infers the offsets of entries from the segments around them, when no state records them.
 
-Within a partition times rise with offsets, and the rows of one entry have one time. So an entry
-whose time a segment has is in that segment, and one whose time lies between two segments has
-its offsets between theirs. Where the entries between two known places fill the gap to the row,
-their offsets are known; else they are counted from the place before, and are in doubt.
+Within a partition times rise with offsets, and the rows of one entry share one time. So an
+entry whose time is in a segment is in that segment, and one whose time lies between two
+segments has its offsets between theirs. Where the entries between two known places fill the gap
+exactly, their offsets are known; otherwise they are counted from the place before, and are in
+doubt.
 """
 
 from bisect import bisect_left, bisect_right
@@ -29,7 +30,7 @@ class Given(NamedTuple):
 
 
 class OffsetDoubt(NamedTuple):
-    """Offsets that may be higher than they are said to be; without an `end`, all from there."""
+    """Offsets that may be too low; without an `end`, all from `start` on."""
 
     start: int
     end: int | None
@@ -40,9 +41,9 @@ class Arranged:
     """Entries at their offsets."""
 
     pieces: list[tuple[int, Piece]] = field(default_factory=list)  # schema version, piece
-    end: int = 0  # of all that is known
+    end: int = 0  # of all known entries
     doubts: list[OffsetDoubt] = field(default_factory=list)
-    placeless_count: int = 0  # rows for which there is no room where they belong
+    placeless_count: int = 0  # rows that do not fit where they belong
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class Corrected:
     placeless_count: int = 0
 
     def clear(self, start: int) -> None:
-        """Make room for rows that surely begin at `start`."""
+        """Make room for rows that certainly begin at `start`."""
         while self.pieces and self.pieces[-1][1].end > start:
             self.placeless_count += self.pieces.pop()[1].row_count
 
@@ -68,7 +69,7 @@ class Timeline:
 
     @classmethod
     def of(cls, found: Iterable[TimedRows], lost: Iterable[tuple[int, int]]) -> "Timeline":
-        """Put the rows of all segments in one order; what two of them have counts once."""
+        """Merge the rows of all segments in order; rows in two of them count once."""
         rows: list[TimedRows] = []
         for one in sorted(found, key=lambda each: (each.start, -each.end)):
             last = rows[-1] if rows else TimedRows(-1, 0, 0)
@@ -94,7 +95,7 @@ class Timeline:
         return max(ends, default=0)
 
     def before(self, timestamp: int) -> "Timeline":
-        """Return what was there before `timestamp`; of lost ranges, those below what is."""
+        """Return the rows from before `timestamp`, with the lost ranges below them."""
         index = bisect_left(self.rows, timestamp, key=_time)
         rows, rest = self.rows[:index], self.rows[index:]
         above = rest[0].start if rest else None
@@ -102,7 +103,7 @@ class Timeline:
         return Timeline(rows, lost)
 
     def reaches(self, timestamp: int) -> bool:
-        """Say whether rows from before `timestamp` and from then on follow one another."""
+        """Whether the rows from before `timestamp` and from then on are adjacent."""
         index = bisect_left(self.rows, timestamp, key=_time)
         rows = self.rows[max(0, index - 1) : index + 1]
         return len(rows) == 2 and rows[0].end == rows[1].start
@@ -121,7 +122,7 @@ class Timeline:
         return lower, upper
 
     def arrange(self, given: Sequence[Given]) -> Arranged:
-        """Give the entries whose rows no segment has their offsets."""
+        """Assign offsets to the entries whose rows are in no segment."""
         done = Arranged(end=self.end)
         in_order = sorted(given)
         left = [
@@ -135,7 +136,7 @@ class Timeline:
         return done
 
     def correct(self, pieces: Sequence[tuple[int, Piece]]) -> Corrected:
-        """Move entries to where segments have their rows, and those behind them as far.
+        """Move entries to where segments have their rows, and later ones by as much.
 
         `pieces` rise by offset. What would then lie where a segment has other rows is dropped.
         """
@@ -155,7 +156,7 @@ class Timeline:
         return done
 
     def _unsealed(self, timestamp: int, given: list[Given]) -> list[Given]:
-        """Leave out what a segment has: all of one time, or those that come first."""
+        """Leave out rows that a segment has: all of one time, or the first ones."""
         sealed = self.at(timestamp)
         room = 0 if sealed is None else sealed.end - sealed.start
         for number, one in enumerate(given):
@@ -182,7 +183,7 @@ class Timeline:
         done.end = max(done.end, start)
 
     def _start(self, lower: int | None, upper: int | None, total: int) -> int:
-        """Begin behind segments that are lost, if there is room; else as near as there is."""
+        """Begin after lost segments if there is room; otherwise as near as possible."""
         start = lower or 0
         for first, end in self.lost:
             if first >= start and (upper is None or end + total <= upper):

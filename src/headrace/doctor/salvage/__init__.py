@@ -1,1 +1,1 @@
-"""Makes a new log of every row that can be proven. Start at `salvage`."""
+"""Creates a new log from every row that can be proven. Start at `salvage`."""

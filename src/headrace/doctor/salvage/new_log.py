@@ -1,7 +1,7 @@
-"""Writing a new log from the ground, through the same groups and machines as a running node.
+"""Writes a new log from scratch, through the same groups and machines as a running node.
 
-Rows keep the times at which they were appended: entries are sealed here, with old times, and
-not by a running primary, which would give them new ones.
+Rows keep their append times: entries are sealed here with the old times, and not by a running
+primary, which would assign new ones.
 """
 
 import secrets
@@ -39,12 +39,12 @@ SEAL_COUNT: Final = SLOTS_METADATA // 8  # far below the fewest slots that a con
 
 @dataclass(slots=True)
 class GroupWriter:
-    """Appends to one group, in commit groups, with checkpoints on the way."""
+    """Appends to one group in commit groups, with checkpoints in between."""
 
     group: Group
     op: Op = Op(0)
     tip: bytes = b""
-    timestamp: int = 0  # the latest that any entry had
+    timestamp: int = 0  # the latest of any entry
     waiting: list[tuple[Entry, Offset | None]] = field(default_factory=list)
     waiting_size: int = 0
     unsealed_size: int = 0
@@ -54,7 +54,7 @@ class GroupWriter:
         self.op, self.tip = self.group.journal.durable, self.group.journal.tip
 
     def put(self, proposal: EntryProposal, timestamp: int, start: Offset | None = None) -> None:
-        """Take one entry. Rows are to get the offsets from `start` on."""
+        """Buffer one entry. Its rows must get the offsets from `start` on."""
         entry = seal(
             self.group.journal.identity,
             proposal,
@@ -71,7 +71,7 @@ class GroupWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Make what waits durable, apply it, and hold every answer against what was planned."""
+        """Make the buffered entries durable, apply them, and check each result."""
         waiting, self.waiting = self.waiting, []
         if not waiting:
             return
@@ -89,7 +89,7 @@ class GroupWriter:
             self.checkpoint()
 
     def checkpoint(self) -> None:
-        """Seal, and bring the checkpoint to its end."""
+        """Seal, and complete the checkpoint."""
         self.unsealed_size = self.unsealed_count = 0
         body = operations.encode(operations.Seal(expire=False))
         in_shard = self.group.journal.identity.group
@@ -99,7 +99,7 @@ class GroupWriter:
             pass
 
     def finish(self) -> None:
-        """Leave a log that a start replays nothing of, whatever slots it is started with."""
+        """Leave a log that needs no replay at a start, whatever its slots setting."""
         self.flush()
         self.checkpoint()
         self.checkpoint()
@@ -107,7 +107,7 @@ class GroupWriter:
 
 @dataclass(slots=True)
 class NewLog:
-    """A log that is being made: metadata and shards, open to be written."""
+    """A log under construction: metadata and shards, open for writing."""
 
     root: FileDirectory
     cluster: ClusterIdentity
@@ -121,7 +121,7 @@ class NewLog:
         return self.machine.state
 
     def command(self, command: commands.Command, timestamp: int) -> None:
-        """Change metadata, and see the change at once."""
+        """Change metadata, and apply the change at once."""
         self.metadata.put(EntryProposal(command.operation, commands.encode(command)), timestamp)
         self.metadata.flush()
 
@@ -149,7 +149,7 @@ class NewLog:
         self.root.close()
 
     def abandon(self) -> None:
-        """Let go of everything as it is."""
+        """Close everything as it is."""
         for store in self.stores.values():
             store.close()
         self.metadata.group.journal.close()
@@ -157,10 +157,10 @@ class NewLog:
 
 
 def make(path: str, like: ClusterIdentity, file_size: int) -> NewLog:
-    """Make an empty log in `path`, a directory that is there and empty.
+    """Create an empty log in `path`, an existing empty directory.
 
-    It has the widths and the number of shards of another log, and an identity of its own: no
-    file of one is ever taken for one of the other.
+    It has the ID widths and the number of shards of another log, and an identity of its own, so
+    that no file of one log is ever mistaken for a file of the other.
     """
     identity = GroupIdentity(
         secrets.token_bytes(16), METADATA, ReplicaId(0), 1, like.identity.namespace_bits

@@ -1,4 +1,4 @@
-"""Writing the rows of a damaged log into a new one, each compared after it was written."""
+"""Writes the rows of a damaged log into a new one, and compares each after writing."""
 
 import secrets
 from collections.abc import Iterator
@@ -56,12 +56,12 @@ class _Target:
     digest: RowDigest
     writer: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     version: int = 0
-    pending: Salvaged | Missing | None = None  # taken from the source, for a later schema
+    pending: Salvaged | Missing | None = None  # read from the source, for a later schema
 
 
 @dataclass(slots=True)
 class RowTransfer:
-    """Writes what can be proven of one log into another, topic by topic."""
+    """Writes the provable rows of one log into another, topic by topic."""
 
     log: LogSight
     states: States
@@ -176,7 +176,7 @@ class RowTransfer:
             self.new.shard_command(plan.shard, opening, target.namespace, target.created)
 
     def _set_schema(self, plan: TopicPlan, topic: TopicMetadata, version: int) -> None:
-        """Put the next schema in force for the whole topic, as it once was."""
+        """Put the next schema in force for the whole topic, as in the old log."""
         first = self.new.state.layout.pack(topic.stream_id, topic.id, topic.partitions[0].id)
         command = SetSchema(version, plan.schemas[version - 1])
         self.new.shard_command(plan.shard, command, first, topic.created)
@@ -189,7 +189,7 @@ class RowTransfer:
         version: int,
         schemas: Schemas,
     ) -> None:
-        """Write the rows of one partition up to the last that had schema `version`."""
+        """Write the rows of one partition up to the last one with schema `version`."""
         while True:
             step = target.pending or next(steps, None)
             target.pending = None
@@ -226,7 +226,7 @@ class RowTransfer:
         target.digest.update(placed(newest, EntryPlace(target.number, start, step.timestamp)))
 
     def _finish(self, plan: TopicPlan, target: _Target) -> PartitionAccount:
-        """Bring the cursors over, and close the account of a partition."""
+        """Copy the cursors, and complete the account of a partition."""
         tally, moved = target.tally, []
         partition = target.source.partition if target.source is not None else None
         for group, cursor in sorted(partition.cursors.items()) if partition else ():
@@ -258,14 +258,14 @@ class RowTransfer:
                 digest.update(rows)
             if digest.digest() != target.digest.digest():
                 raise CorruptFile(
-                    "rows read back are not those that were written",
+                    "the rows read back differ from the rows written",
                     path=f"{plan.full_name} partition {target.number}",
-                    hint="Do not use the new log; look at the disk it is on",
+                    hint="Do not use the new log; check the disk it is on",
                 )
 
 
 def target_schema(plan: TopicPlan) -> pa.Schema:
-    """Return the columns in which a topic's rows are compared."""
+    """Return the columns used to compare a topic's rows."""
     newest = len(plan.schemas)
     decoded = Schemas.decode({newest: plan.schemas[-1]}, plan.full_name)
     return segment_schema(decoded.user(newest))
@@ -276,13 +276,13 @@ def _steps(target: _Target) -> Iterator[Salvaged | Missing]:
 
 
 def _first_version(plan: TopicPlan) -> int:
-    """Return the oldest schema version in force at any row that is retained."""
+    """Return the oldest schema version in force at any retained row."""
     found = [one.versions[0][0] for _, one in plan.sources.values() if one.first < one.end]
     return min(found, default=len(plan.schemas))
 
 
 def _doubts(shard: ShardSight, partition: Partition) -> list[OffsetDoubt]:
-    """Say which offsets may have been higher: by what replay met, and by what was rebuilt."""
+    """Return the offsets that may have been higher, by the replay and by the rebuild."""
     assert shard.replayed is not None
     found = [] if shard.rebuilt is None else shard.rebuilt.doubts.get(partition.namespace, [])
     unsure = shard.replayed.unsure.get(partition.namespace)
@@ -290,7 +290,7 @@ def _doubts(shard: ShardSight, partition: Partition) -> list[OffsetDoubt]:
 
 
 def _lost(log: LogSight) -> Iterator[str]:
-    """Say what is lost and cannot be counted in rows: what is found, then what replay met."""
+    """Name the losses that cannot be counted in rows: from findings, then from the replay."""
     findings = log_findings(log, {})
     yield from uncounted(findings)
     for number, shard in log.shards.items():
@@ -302,10 +302,10 @@ def _lost(log: LogSight) -> Iterator[str]:
         for hole in shard.replayed.holes:
             if not any(_is_told(hole, one) for one in own):
                 said = ops(hole.first, hole.last)
-                yield f"{where}, {said}: what was there is not known"
+                yield f"{where}, {said}: contents unknown"
         if shard.replayed.placeless_count:
             rows = count(shard.replayed.placeless_count, "row")
-            yield f"{where}: {rows} whose partition or writer nothing tells"
+            yield f"{where}: {rows} of an unknown partition or writer"
 
 
 def _words(log: LogSight) -> Iterator[str]:

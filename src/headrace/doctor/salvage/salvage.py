@@ -1,13 +1,13 @@
-"""Make a new, healthy log of every row that can be read and proven in a damaged one.
+"""Create a new, healthy log from every row that can be read and proven in a damaged one.
 
-    look        the damaged log, as the doctor does; nothing in it is changed
-    check       every segment, byte by byte and row by row, in processes of their own
+    look        examine the damaged log, as the doctor does; nothing in it is changed
+    check       check every segment, byte by byte and row by row, in child processes
     write       topics, then rows in order, then cursors, into NEW_DIR/unfinished-salvage
-    read back   every row of the new log, compared by digest with what was taken over
-    move        the new log into its place, which it gets only when it is whole
+    read back   read every row of the new log, and compare by digest with what was copied
+    move        move the new log into its place, once it is complete
 
-A salvage that was interrupted is begun again by the same command: what it had made is removed
-first. Nothing else in NEW_DIR is ever removed.
+To resume an interrupted salvage, run the same command again: it removes its unfinished part and
+starts over. Nothing else in NEW_DIR is ever removed.
 """
 
 import os
@@ -48,9 +48,9 @@ UNFINISHED: Final = "unfinished-salvage"
 
 
 def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
-    """Bring every provable row of the log in `source` into a new log in `target`.
+    """Copy every provable row of the log in `source` into a new log in `target`.
 
-    BadRequest if `target` is not new or empty, DirectoryHeld if a process has `source`,
+    BadRequest if `target` is not new or empty, DirectoryHeld if a process holds `source`,
     StorageFailed if this user may not read all of it.
     """
     root = ReadonlyDirectory.of(source)
@@ -58,7 +58,7 @@ def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
     with _still(root, source):
         who = who_is(root)
         if who.cluster is None:
-            raise BadRequest(f"{source} holds no log", hint="Name a node's data directory")
+            raise BadRequest(f"{source} contains no log", hint="Name a node's data directory")
         place = _prepared(source, target)
         log = look_at_log(root, who, tell)
         try:
@@ -79,7 +79,7 @@ def salvage(source: str, target: str, *, tell: Tell = say_nothing) -> Account:
 
 def _full(target: str) -> DiskFull:
     error = DiskFull(target, "salvage")
-    error.hint = "Free some space, or name a directory elsewhere, and run it again"
+    error.hint = "Free some space or name a directory on another disk, and rerun"
     return error
 
 
@@ -101,18 +101,18 @@ class _still:  # noqa: N801 - used as a function
 
 
 def _prepared(source: str, target: str) -> Path:
-    """Return the directory to write into, empty but for a place for what is unfinished."""
+    """Return the directory to write into, empty except for the unfinished part."""
     place = Path(target)
     if Path(source).resolve() in (place.resolve(), *place.resolve().parents):
         raise BadRequest(
-            f"{target} is in {source}",
-            hint="Name a directory elsewhere: that one stays as it is",
+            f"{target} is inside {source}",
+            hint="Name a directory elsewhere: the source stays as it is",
         )
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = {one.name for one in place.iterdir()}
         if names and not _is_unfinished(place, names):
-            raise BadRequest(f"{target} is not empty", hint="Name a new or an empty directory")
+            raise BadRequest(f"{target} is not empty", hint="Name a new or empty directory")
         for name in sorted(names):
             _remove(place / name)
         (place / UNFINISHED).mkdir(mode=0o700)
@@ -122,10 +122,10 @@ def _prepared(source: str, target: str) -> Path:
 
 
 def _is_unfinished(place: Path, names: set[str]) -> bool:
-    """Say whether all that is here is what an interrupted salvage left.
+    """Whether everything here was left by an interrupted salvage.
 
-    While it moves, the identity of the new log is still in the unfinished part: what is beside
-    it must be of that very cluster, and nobody else's.
+    During the move, the identity of the new log is still in the unfinished part: everything
+    beside it must belong to that cluster.
     """
     if UNFINISHED not in names or not names <= {UNFINISHED, GROUPS, REPORT_NAME}:
         return False
@@ -151,7 +151,7 @@ def _remove(path: Path) -> None:
 
 
 def _move(place: Path) -> None:
-    """Give a whole log its place. Where this ends half way, the next salvage begins anew."""
+    """Move a complete log into place. If this is interrupted, the next salvage starts over."""
     made = place / UNFINISHED
     with suppress(FileNotFoundError):
         (made / "LOCK").unlink()
@@ -166,7 +166,7 @@ def _move(place: Path) -> None:
 
 
 def _rebuild(log: LogSight, tell: Tell) -> None:
-    """Give each shard without a usable snapshot the state that its files still tell."""
+    """Give each shard without a usable snapshot the state that its files still prove."""
     lost = [shard for shard in log.shards.values() if shard.replayed is None]
     tasks = {number: lone_tasks(shard) for number, shard in enumerate(lost)}
     wanted: list[Task] = [task for some in tasks.values() for task in some]
@@ -179,7 +179,7 @@ def _rebuild(log: LogSight, tell: Tell) -> None:
 
 
 def _checked(log: LogSight, tell: Tell) -> States:
-    """Check every segment, and find those that are not where they should be."""
+    """Check every segment, and find those in the wrong place."""
     tasks: dict[tuple[str, str], GroupId] = {}
     wanted: list[Task] = []
     for number, shard in log.shards.items():

@@ -1,4 +1,4 @@
-"""The account of a salvage: which old rows are which new ones, and which are missing."""
+"""The report of a salvage: which old rows became which new ones, and which are missing."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,17 +10,17 @@ from headrace.doctor.rebuild.timeline import OffsetDoubt
 
 
 class MovedRange(msgspec.Struct, frozen=True):
-    """Old rows and what they became. Not exact: the old offsets are the least they can be."""
+    """Old rows and their new offsets. If not exact, the old offsets are lower bounds."""
 
     old_start: int
     old_end: int
     new_start: int
     new_end: int
-    exact: bool  # false: a lost entry before them hides how many rows it had
+    exact: bool  # false: a lost entry before them had an unknown number of rows
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """Old rows that could not be brought over."""
+    """Old rows that could not be copied."""
 
     start: int
     end: int
@@ -42,17 +42,17 @@ class PartitionAccount(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     rows: int
     old_first: int  # the first offset that was still retained
-    old_end: int  # as far as it is known
+    old_end: int  # as far as known
     ranges: list[MovedRange]
     missing: list[Gone]
     cursors: list[CursorMoved]
-    unsure_from: int | None  # from this old offset on, offsets are the least they can be
-    homes: dict[str, int]  # rows by where they were read: segments, carry, journal
+    unsure_from: int | None  # from this old offset on, offsets are lower bounds
+    homes: dict[str, int]  # row counts by source: segments, carry, journal
     rebuilt: bool  # without a snapshot
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What a salvage brought over. `salvage.json` in the new log is the same."""
+    """What a salvage copied. `salvage.json` in the new log has the same content."""
 
     path: str
     new_path: str
@@ -61,12 +61,12 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     missing_rows: int
     partitions: list[PartitionAccount]
-    lost: list[str]  # what was lost and cannot be named as rows
+    lost: list[str]  # losses that cannot be named as rows
     notes: list[str]  # what a person should know
 
     @property
     def is_whole(self) -> bool:
-        """Everything was brought over, under the names that it had."""
+        """Everything was copied, under its original names."""
         return not self.missing_rows and not self.lost
 
 
@@ -82,7 +82,7 @@ class Tally:
 
     @property
     def unsure_from(self) -> int | None:
-        """The first old offset that may have been a higher one."""
+        """The first old offset that may have been higher."""
         unsure = [one.old_start for one in self.ranges if not one.exact]
         return min(unsure, default=None)
 
@@ -103,7 +103,7 @@ class Tally:
             self.ranges.append(MovedRange(start, end, first, self.next, is_exact))
 
     def lose(self, start: int, end: int, why: str) -> None:
-        """Count old rows that are nowhere."""
+        """Count old rows that are in no readable file."""
         last = self.missing[-1] if self.missing else None
         if last is not None and (last.end, last.why) == (start, why):
             self.missing[-1] = Gone(last.start, end, why)
@@ -111,7 +111,7 @@ class Tally:
             self.missing.append(Gone(start, end, why))
 
     def moved(self, old_next: int) -> int:
-        """Return where a cursor goes on: at the first new row that was not read before."""
+        """Return a cursor's new position: the first new row that was not read before."""
         read = (
             min(one.old_end, old_next) - one.old_start
             for one in self.ranges

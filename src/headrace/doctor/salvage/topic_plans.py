@@ -1,7 +1,7 @@
-"""Which topics a salvage makes, from what metadata and shards still know.
+"""The topics that a salvage creates, from what metadata and shards still know.
 
-Metadata names them. Where a part of it is lost, a shard still knows a topic's schemas and rows:
-such a topic goes into the stream `salvaged`, under its number.
+The metadata names them. Where a part of it is lost, a shard still knows a topic's schemas and
+rows: that topic goes into the stream `salvaged`, under its number.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from headrace.partition.machine.state import Partition, TopicState
 
 @dataclass(slots=True)
 class TopicPlan:
-    """One topic to be made, and the partitions that have its rows."""
+    """One topic to create, and the partitions that have its rows."""
 
     stream: str
     name: str
@@ -39,7 +39,7 @@ class TopicPlan:
 
 @dataclass(slots=True)
 class Plans:
-    """All topics, and what is left behind on purpose."""
+    """All topics, and what is left out on purpose."""
 
     topics: list[TopicPlan] = field(default_factory=list)
     streams: list[tuple[str, int]] = field(default_factory=list)  # with their times
@@ -48,7 +48,7 @@ class Plans:
 
 
 def plan_topics(log: LogSight) -> Plans:
-    """Decide which topics to make."""
+    """Decide which topics to create."""
     plans = Plans()
     is_complete = log.metadata is not None and not any(uncounted(metadata_findings(log)))
     _add_named(log, plans, is_complete)
@@ -86,7 +86,7 @@ def _add_named(log: LogSight, plans: Plans, is_complete: bool) -> None:
 def _find_partitions(
     names: Names, topic: MetadataTopic, shard: ShardSight, plan: TopicPlan
 ) -> None:
-    """Take the very life that metadata means, not one before it under the same number."""
+    """Find the life that the metadata means, not an earlier one with the same number."""
     if shard.replayed is None or names.metadata is None:
         return
     state = shard.replayed.machine.state
@@ -100,7 +100,7 @@ def _find_partitions(
 def _add_forgotten(
     names: Names, topic: MetadataTopic, shard: ShardSight, plan: TopicPlan
 ) -> None:
-    """Take schemas and partitions of a topic that metadata has lost and its shard has not."""
+    """Add schemas and partitions of a topic that the metadata has lost but its shard has."""
     if shard.replayed is None:
         return
     state = shard.replayed.machine.state
@@ -110,7 +110,7 @@ def _add_forgotten(
         return
     pairs = zip(known.schemas, topic.schemas, strict=False)
     if any(ours.schema != theirs.data for ours, theirs in pairs):
-        return  # of another history, in which this number was another topic's
+        return  # another history, in which another topic had this number
     if known.newest > len(plan.schemas):
         plan.schemas = tuple(each.schema for each in known.schemas)
     for one in state.partitions_of(known):
@@ -127,7 +127,7 @@ def _add_unnamed(
     known: set[int],
     plans: Plans,
 ) -> None:
-    """Take topics that only the shard knows, unless metadata has a record of their deletion."""
+    """Add topics that only the shard knows, unless the metadata records their deletion."""
     if shard.replayed is None:
         return
     state = shard.replayed.machine.state
@@ -141,7 +141,7 @@ def _add_unnamed(
             for one in partitions
         ):
             name = log.names.name(partitions[0].namespace, topic.created)
-            plans.words.append(f"{name} was deleted, and its rows are left where they are")
+            plans.words.append(f"{name} was deleted; its rows are not copied")
             continue
         plan = _unnamed(log.names, number, shard, topic, partitions)
         if plan.full_name in {one.full_name for one in plans.topics}:
@@ -171,12 +171,12 @@ def _unnamed(
 def _tell_metadata(log: LogSight, plans: Plans) -> None:
     metadata = log.metadata
     if metadata is None:
-        plans.lost.append("the names of all topics: nothing of the metadata can be read")
+        plans.lost.append("the names of all topics: none of the metadata can be read")
         return
     if metadata.hole is None and metadata.broken_at is None:
         return
     first = metadata.hole.first if metadata.hole is not None else metadata.broken_at
-    plans.lost.append(f"changes of topics from op {first:,} of the metadata on")
+    plans.lost.append(f"topic changes from op {first:,} of the metadata on")
     if metadata.names_behind:
         names = ", ".join(metadata.names_behind)
-        plans.words.append(f"topics were made behind that, named {names}")
+        plans.words.append(f"topics were created after that, named {names}")

@@ -1,1 +1,1 @@
-"""From a directory to a running group: survey, judge, mend, replay. Start at `recover`."""
+"""Turns a directory into a running group: survey, judge, mend, replay. Start at `recover`."""

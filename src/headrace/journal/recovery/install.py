@@ -1,16 +1,16 @@
-"""Put a snapshot that a peer sent in the place of everything below it.
+"""Replace everything below a snapshot with the snapshot, which a peer sent.
 
-What is on disk after a crash, step by step; before the first of them the superblock says
+State of the disk after a crash, step by step; before the first step the superblock records
 `syncing_to`, so that a replica that died here does not vote until it has caught up:
 
-    cut        what does not lead up to it  by intent, as suspect: the old state is shorter
-    journal    a file with the entry at it  the old state; what lies between is not there
-    snapshot   durable under its name       a newer one than the pair: the next start takes it
+    cut        a tail that does not match   by intent, as suspect: the old state is shorter
+    journal    a file with the entry at it  the old state; the ops between are missing
+    snapshot   durable under its name       a newer one than the pair: the next start uses it
     pairing    the superblock names it      the same; the journal's entries below it are covered
     drain      old files are garbage        retired now or at the next start
 
-A tail that does not lead up to the snapshot is gone before the snapshot has its name: no start
-finds both. Only the snapshot moves: the files that a shard's state names are not sent yet.
+A tail that does not lead up to the snapshot is removed before the snapshot has its name: no
+start finds both. Only the snapshot moves: the files of a shard's state are not sent yet.
 """
 
 from headrace.errors import DiskFull, ForeignFile, StorageFailed, UnsupportedFormat
@@ -27,9 +27,9 @@ from headrace.storage.seam import is_full, joined
 
 
 def install(group: Group, entry: Entry, checksum: bytes, data: bytes) -> bool | Flaw:
-    """Install the snapshot that stands at `entry`; tell whether the journal could be kept.
+    """Install the snapshot at `entry`; return whether the journal could be kept.
 
-    A Flaw: the bytes are not that snapshot, or it is no news, and nothing relies on them.
+    A Flaw: the bytes are not that snapshot, or it is not newer, and nothing relies on them.
     DiskFull: repeat.
     """
     snapshot = _judged(group, entry, checksum, data)
@@ -50,15 +50,15 @@ def install(group: Group, entry: Entry, checksum: bytes, data: bytes) -> bool | 
 
 
 def _judged(group: Group, entry: Entry, checksum: bytes, data: bytes) -> Snapshot | Flaw:
-    """Read what came, before a byte is written: a start may rely on a file of that name."""
+    """Check the received bytes before writing any: a start may rely on a file of that name."""
     known = max(group.applied, group.superblock.current.checkpoint.op)
     if entry.op <= known:
-        return Flaw("op of the snapshot", f"above {known}, which ran here", entry.op)
+        return Flaw("op of the snapshot", f"above {known}, which was applied here", entry.op)
     files = group.checkpoints.snapshots
     try:
         path = joined(files.directory.path, snapshot_name(entry.op))
         sent = decode(data, files.identity, path)
-    except (ForeignFile, UnsupportedFormat) as error:  # a peer's bytes are not a file of ours
+    except (ForeignFile, UnsupportedFormat) as error:  # a peer's bytes, not a local file
         return Flaw("snapshot from a peer", "one of this group and release", str(error))
     if isinstance(sent, Flaw):
         return sent
@@ -68,7 +68,7 @@ def _judged(group: Group, entry: Entry, checksum: bytes, data: bytes) -> Snapsho
 
 
 def _goes_through(journal: Journal, entry: Entry) -> bool:
-    """Tell whether the journal leads up to the entry, and not merely begins with it."""
+    """Whether the journal leads up to the entry, and does not just begin with it."""
     slot = journal.slot(entry.op)
     if slot is None or slot.sealed[:CHECKSUM_SIZE] != entry.checksum:
         return False
@@ -76,7 +76,7 @@ def _goes_through(journal: Journal, entry: Entry) -> bool:
 
 
 def _begin_with(group: Group, entry: Entry) -> None:
-    """Go on in a new file that begins with the entry. The old files stay for now."""
+    """Continue in a new file that begins with the entry. The old files stay for now."""
     journal = group.journal
     journal.refuse_if_poisoned()
     if journal.slot(entry.op) is not None and _is_beginning(journal, entry):
@@ -94,9 +94,9 @@ def _begin_with(group: Group, entry: Entry) -> None:
 
 
 def _give_up_tail(group: Group, first: Op) -> None:
-    """What does not lead up to the snapshot is fetched again, as suspect.
+    """Cut the ops that do not lead up to the snapshot, as suspect; they are fetched again.
 
-    So is what is faulty right below it: only a whole entry tells where the next one begins.
+    So are faulty ops right below it: only an intact entry shows where the next one begins.
     """
     known, last = group.superblock.current.suspect, group.journal.durable
     while (
@@ -126,7 +126,7 @@ def _persist(group: Group, op: Op, data: bytes) -> None:
 
 
 def _pair(group: Group, snapshot: Snapshot) -> None:
-    """Name it as the only one: what this replica had before it is not older, it is behind."""
+    """Name it as the only checkpoint: an earlier state of this replica is of no use."""
     current = group.superblock.current
     assert snapshot.op > current.checkpoint.op
     group.superblock.write(

@@ -1,7 +1,7 @@
-"""From what was found to what will be done: refuse by name, or a plan. Changes nothing.
+"""Turns the findings of a survey into a plan, or refuses with a named error. Changes nothing.
 
-Each row of the table in docs/recovery.md is one rule here. What is raised refuses the start of
-this group; nothing on disk has been touched then, so that a human finds everything as it was.
+Each row of the table in docs/recovery.md is one rule here. An exception refuses the start of
+this group; nothing on disk has been touched by then, so a human finds everything as it was.
 """
 
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import OP_MAX, Identity, Op
 
 _RESTORE = (
-    "Nothing was changed. Keep the directory as it is, and put the file back from a copy; "
-    "without one, `headrace doctor --salvage NEW_DIR` makes a new log of what can be read"
+    "Nothing was changed. Keep the directory as it is, and restore the file from a backup; "
+    "without one, `headrace doctor --salvage NEW_DIR` copies what can be read into a new log"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What recovery does with what was found."""
+    """What recovery will do."""
 
     snapshot: Snapshot | None  # the one in use; None replays from op 1
     fell_back: bool
@@ -44,21 +44,21 @@ class RecoveryPlan:
     checkpoint: Checkpoint
     previous_op: Op
     commit: Op
-    replay_to: Op  # committed, and whole all the way from the base
+    replay_to: Op  # committed, and intact all the way from the base
     cut_from: Op | None
     cut_last: Op | None
     suspect: tuple[Op, Op] | None
     faulty: tuple[Faulty, ...]  # solo: all at or below the base
     needs_file: bool  # the newest file cannot be appended to
-    is_recovering: bool  # cluster only: no superblock, so what it promised is not known
+    is_recovering: bool  # cluster only: no superblock, so its promises are unknown
     problem: Corrupt | None  # cluster only: why this replica must catch up before it votes
 
 
 def judge(survey: Survey, identity: Identity, slots: int, path: str) -> RecoveryPlan:
     """Choose the snapshot, check that nothing acknowledged is missing above it, and plan.
 
-    Alone, whatever is missing refuses the start. In a cluster peers have it: single bad frames
-    stay as faulty slots; of anything larger the proven prefix is kept and the rest is suspect.
+    Alone, anything missing refuses the start. In a cluster peers have it: single bad frames
+    stay as faulty slots; after larger damage the proven prefix is kept and the rest is suspect.
     """
     _check_intent(survey, identity, path)
     snapshot, fell_back = _choose(survey, identity, path)
@@ -82,7 +82,7 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Recovery
         _check_base(survey, base, base_tip)
     checkpoint, previous_op = _pairing(survey, snapshot)
     if not identity.is_solo and not _leads_up_to(survey, identity, checkpoint):
-        previous_op = checkpoint.op  # it came from a peer: what is below it is of no use
+        previous_op = checkpoint.op  # it came from a peer: nothing below it is of use
     watermark = min(_watermark(survey, previous_op), head)
     if head - watermark > slots:
         raise TooFewSlots(path, slots, head - watermark)
@@ -110,9 +110,9 @@ def judge(survey: Survey, identity: Identity, slots: int, path: str) -> Recovery
 
 
 def _check_intent(survey: Survey, identity: Identity, path: str) -> None:
-    """Refuse an intent to cut what was committed: no cut ever does that.
+    """Refuse an intent to cut committed ops: no cut ever does that.
 
-    In a cluster one may: of what was lost, the rest is cut as suspect and fetched again.
+    In a cluster one may: after a loss, the rest is cut as suspect and fetched again.
     """
     block = survey.superblock
     if block is None or block.cut_from is None:
@@ -124,9 +124,9 @@ def _check_intent(survey: Survey, identity: Identity, path: str) -> None:
     known += [] if survey.head is None else [survey.head.op]
     if block.cut_from <= max(known):
         raise CorruptFile(
-            f"it says that a cut from op {block.cut_from} was begun",
+            f"it records an unfinished cut from op {block.cut_from}",
             path=f"{path}/superblock.a",
-            expected=f"an op above {max(known)}, the newest known to be committed",
+            expected=f"an op above {max(known)}, the newest op known to be committed",
             found=block.cut_from,
             hint=_RESTORE,
         )
@@ -140,7 +140,7 @@ def _watermark(survey: Survey, previous_op: Op) -> Op:
 
 
 def _last_lost(survey: Survey) -> Op:
-    """The highest op that may have been durable here; OP_MAX if nobody knows."""
+    """The highest op that may have been durable here; OP_MAX if unknown."""
     scan = survey.scan
     open_ended = any(gap.last is None for gap in scan.gaps) or scan.shorts or not scan.files
     if open_ended or any(one.last is None for one in survey.unreadable):
@@ -151,7 +151,7 @@ def _last_lost(survey: Survey) -> Op:
 def _suspect(
     survey: Survey, identity: Identity, cut_from: Op | None, cut_last: Op | None
 ) -> tuple[Op, Op] | None:
-    """What is cut may have been acknowledged here: never say that it was not."""
+    """Return the ops that may have been acknowledged here before the cut."""
     known = survey.superblock.suspect if survey.superblock else None
     if identity.is_solo or cut_from is None:
         return known
@@ -162,7 +162,7 @@ def _suspect(
 
 
 def _commit(survey: Survey, identity: Identity, base: Op, head: Op) -> Op:
-    """Alone, what is durable is committed; in a cluster only what something says is."""
+    """Alone, durable ops are committed; in a cluster only those with evidence."""
     if identity.is_solo:
         return head
     known = survey.superblock.commit if survey.superblock else Op(0)
@@ -170,7 +170,7 @@ def _commit(survey: Survey, identity: Identity, base: Op, head: Op) -> Op:
 
 
 def _choose(survey: Survey, identity: Identity, path: str) -> tuple[Snapshot | None, bool]:
-    """Return the newest usable snapshot, and whether a newer one had to be passed over."""
+    """Return the newest usable snapshot, and whether a newer one had to be skipped."""
     pairing = survey.superblock.checkpoint if survey.superblock else Checkpoint()
     newest = max([pairing.op, *(bad.op for bad in survey.bad_snapshots)])
     for snapshot in survey.snapshots:
@@ -191,14 +191,14 @@ def _choose(survey: Survey, identity: Identity, path: str) -> tuple[Snapshot | N
 
 def _is_usable(survey: Survey, snapshot: Snapshot, pairing: Checkpoint) -> bool:
     if snapshot.op > pairing.op:
-        return True  # a crash came between its persisting and the pairing
+        return True  # a crash came between persisting and pairing
     if snapshot.op == pairing.op:
         return snapshot.checksum == pairing.snapshot
     return _reaches(survey, snapshot.op, snapshot.tip, pairing)
 
 
 def _reaches(survey: Survey, base: Op, tip: bytes, pairing: Checkpoint) -> bool:
-    """Tell whether the journal chains from `base` through the paired op."""
+    """Whether the journal chains from `base` through the paired op."""
     if base == 0 and not _begins_at_1(survey):
         return False
     if base == pairing.op:
@@ -239,11 +239,11 @@ def _unreadable_above(survey: Survey, base: Op) -> Corrupt | None:
 
 def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
     if not survey.scan.files:
-        return MissingFile("the journal has no file", path=f"{path}/journal", hint=_RESTORE)
+        return MissingFile("the journal has no files", path=f"{path}/journal", hint=_RESTORE)
     first = survey.scan.files[0].candidate
     if first.header.first_op > base + 1:
         return MissingFile(
-            "the file before it is gone",
+            "the file before it is missing",
             path=first.storage.path,
             expected=f"first op at most {base + 1}",
             found=first.header.first_op,
@@ -254,10 +254,10 @@ def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
             continue
         if gap.is_file:
             until = "" if gap.last is None else f" to {gap.last}"
-            message = f"the file after it is gone, with the ops from {gap.first}{until}"
+            message = f"the file after it is missing, with the ops from {gap.first}{until}"
             return MissingFile(message, path=gap.path, hint=_RESTORE)
         return CorruptEntry(
-            f"ops {gap.first} to {gap.last} were acknowledged and are gone from its end"
+            f"ops {gap.first} to {gap.last} were acknowledged but are missing from its end"
             f"{_as_heads_say(survey, gap.first)}",
             path=gap.path,
             expected=f"head {gap.last}",
@@ -268,10 +268,10 @@ def _gap_above(survey: Survey, base: Op, path: str) -> Corrupt | None:
 
 
 def _begun_install(survey: Survey, whole: Op) -> Corrupt | None:
-    """The file of an install that did not get to its end: nothing links it to what is below.
+    """The file of an interrupted install, which nothing links to the ops below it.
 
-    What was never here must not look like entries that rotted: their neighbours would vouch
-    for a log below them that is another one.
+    Ops that were never here must not look like corrupt entries: their neighbours would vouch
+    for a different log below them.
     """
     block = survey.superblock
     if block is None or block.syncing_to is None:
@@ -280,7 +280,7 @@ def _begun_install(survey: Survey, whole: Op) -> Corrupt | None:
         first = one.candidate.header.first_op
         if first > whole + 1:
             return MissingFile(
-                f"an install was begun, and op {first - 1} is not here",
+                f"an install was interrupted, and op {first - 1} is missing",
                 path=one.candidate.storage.path,
                 expected=f"first op at most {whole + 1}",
                 found=first,
@@ -291,10 +291,10 @@ def _begun_install(survey: Survey, whole: Op) -> Corrupt | None:
 
 def _short(survey: Survey) -> Corrupt | None:
     if survey.is_clean:
-        return None  # the clean head proves that nothing was in the part that is gone
+        return None  # the clean head proves that the missing part was empty
     for short in survey.scan.shorts:
         return CorruptFile(
-            "the file was cut short, and nothing tells what was in the rest",
+            "the file was cut short, and the content of the rest is unknown",
             path=short.path,
             position=short.found,
             expected=f"{short.expected} bytes",
@@ -308,7 +308,7 @@ def _break_above(survey: Survey, base: Op) -> Corrupt | None:
     for broken in survey.scan.breaks:
         if broken.op > base:
             return ChainBroken(
-                f"op {broken.op} does not follow the op before it",
+                f"op {broken.op} does not follow the previous op",
                 path=broken.path,
                 position=broken.position,
                 expected=broken.expected,
@@ -319,11 +319,11 @@ def _break_above(survey: Survey, base: Op) -> Corrupt | None:
 
 
 def _faulty_above(survey: Survey, base: Op, identity: Identity) -> Corrupt | None:
-    """Alone, the first bad entry; in a cluster only one without a name at the very end."""
+    """Alone, the first bad entry; in a cluster only one at the very end without a checksum."""
     for one in survey.scan.faulty:
         if one.op > base and (identity.is_solo or survey.scan.tip is None):
             return CorruptEntry(
-                f"op {one.op} was acknowledged and cannot be read: {one.flaw.what}"
+                f"op {one.op} was acknowledged but cannot be read: {one.flaw.what}"
                 f"{_as_heads_say(survey, one.op)}",
                 path=one.path,
                 position=one.position,
@@ -335,9 +335,9 @@ def _faulty_above(survey: Survey, base: Op, identity: Identity) -> Corrupt | Non
 
 
 def reaches(survey: Survey, head: Head, base: Op, base_tip: bytes) -> bool:
-    """Tell whether a group still has the entry of its head, or a snapshot above it.
+    """Whether a group still has the entry of its head, or a snapshot above it.
 
-    Below the snapshot in use nothing is asked: what is damaged there costs nothing.
+    Nothing is checked below the snapshot in use: damage there costs nothing.
     """
     if head.op <= base:
         return head.op < base or head.tip == base_tip
@@ -360,16 +360,16 @@ def _unreached(survey: Survey, base: Op, base_tip: bytes, path: str) -> Corrupt 
 
 
 def _as_heads_say(survey: Survey, op: Op) -> str:
-    """Name the evidence that outlives a damaged journal, if it covers this op."""
+    """Name the evidence outside a damaged journal, if it covers this op."""
     head = survey.head
     if head is None or head.op < op:
         return ""
     at = datetime.fromtimestamp(head.written_at // 1_000_000, UTC).isoformat()
-    return f" (the file `heads` says that op {head.op} was here at {at.replace('+00:00', 'Z')})"
+    return f" (the file `heads` records op {head.op} here at {at.replace('+00:00', 'Z')})"
 
 
 def _check_chain(survey: Survey, base: Op, base_tip: bytes, head: Op) -> None:
-    """What the journal holds above the base must go on from it."""
+    """The journal's entries above the base must continue from it."""
     above = [found for found in survey.scan.entries if found.op > base]
     if above and above[-1].op != head:
         stray = next(found for found in above if found.op > head)
@@ -384,7 +384,7 @@ def _check_chain(survey: Survey, base: Op, base_tip: bytes, head: Op) -> None:
 
 
 def _check_base(survey: Survey, base: Op, base_tip: bytes) -> None:
-    """Refuse a journal that contradicts the snapshot: an install cuts it before it is one."""
+    """Refuse a journal that contradicts the snapshot: an install cuts it beforehand."""
     for found in survey.scan.entries:
         here, above = found.op == base, found.op == base + 1
         if (here and found.checksum != base_tip) or (above and found.parent != base_tip):
@@ -399,7 +399,7 @@ def _check_base(survey: Survey, base: Op, base_tip: bytes) -> None:
 
 
 def _leads_up_to(survey: Survey, identity: Identity, checkpoint: Checkpoint) -> bool:
-    """Tell whether the journal goes from the pair on disk to what becomes the pair."""
+    """Whether the journal leads from the pair on disk to the new pair."""
     known = survey.superblock.checkpoint if survey.superblock else Checkpoint()
     if checkpoint.op <= known.op:
         return True
@@ -409,7 +409,7 @@ def _leads_up_to(survey: Survey, identity: Identity, checkpoint: Checkpoint) -> 
 
 
 def _pairing(survey: Survey, snapshot: Snapshot | None) -> tuple[Checkpoint, Op]:
-    """Return what the superblock is to say: a snapshot newer than the pair becomes the pair."""
+    """Return the pair for the superblock: a snapshot newer than the old pair becomes it."""
     superblock = survey.superblock
     known = superblock.checkpoint if superblock else Checkpoint()
     previous = superblock.previous_op if superblock else Op(0)
@@ -439,7 +439,7 @@ def _cut(survey: Survey) -> tuple[Op | None, Op | None]:
 
 
 def _needs_file(survey: Survey, head: Op) -> bool:
-    """Damage at or below the snapshot ends the newest file: go on in a new one."""
+    """Damage at or below the snapshot ends the newest file: continue in a new one."""
     files, entries = survey.scan.files, survey.scan.entries
     if not files:
         return True

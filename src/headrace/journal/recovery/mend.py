@@ -1,8 +1,8 @@
 """The only in-place writes of a journal: healing, rewriting, repairing, cutting.
 
-Everything here either writes bytes that are there already, or bytes that the chain proves, or
-zeros over what a durable intent has given up; a crash inside any of it leaves what a scan
-understands.
+Everything here writes either bytes that are already there, or bytes that the chain proves, or
+zeros over ops that a durable intent has given up; after a crash at any point a scan understands
+the result.
 """
 
 import errno
@@ -32,9 +32,9 @@ def cut(
     first: Op,
     suspect: tuple[Op, Op] | None = None,
 ) -> None:
-    """Remove every op from `first` on, and go on with what is below it."""
+    """Remove every op from `first` on, and continue with the op below it."""
     if has_unknown_edge(journal, first):
-        raise NotNext("the op below a cut", "whole", f"op {first - 1}, which is faulty")
+        raise NotNext("the op below a cut", "intact", f"op {first - 1}, which is faulty")
     discard(journal, superblock, first, suspect)
 
 
@@ -47,8 +47,8 @@ def discard(
     """Remove every op from `first` on: intent → zeros and unlinks → intent cleared.
 
     A crash before the intent leaves everything; after it, the next scan finishes the cut. If
-    the superblock cannot be written, one copy may hold the intent all the same: the journal is
-    poisoned, for an entry appended now would be cut at the next start.
+    the superblock cannot be written, one copy may still hold the intent: the journal is
+    poisoned, because an entry appended now would be cut at the next start.
     """
     journal.refuse_if_poisoned()
     _write_intent(journal, superblock, cut_from=first, suspect=suspect)
@@ -57,7 +57,7 @@ def discard(
 
 
 def has_unknown_edge(journal: Journal, first: Op) -> bool:
-    """Nothing tells where the frame of `first` begins, or what is the head behind the cut."""
+    """Whether the start of the frame of `first`, or the head after the cut, is unknown."""
     is_held = first <= journal.durable and journal.ring.get(Op(first - 1)) is None
     return is_held and not any(file.header.first_op == first for file in journal.files)
 
@@ -81,19 +81,19 @@ def _erase(journal: Journal, first: Op) -> None:
     file, before = journal.newest, journal.ring.get(Op(first - 1))
     journal.open_to_write(file)
     position = _start_of(journal, file, first)
-    # First out of sight, then off the disk: a reader must not find zeros where an entry was.
+    # First out of the ring, then off the disk: no reader may find zeros instead of an entry.
     journal.ring.forget_from(first)
     journal.zero(file, position, file.header.size, "cut")
     file.end = position
     if first <= journal.durable:
         journal.tip = file.header.parent if before is None else before.sealed[:CHECKSUM_SIZE]
         journal.durable = Op(first - 1)
-    # A mark behind the last entry that stays is gone as well: the next one is to be written.
+    # A mark after the last remaining entry is gone as well: the next one must be written.
     journal.marked = min(journal.marked, Op(max(first - 2, 0)))
 
 
 def _start_of(journal: Journal, file: JournalFile, first: Op) -> int:
-    """Where the frame of `first` begins, or would: right behind the entry before it."""
+    """Where the frame of `first` begins or would begin: right after the previous entry."""
     slot, before = journal.ring.get(first), journal.ring.get(Op(first - 1))
     if slot is not None:
         return slot.position
@@ -114,7 +114,7 @@ def _unlink_newest(journal: Journal) -> None:
 
 
 def rewrite(journal: Journal, above: Op) -> int:
-    """Write every frame above `above` again where it stands, sync, and count them.
+    """Rewrite every frame above `above` in place, sync, and return their number.
 
     A scan may have read pages that a failed sync left clean in the cache; after this they are
     on disk.
@@ -135,12 +135,12 @@ def rewrite(journal: Journal, above: Op) -> int:
 
 
 def heal_header(journal: Journal, file: JournalFile, block: int) -> None:
-    """Write a bad header block again from the good one."""
+    """Rewrite a bad header block from the good one."""
     _write(journal, file, block * BLOCK_SIZE, encode_block(file.header), "header")
 
 
 def heal_end(journal: Journal, index: int) -> None:
-    """Write the end frame of a file whose successor is there."""
+    """Write the end frame of a file that has a successor."""
     file, following = journal.files[index], journal.files[index + 1]
     last = Op(following.header.first_op - 1)
     prefix = Prefix(
@@ -157,17 +157,17 @@ def heal_end(journal: Journal, index: int) -> None:
 
 
 def heal_size(journal: Journal, file: JournalFile, found: int) -> None:
-    """Give a shortened file its empty part back. Only when nothing can have been in it."""
+    """Restore the empty part of a shortened file. Only when nothing can have been in it."""
     journal.open_to_write(file)
     journal.zero(file, found, file.header.size, "heal")
 
 
 def repair(journal: Journal, faulty: Faulty, entry: Entry) -> None:
-    """Write an entry that a peer sent over the faulty frame it was fetched for."""
+    """Write an entry from a peer over the faulty frame that it was fetched for."""
     if entry.op != faulty.op:
         raise NotNext("op", faulty.op, entry.op)
     if faulty.position is None or faulty.checksum is None:
-        # Nobody knows how long the frame was: a longer one would run into the next.
+        # The length of the frame is unknown: a longer one would run into the next.
         raise NotNext("checksum of the faulty op", "known", "unknown")
     if entry.checksum != faulty.checksum:
         raise NotNext("checksum", faulty.checksum.hex(), entry.checksum.hex())

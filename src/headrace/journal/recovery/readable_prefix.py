@@ -1,7 +1,7 @@
-"""What can be read of a group that refuses to start, from its beginning on. Changes nothing.
+"""Reads the usable prefix of a group that refuses to start. Changes nothing.
 
-The newest whole snapshot that the machine takes, and the entries that follow it without a gap:
-a state that the log once had, and maybe not its last.
+It takes the newest intact snapshot that the machine accepts, and the entries that follow it
+without a gap: a state that the log once had, maybe not its last.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ from headrace.storage.seam import Directory
 
 
 def read_prefix(directory: Directory, identity: Identity, machine: Machine) -> Op:
-    """Bring `machine` to the newest state that is reached without a gap; return its op."""
+    """Bring `machine` to the newest state reachable without a gap; return its op."""
     try:
         rooms = [directory.child(name) for name in ("journal", "snapshots")]
-    except OSError:  # not even the directories are there
+    except OSError:  # not even the directories exist
         machine.restore(None)
         return Op(0)
     found = survey(directory, rooms[0], SnapshotFiles(rooms[1], identity))
@@ -43,7 +43,7 @@ def _restore(found: Survey, machine: Machine) -> Snapshot | None:
         try:
             machine.restore(snapshot.state)
         except HeadraceError:
-            continue  # whole, and no state of this machine
+            continue  # intact, but not a valid state of this machine
         return snapshot
     machine.restore(None)
     return None

@@ -1,15 +1,14 @@
-"""From a directory to a running group: survey, judge, mend, replay. The same for every machine.
+"""Turns a directory into a running group: survey, judge, mend, replay. Serves every machine.
 
-The order is one list, and a crash at any place in it is followed by a recovery that ends the
-same:
+The steps have one order, and a recovery after a crash at any of them has the same outcome:
 
     survey and judge      nothing is written; a refusal leaves everything as it was
-    names                 every name that was found is made durable, like every frame below
-    superblock, cut       a torn tail goes away, by intent
-    heal, rewrite         what was scanned is made durable before it is trusted
+    names                 all names found are made durable, like all frames below
+    superblock, cut       a torn tail is removed, by intent
+    heal, rewrite         scanned frames are made durable before they are trusted
     restore, replay       through the same apply as live traffic
     superblock            clean mark and intent cleared: only now may anything be appended
-    checkpoint, drain     what a crash had interrupted is brought to its end
+    checkpoint, drain     work that a crash interrupted is completed
 """
 
 import secrets
@@ -47,28 +46,28 @@ from headrace.storage.atomic import is_leftover
 from headrace.storage.seam import Directory, is_full, joined
 from headrace.storage.stuck import StuckFiles
 
-# Constants of a cluster: how far a log may run ahead of its previous checkpoint.
+# Cluster constants: how far a log may run ahead of its previous checkpoint.
 SLOTS_SHARD = 2**17
 SLOTS_METADATA = 2**12  # its ops are few, and its snapshots small
 SLOTS_MIN = SEAL_SLOTS + 3  # two checkpoints, an entry between them, and room for Seals
 FILE_SIZE = 64 * 1024 * 1024  # rolls are rare, and a spare takes little space
 FIRST_SIZE = 1024 * 1024  # of a log that may stay small: files grow from here to FILE_SIZE
-SPARE_COUNT_MAX = 8  # what a Seal's window of 512 MiB fills; more would only hold space
+SPARE_COUNT_MAX = 8  # a Seal's window of 512 MiB fills this many; more would waste space
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryOptions:
-    """What a group is run with. `slots` is a constant of the cluster; the rest is local."""
+    """Options of a group. `slots` is a cluster constant; the rest is local."""
 
     slots: int = SLOTS_SHARD
     file_size: int = FILE_SIZE
     first_size: int = FIRST_SIZE  # of the first file, unless `file_size` is less
     spare_count_max: int = SPARE_COUNT_MAX
-    create: bool = True  # make the group if the directory is empty
-    forgotten: bool = False  # a group made now may have promised things: it does not vote yet
-    lost: bool = False  # it takes the place of one that is lost: peers must not think it new
-    reader_min: int = FORMAT  # of a group that is made now: one on disk keeps its own
-    head: Head | None = None  # what it must reach, as `heads` says; None: nobody knows
+    create: bool = True  # create the group if the directory is empty
+    forgotten: bool = False  # a group created now may have made promises: it must not vote yet
+    lost: bool = False  # it replaces a lost group: peers must not take it for a new one
+    reader_min: int = FORMAT  # of a group created now: one on disk keeps its own
+    head: Head | None = None  # the op it must reach, by `heads`; None: unknown
     keeper: Keeper = field(default_factory=NoFiles)
     new_id: Callable[[], int] = field(default=lambda: secrets.randbits(64))
     clock: Callable[[], float] = time.monotonic
@@ -91,7 +90,7 @@ def recover(
     machine: Machine,
     options: RecoveryOptions | None = None,
 ) -> tuple[Group, RecoveryReport]:
-    """Bring the group in `directory` back, or make it. The caller holds the lock."""
+    """Recover the group in `directory`, or create it. The caller holds the lock."""
     options = options or RecoveryOptions()
     if options.slots < SLOTS_MIN:
         raise TooFewSlots(directory.path, options.slots, SLOTS_MIN)
@@ -101,9 +100,9 @@ def recover(
         found = survey(rooms.top, rooms.journal, rooms.snapshots, options.head)
         if found.is_empty and options.head is not None and identity.is_solo:
             raise MissingFile(
-                f"the group's files are gone, and its head was op {options.head.op}",
+                f"the group's files are missing, but its head was op {options.head.op}",
                 path=directory.path,
-                hint="Put them back from a copy; `headrace doctor` tells what is there",
+                hint="Restore them from a backup; `headrace doctor` shows what is left",
             )
         if found.is_empty and not options.create:
             raise MissingFile(
@@ -132,7 +131,7 @@ def _judged(found: Survey, identity: Identity, slots: int, path: str) -> Recover
 
 
 def _rooms(directory: Directory, identity: Identity, options: RecoveryOptions) -> _Rooms:
-    """Open the directories of a group; make those that are not there if that is allowed."""
+    """Open the directories of a group; create missing ones if that is allowed."""
     journal = room(directory, "journal", options)
     return _Rooms(
         top=directory,
@@ -152,13 +151,13 @@ def _rooms(directory: Directory, identity: Identity, options: RecoveryOptions) -
 def room(
     parent: Directory, name: str, options: RecoveryOptions, what: str = "group"
 ) -> Directory:
-    """Return a directory of a group, made durably if it may be."""
+    """Return a directory of a group, created durably if that is allowed."""
     try:
         return parent.child(name)
     except FileNotFoundError as error:
         if not options.create:
             raise MissingFile(
-                f"there is no directory {name!r}, so this is not a {what}",
+                f"directory {name!r} is missing, so this is not a {what}",
                 path=parent.path,
                 hint="Check the path of the data directory",
             ) from error
@@ -175,7 +174,7 @@ def room(
 def _make(
     rooms: _Rooms, identity: Identity, machine: Machine, options: RecoveryOptions
 ) -> tuple[Group, RecoveryReport]:
-    """Make a new group: its first journal file, then the superblock that relies on it."""
+    """Create a new group: its first journal file, then the superblock that relies on it."""
     rooms.spares.tidy(set())
     rooms.spares.reader_min = options.reader_min
     needed = size_for(0, 0)
@@ -204,7 +203,7 @@ def _make(
 
 
 def _starts(known: Superblock, options: RecoveryOptions) -> tuple[tuple[int, int], ...]:
-    """Name this start beside those before: peers ask whether it descends from one they know."""
+    """Add this start to the earlier ones: peers check that it descends from one they know."""
     if known.identity.is_solo:
         return ()
     return (*known.starts, (known.sequence + 1, options.new_id() % OP_MAX + 1))[-STARTS_MAX:]
@@ -220,8 +219,8 @@ class _Recovery:
     plan: RecoveryPlan
     notes: list[Note] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
-    files: list[JournalFile] = field(default_factory=list)  # one for each that was scanned
-    stuck: StuckFiles = field(default_factory=StuckFiles)  # tried again at the next start
+    files: list[JournalFile] = field(default_factory=list)  # one for each scanned file
+    stuck: StuckFiles = field(default_factory=StuckFiles)  # retried at the next start
 
     def run(self) -> tuple[Group, RecoveryReport]:
         plan, found = self.plan, self.found
@@ -286,7 +285,7 @@ class _Recovery:
             room.sync()
 
     def _slots(self) -> list[Slot]:
-        """Where each whole entry is."""
+        """Return where each intact entry is."""
         scan = self.found.scan
         files = [
             JournalFile(one.candidate.storage, one.candidate.header, one.end)
@@ -304,7 +303,7 @@ class _Recovery:
         return [slots[op] for op in sorted(slots)]
 
     def _end_at_head(self) -> None:
-        """Let each file end where its first frame above the head begins, for the cut."""
+        """End each file where its first frame above the head begins, for the cut."""
         scan, head = self.found.scan, self.plan.head
         for file, scanned in zip(self.files, scan.files, strict=True):
             if scanned.has_end:
@@ -318,7 +317,7 @@ class _Recovery:
             file.end = min(file.end, position)
 
     def _journal(self, slots: list[Slot]) -> Journal:
-        """The journal as scanned. What only a replay from far back needs is not in the ring."""
+        """The journal as scanned. Entries for a replay from far back are not in the ring."""
         scan, plan = self.found.scan, self.plan
         if self.files:
             self.rooms.spares.newest_size = self.files[-1].header.size
@@ -357,12 +356,12 @@ class _Recovery:
                 self.notes.append(Note(path, None, flaw.what, mended=True))
 
     def _note_covered(self) -> None:
-        """Say what is bad or gone and costs nothing: the snapshot in use stands above it."""
+        """Note what is bad or missing at no cost: the snapshot in use covers it."""
         plan, scan = self.plan, self.found.scan
         for one in scan.rubble:
             self.notes.append(Note(one.path, one.position, one.flaw.what, one.is_end))
         for gap in scan.gaps if plan.problem is None else []:
-            what = f"ops {gap.first} to {gap.last} are gone; the snapshot covers them"
+            what = f"ops {gap.first} to {gap.last} are missing; the snapshot covers them"
             self.notes.append(Note(gap.path, None, what, mended=False))
         for broken in scan.breaks if plan.problem is None else []:
             what = f"op {broken.op} does not follow; the snapshot covers it"
@@ -371,13 +370,14 @@ class _Recovery:
             return
         first = scan.files[0].candidate
         if first.header.first_op > max(plan.previous_op, 1):
-            what = f"the files before it are gone, back to op {plan.previous_op}"
+            what = f"the files before it are missing, back to op {plan.previous_op}"
             self.notes.append(Note(first.storage.path, None, what, mended=False))
         known = {one.op for one in self.found.snapshots}
         known |= {one.op for one in self.found.bad_snapshots}
         if plan.previous_op and plan.previous_op not in known:
             path = f"{self.rooms.snapshots.directory.path}/{snapshot_name(plan.previous_op)}"
-            self.notes.append(Note(path, None, "the previous snapshot is gone", mended=False))
+            what = "the previous snapshot is missing"
+            self.notes.append(Note(path, None, what, mended=False))
 
     def _heal(self, journal: Journal) -> None:
         for file, scanned in zip(list(journal.files), self.found.scan.files, strict=False):
@@ -400,7 +400,7 @@ class _Recovery:
                 mend.heal_end(journal, index)
 
     def _may_mend(self, journal: Journal, file: JournalFile) -> bool:
-        """Open a file for writing. One that nothing more is appended to can do without."""
+        """Open a file for writing, if possible. Only the newest file must be writable."""
         try:
             journal.open_to_write(file)
         except StorageFailed as failed:
@@ -416,7 +416,7 @@ class _Recovery:
             self.notes.append(note)
 
     def _set_aside(self) -> None:
-        """Move what is damaged and not needed out of the way, never away for good."""
+        """Move damaged files that are not needed to quarantine; never delete them."""
         passed = [
             snapshot_name(one.op) for one in self.found.snapshots if one.op > self.plan.base
         ]
@@ -443,7 +443,7 @@ class _Recovery:
         journal.open_to_write(journal.newest)
 
     def _restore(self) -> None:
-        """Load the state. One that is whole and yet no state of this machine is named."""
+        """Load the state. An intact snapshot that the machine rejects is a named error."""
         snapshot = self.plan.snapshot
         try:
             self.machine.restore(snapshot.state if snapshot else None)
@@ -451,7 +451,7 @@ class _Recovery:
             raise ApplyFailed(
                 f"the machine cannot restore the snapshot at op {self.plan.base}: {error!r}",
                 path=self.rooms.snapshots.directory.path,
-                expected="a state of this machine",
+                expected="a valid state of this machine",
                 found=type(error).__name__,
                 hint="Was this directory written by another release?",
             ) from error
@@ -468,17 +468,17 @@ class _Recovery:
         return len(wanted)
 
     def _lost(self, applied: Op, path: str) -> MissingFile:
-        """An op that was judged to be there is not found: apply nothing behind it."""
+        """Return the error for a missing op that the plan relies on: apply nothing after it."""
         return MissingFile(
-            f"op {applied + 1} is in no file, and the ops behind it rest on it",
+            f"op {applied + 1} is in no file, and later ops depend on it",
             path=path,
             expected=f"every op from {self.plan.base + 1} to {self.plan.replay_to}",
-            found=f"none above {applied} that follows it",
-            hint="Keep the directory as it is, and put the file back from a copy",
+            found=f"no op above {applied} that follows it",
+            hint="Keep the directory as it is, and restore the file from a backup",
         )
 
     def _entry(self, journal: Journal, slot: Slot) -> Entry:
-        """The entry of a slot; without its body if the machine does not look at it."""
+        """The entry of a slot; without its body if the machine does not need it."""
         header = decode_header(slot.sealed)
         assert isinstance(header, Header)
         if header.operation in self.machine.bodiless:
@@ -492,5 +492,5 @@ class _Recovery:
             group.checkpoints.finish()
             self.rooms.spares.ensure()
         except (DiskFull, SealFailed) as error:
-            # What is pending stays so, and appends wait for it.
+            # Pending checkpoints stay pending, and appends wait for them.
             self.notes.append(Note(error.path, None, str(error), mended=False))

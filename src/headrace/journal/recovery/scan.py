@@ -1,10 +1,10 @@
-"""Look at a group's journal files and say what is there. A scan changes nothing.
+"""Scan a group's journal files and report their contents. A scan changes nothing.
 
-A scan walks the frames of all files in op order. Where a frame is not what should be there, it
-looks for the next whole one, so that it knows everything that survived. What lies behind a bad
-frame does not tell a torn tail from damage: groups are synced together and a crash may keep any
-part of one. *Evidence* tells: an op that some frame, the superblock or a snapshot says was
-durable and that is bad now is damage, never a torn tail.
+A scan walks the frames of all files in op order. Where a frame is not the expected one, it
+looks for the next intact one, so that it knows everything that survived. Frames after a bad one
+do not tell a torn tail from damage: groups are synced together and a crash may keep any part of
+one. *Evidence* does: a bad op that some frame, the superblock or a snapshot records as durable
+is damage, never a torn tail.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,13 +32,13 @@ from headrace.journal.recovery.walk import FileReader, traces
 from headrace.model.ids import Identity, Op
 from headrace.storage.seam import Storage
 
-# No entry takes less: what lies between two frames bounds how many others were there.
+# The smallest frame of an entry: bounds how many entries a gap between two frames had.
 _FRAME_SIZE_MIN: Final = PREFIX_SIZE + HEADER_SIZE
 
 
 @dataclass(frozen=True, slots=True)
 class _Bad:
-    """A place where the frame of `op` should begin and does not."""
+    """A place where the frame of `op` should begin but does not."""
 
     op: Op
     file: int
@@ -48,7 +48,7 @@ class _Bad:
 
 
 def scan(candidates: Sequence[Candidate], identity: Identity, evidence: Evidence) -> Scan:
-    """Classify the files, which are given in order of their first op. Change nothing."""
+    """Classify the files, given in order of their first op. Changes nothing."""
     return _Scanner(identity, evidence, [ScannedFile(one) for one in candidates]).run()
 
 
@@ -68,8 +68,8 @@ class _Scanner:
     durable: Op = Op(0)
     commit: Op = Op(0)
     highest: Op = Op(0)  # highest op of any readable header
-    reach: Op = Op(0)  # highest op that bytes which cannot be read may have held
-    has_trace: bool = False  # this life of the file left something behind the last frame
+    reach: Op = Op(0)  # highest op that unreadable bytes may have held
+    has_trace: bool = False  # this life of the file left something after the last frame
 
     def run(self) -> Scan:
         for index, file in enumerate(self.files):
@@ -86,11 +86,11 @@ class _Scanner:
         return cut_from is not None and first_op > cut_from and index > 0
 
     def _join(self, index: int, header: FileHeader) -> None:
-        """Go from the file before to this one."""
+        """Move from the previous file to this one."""
         path = self.files[index].candidate.storage.path
         if index > 0:
             before = self.files[index - 1]
-            # A file gets its name once the one before it is synced: the name is evidence.
+            # A file gets its name once the previous one is synced: the name is evidence.
             self.durable = max(self.durable, Op(header.first_op - 1))
             self._forgive_end(index - 1, before, header.first_op)
             if header.first_op > self.expected:
@@ -104,7 +104,7 @@ class _Scanner:
             self._name_last_bad(header.parent)
 
     def _forgive_end(self, index: int, before: ScannedFile, first_op: Op) -> None:
-        """The file before has all its entries: what is bad or absent there was its end."""
+        """The previous file has all its entries: only its end frame is bad or missing."""
         if before.has_end or first_op != self.expected:
             return
         flaw = Flaw("end frame", f"op {first_op - 1}", "nothing")
@@ -117,10 +117,10 @@ class _Scanner:
         if before.has_end:
             self.gaps.append(Gap(self.expected, Op(first_op - 1), path, is_file=True))
             return
-        flaw = Flaw("the frame is gone", f"op {self.expected}", "nothing of this file's life")
+        flaw = Flaw("the frame is missing", f"op {self.expected}", "no data of this life")
         if first_op - self.expected > before.candidate.header.size // _FRAME_SIZE_MIN:
             self.gaps.append(Gap(self.expected, Op(first_op - 1), path, is_file=True))
-            return  # more than ever fitted here: a number to believe, not to count up to
+            return  # more than ever fitted here: do not enumerate them
         known = self.bad[-1].op if self.bad else Op(0)
         for op in range(max(self.expected, known + 1), first_op):
             place = before.end if op == self.expected else None
@@ -153,7 +153,7 @@ class _Scanner:
             self.rubble.append(Rubble(storage.path, size, flaw))
 
     def _note_short(self, short: ShortFile, is_newest: bool) -> None:
-        """The next file's first op tells what an older one lost; of the newest nobody knows."""
+        """The next file's first op shows what an older one lost; the newest has no next."""
         if is_newest:
             self.shorts.append(short)
         else:
@@ -163,7 +163,7 @@ class _Scanner:
     def _step(
         self, index: int, file: ScannedFile, reader: FileReader, position: int
     ) -> int | None:
-        """Take one frame; return where to go on, or None at the end of this file."""
+        """Take one frame; return where to continue, or None at the end of this file."""
         frame = reader.frame(position)
         prefix, header = frame.prefix, frame.header
         if isinstance(prefix, Prefix):
@@ -192,7 +192,7 @@ class _Scanner:
         return None if file.has_end else file.end
 
     def _is_named(self, prefix: Prefix | Flaw) -> bool:
-        """Only the entry is bad: its prefix is whole, and the one that should be here."""
+        """Whether only the entry is bad: its prefix is intact and the expected one."""
         if not isinstance(prefix, Prefix) or prefix.kind is not FrameKind.ENTRY:
             return False
         return prefix.op == self.expected
@@ -210,7 +210,7 @@ class _Scanner:
             self.highest = prefix.op
 
     def _misplaced(self, prefix: Prefix | Flaw, header: Header | None) -> Flaw | None:
-        """Judge a whole frame against its place: is it the one that should be here?"""
+        """Check an intact frame against its place: is it the expected one?"""
         assert isinstance(prefix, Prefix)
         expected = self.expected if header is not None else Op(self.expected - 1)
         if prefix.op != expected:
@@ -231,7 +231,7 @@ class _Scanner:
         return False
 
     def _look_behind(self, reader: FileReader, position: int) -> None:
-        """Behind a break or a cut nothing is kept, but what it testifies to was so."""
+        """Nothing after a break or a cut is kept, but its evidence counts."""
         cluster, group = self.identity.cluster, self.identity.group
         for trace in traces(reader, position, cluster, group, self.expected):
             self._note_room(reader, position)
@@ -240,7 +240,7 @@ class _Scanner:
                 self._note(trace.prefix)
 
     def _note_room(self, reader: FileReader, position: int) -> None:
-        """From here to the end of the file nobody knows how many entries there were."""
+        """From here to the end of the file the number of entries is unknown."""
         room = (reader.limit - position) // _FRAME_SIZE_MIN
         self.reach = max(self.reach, Op(self.expected + max(room, 1) - 1))
 
@@ -261,7 +261,7 @@ class _Scanner:
         self.expected, self.tip = Op(header.op + 1), header.checksum
 
     def _name_last_bad(self, checksum: bytes) -> None:
-        """The entry after a bad one says which checksum the bad one had."""
+        """The entry after a bad one records the checksum of the bad one."""
         last = self.bad[-1]
         if last.checksum is None:
             self.bad[-1] = _Bad(last.op, last.file, last.position, last.flaw, checksum)
@@ -269,7 +269,7 @@ class _Scanner:
     def _resync(
         self, index: int, file: ScannedFile, reader: FileReader, position: int, flaw: Flaw
     ) -> int | None:
-        """Find the next whole frame of this file's life behind a bad one."""
+        """Find the next intact frame of this file's life after a bad one."""
         self.has_trace = False
         cluster = self.identity.cluster
         for trace in traces(reader, position, cluster, self.identity.group, self.expected):
@@ -297,7 +297,7 @@ class _Scanner:
     def _lose_named(
         self, index: int, file: ScannedFile, position: int, flaw: Flaw, prefix: Prefix
     ) -> int:
-        """The prefix is whole and says what was here: only this one op is bad."""
+        """The prefix is intact and names the op here: only this one op is bad."""
         self.bad.append(_Bad(self.expected, index, position, flaw, prefix.tip))
         self.expected, self.tip = Op(self.expected + 1), prefix.tip
         file.end = position + aligned(prefix.size)
@@ -305,12 +305,12 @@ class _Scanner:
 
     def _lose(self, index: int, position: int, flaw: Flaw, target: Op) -> None:
         """Everything from the expected op up to `target` is bad."""
-        if target == self.expected:  # a bad mark: no entry is lost, and the chain goes on
+        if target == self.expected:  # a bad mark: no entry is lost, and the chain continues
             path = self.files[index].candidate.storage.path
             self.rubble.append(Rubble(path, position, flaw))
             return
         for op in range(self.expected, target):
-            # Where the second of several lost frames began, nobody knows.
+            # The start of the second of several lost frames is unknown.
             place = position if op == self.expected else None
             self.bad.append(_Bad(Op(op), index, place, flaw, None))
         self.expected, self.tip = target, None
@@ -357,20 +357,20 @@ class _Scanner:
         )
 
     def _start_of(self, torn: _Bad) -> int:
-        """Where the run of bad frames that ends in `torn` begins."""
+        """Return where the run of bad frames that ends in `torn` begins."""
         known = [
             one.position for one in self.bad if one.op <= torn.op and one.file == torn.file
         ]
         return next(position for position in reversed(known) if position is not None)
 
     def _check_reach(self, head: Op, proven: Op) -> None:
-        """What was durable must be here, however cleanly the file seems to end."""
+        """Every durable op must be here, however cleanly the file seems to end."""
         if head < proven and self.files and not any(gap.last is None for gap in self.gaps):
             path = self.files[-1].candidate.storage.path
             self.gaps.append(Gap(Op(head + 1), proven, path, is_file=False))
 
     def _head(self, entries: list[Found], limit: Op | None) -> tuple[Op, bytes | None]:
-        """The newest op below the tail, whole or known to have been durable."""
+        """The newest op below the tail, intact or known to have been durable."""
         bad = [one for one in self.bad if limit is None or one.op < limit]
         if entries and (not bad or entries[-1].op > bad[-1].op):
             return entries[-1].op, entries[-1].checksum

@@ -1,4 +1,4 @@
-"""What a scan can find, as values: each means one thing and has one response."""
+"""The possible findings of a scan, as values: each has one meaning and one response."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,7 +19,7 @@ class Candidate:
 
 
 class Found(NamedTuple):
-    """A whole entry frame."""
+    """An intact entry frame."""
 
     op: Op
     file: int  # index among the scanned files
@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Faulty:
-    """An op that was durable and cannot be read; `checksum` if a neighbour names it."""
+    """A durable op that cannot be read; `checksum` if a neighbour names it."""
 
     op: Op
     checksum: bytes | None
@@ -43,7 +43,7 @@ class Faulty:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A whole frame that does not follow the one before it."""
+    """An intact frame that does not follow the previous one."""
 
     op: Op
     path: str
@@ -54,12 +54,12 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Ops that are gone with their file, or with its end; `last` is None if unknown."""
+    """Ops that are missing with their file, or with its end; `last` is None if unknown."""
 
     first: Op
     last: Op | None
     path: str  # the file before or after the gap
-    is_file: bool  # a whole file is gone; else the end of one
+    is_file: bool  # a whole file is missing; otherwise the end of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Rubble:
     path: str
     position: int
     flaw: Flaw
-    is_end: bool = False  # an end frame, which recovery writes again
+    is_end: bool = False  # an end frame, which recovery rewrites
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +79,17 @@ class CleanEnd:
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """Something unfinished lies at `first`, and nothing says that it was ever durable."""
+    """Something unfinished at `first`, without evidence that it was ever durable."""
 
     first: Op
-    last: Op  # the highest op of which a readable header was found, at least `first`
+    last: Op  # the highest op with a readable header, at least `first`
     file: int
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class ShortFile:
-    """A file shorter than its header says. No crash does that: what is gone is not known."""
+    """A file shorter than its header says. A crash never does that; the loss is unknown."""
 
     file: int
     path: str
@@ -99,18 +99,18 @@ class ShortFile:
 
 @dataclass(slots=True)
 class ScannedFile:
-    """One file as found. `end` is where the frames that follow one another stop."""
+    """One file as found. `end` is where the contiguous frames stop."""
 
     candidate: Candidate
     end: int = FIRST_POSITION
     has_end: bool = False
-    last_op: Op = Op(0)  # of the newest entry that should be in it, whole or not
+    last_op: Op = Op(0)  # of the newest entry that should be in it, intact or not
     is_short: bool = False
 
 
 @dataclass(slots=True)
 class Scan:
-    """What is there. `entries` are the whole ones below any torn tail, in op order."""
+    """The result of a scan. `entries` are the intact ones below any torn tail, in op order."""
 
     files: list[ScannedFile]
     entries: list[Found] = field(default_factory=list)
@@ -120,19 +120,19 @@ class Scan:
     shorts: list[ShortFile] = field(default_factory=list)
     rubble: list[Rubble] = field(default_factory=list)
     ending: CleanEnd | TornTail = field(default_factory=CleanEnd)
-    head: Op = Op(0)  # newest whole entry, or the op before the first file's first
-    tip: bytes | None = None  # its checksum; None if it is not known
+    head: Op = Op(0)  # newest intact entry, or the op before the first file's first
+    tip: bytes | None = None  # its checksum; None if unknown
     proven: Op = Op(0)  # evidence: every op at or below was durable once
     commit: Op = Op(0)  # evidence: every op at or below was committed
-    highest: Op = Op(0)  # of any header that can be read, in place or not
-    reach: Op = Op(0)  # that the bytes behind the last whole frame may have held
+    highest: Op = Op(0)  # of any readable header, in place or not
+    reach: Op = Op(0)  # that the bytes after the last intact frame may have held
     marked: Op = Op(0)  # proven by the journal itself
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the rest of the directory knows of the journal."""
+    """What the rest of the directory records about the journal."""
 
     durable: Op = Op(0)  # from the superblock (commit, clean head), the snapshots and `heads`
     clean_head: Op | None = None  # the last stop was clean and this was the head
-    cut_from: Op | None = None  # a cut was begun: frames at or above it do not count
+    cut_from: Op | None = None  # an unfinished cut: frames at or above it do not count

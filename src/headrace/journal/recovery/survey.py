@@ -1,4 +1,4 @@
-"""Read everything a group has on disk, and change nothing: the first half of a recovery."""
+"""Read everything a group has on disk, without changes: the first half of a recovery."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from headrace.storage.seam import Directory, Storage
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A file under a live name without a readable header, or with that of another."""
+    """A file under a live name without a readable header, or with that of another file."""
 
     path: str
     name: str
@@ -36,7 +36,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class BadSnapshot:
-    """A snapshot file that cannot be used."""
+    """An unusable snapshot file."""
 
     path: str
     name: str
@@ -49,11 +49,11 @@ class Survey:
     """Everything found."""
 
     copies: Copies
-    snapshots: list[Snapshot]  # whole ones, newest first
+    snapshots: list[Snapshot]  # intact ones, newest first
     bad_snapshots: list[BadSnapshot]
     unreadable: list[Unreadable]
     scan: Scan
-    head: Head | None = None  # what `heads` says of this group; None: nothing
+    head: Head | None = None  # the head of this group in `heads`; None: not recorded
 
     @property
     def superblock(self) -> Superblock | None:
@@ -67,7 +67,7 @@ class Survey:
 
     @property
     def is_clean(self) -> bool:
-        """The last stop was clean, and the journal ends where it did then."""
+        """The last stop was clean, and the journal still ends at the same op."""
         head = self.superblock.clean_head if self.superblock else None
         lost = any(one.op == head for one in self.scan.faulty)
         return head is not None and head == self.scan.head and not lost
@@ -79,7 +79,7 @@ def survey(
     snapshots: SnapshotFiles,
     head: Head | None = None,
 ) -> Survey:
-    """Look at all files of a group. Raises only on foreign files and newer formats."""
+    """Read all files of a group. Raises only on foreign files and newer formats."""
     identity = snapshots.identity
     copies = read_copies(directory, identity)
     good, bad = _snapshots(snapshots)
@@ -135,7 +135,7 @@ def _open(journal: Directory, name: str, first_op: Op, identity: Identity) -> Ca
     try:
         storage = journal.open(name)
     except PermissionError:
-        raise  # its bytes are not judged: who may read it finds them whole
+        raise  # says nothing about its bytes: they may be intact
     except OSError as error:
         return Flaw("cannot be opened", "a file", error.strerror or str(error))
     found = _candidate(storage, first_op, identity)
@@ -169,9 +169,9 @@ def _block(storage: Storage, block: int) -> FileHeader | Flaw:
 
 
 def _drop_caches(candidates: list[Candidate]) -> None:
-    """Forget cached pages of the newest file, and of those before it up to one with a frame."""
+    """Drop cached pages of the newest file, and of earlier ones back to one with a frame."""
     for candidate in reversed(candidates):
-        with suppress(OSError):  # a hint to the kernel; the scan reads and judges what there is
+        with suppress(OSError):  # a hint to the kernel; the scan checks what it reads
             candidate.storage.drop_cache()
         if _has_frame(candidate):
             return

@@ -1,4 +1,4 @@
-"""Read frames out of one journal file, whole or in ruins; decide nothing about them."""
+"""Read frames from one journal file, intact or in ruins, without judging them."""
 
 import struct
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ from headrace.journal.frame import (
 from headrace.model.ids import GroupId, Op
 from headrace.storage.seam import Storage
 
-# Large enough for many small frames. Behind a large one only the next prefix is read ahead, so
-# that nothing much is read twice.
+# Large enough for many small frames. After a large one only the next prefix is read ahead, so
+# that little is read twice.
 _WINDOW_SIZE: Final = 64 * 1024
 _SEARCH_SIZE: Final = 4 * 1024 * 1024
 _SECTOR_SIZE: Final = 512
@@ -30,7 +30,7 @@ _FILE_ID = struct.Struct("<Q")
 
 
 class JournalFrame(NamedTuple):
-    """What stands at a position: a whole frame if `flaw` is None. A tuple as `Header` is."""
+    """The frame at a position: intact if `flaw` is None. A tuple, like `Header`."""
 
     prefix: Prefix | Flaw
     header: Header | None = None
@@ -39,7 +39,7 @@ class JournalFrame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Something that this life of the file wrote; `op` if a header there can be read."""
+    """Something that this life of the file wrote; `op` if its header can be read."""
 
     position: int
     op: Op | None = None
@@ -52,7 +52,7 @@ class FileReader:
 
     storage: Storage
     file_id: int
-    limit: int  # the size its header says: what lies beyond was never ours
+    limit: int  # the size in its header: bytes beyond do not belong to it
     size: int = field(init=False)
     _start: int = 0
     _window: memoryview = field(default_factory=lambda: memoryview(b""))
@@ -111,12 +111,12 @@ class FileReader:
 def traces(
     reader: FileReader, start: int, cluster: bytes, group: GroupId, lowest: Op
 ) -> Iterator[Trace]:
-    """Yield what this life of the file left at or behind `start`, in order of position.
+    """Yield the traces of this life of the file from `start` on, in order of position.
 
-    A prefix shows the file's id in clear, whole or not. An entry header shows no file id, but
-    those of an earlier life have ops below `lowest`, and of those that a client may have hidden
-    in a body only ops count that fit into the rest of the file. A sector that cannot be read
-    counts too: who knows what is in it.
+    A prefix contains the file's ID, even if it is damaged. An entry header has no file ID, but
+    headers of an earlier life have ops below `lowest`, and headers that a client may have
+    hidden in a body count only if their ops fit into the rest of the file. An unreadable sector
+    counts too, since it may contain anything.
     """
     first = start // ALIGNMENT * ALIGNMENT
     ops = range(lowest, lowest + (reader.size - first) // (PREFIX_SIZE + HEADER_SIZE) + 1)
@@ -131,7 +131,7 @@ def traces(
 
 
 def _read_around(storage: Storage, position: int, size: int) -> tuple[bytes, list[int]]:
-    """Read what can be read, zeros for the sectors that cannot, and the places of those."""
+    """Read the bytes, with zeros for unreadable sectors, and the places of those sectors."""
     try:
         return storage.read(position, size), []
     except OSError:
@@ -172,8 +172,8 @@ def _headers(
 
 def _aligned_hits(data: bytes, needle: bytes, offset: int, size: int) -> Iterator[int]:
     """Yield each aligned place below `size` that has `needle` at `offset`."""
-    # One byte of each line is little to search. The highest of the needle is the rarest in
-    # what files are full of: zeros and text.
+    # One byte of each line is quick to search. The highest byte of the needle is the rarest
+    # among the usual contents of files, zeros and text.
     rarest = max(needle)
     column = data[offset + needle.index(rarest) :: ALIGNMENT]
     line = column.find(rarest)

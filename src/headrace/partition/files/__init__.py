@@ -1,1 +1,1 @@
-"""Carry files, linked journals, and which files a shard has. Start at `file_set`."""
+"""Carry files, linked journals, and the files of a shard. Start at `file_set`."""

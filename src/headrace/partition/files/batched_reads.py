@@ -1,8 +1,8 @@
-"""Entries that lie side by side in a journal file, read at once.
+"""Reads adjacent entries of a journal file at once.
 
-A checkpoint carries thousands of entries, which the journal holds in the order in which they
-are carried: one read of many costs a fraction of one for each. The bytes are not judged here
-beyond the frames around them; whoever takes them compares each with its checksums.
+A checkpoint carries thousands of entries, and the journal has them in the order in which they
+are carried: one read of many costs a fraction of a read of each. Only the frames are checked
+here; the caller compares each entry with its checksums.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ _Side = tuple[Slot, int]  # a slot, and the size of its frame without padding
 
 
 def glance(journal: Journal, items: Sequence[Item]) -> list[Buffer | None]:
-    """Return header and body of each item, which rise by op, or None.
+    """Return header and body of each item, in rising order of ops, or None.
 
-    None says that a careful read is needed, which will name what is wrong: the entry is not in
-    the journal, cannot be read, or is not in the frame that the ring knows.
+    None means that a careful read is needed, which names the problem: the entry is not in the
+    journal, cannot be read, or is not in the frame that the ring knows.
     """
     journal.refuse_if_poisoned()
     found: list[Buffer | None] = []
@@ -31,9 +31,9 @@ def glance(journal: Journal, items: Sequence[Item]) -> list[Buffer | None]:
 
 
 def _stretches(journal: Journal, items: Sequence[Item]) -> Iterator[list[_Side]]:
-    """Part the items into those that lie side by side; one that is not here is empty."""
+    """Split the items into adjacent ones; one that is not here gives an empty part."""
     stretch: list[_Side] = []
-    file, end = None, 0  # where the next frame of the stretch would be
+    file, end = None, 0  # where the next adjacent frame would be
     for item in items:
         slot = journal.slot(item.op)
         if stretch and (slot is None or slot.file is not file or slot.position != end):

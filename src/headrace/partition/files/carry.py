@@ -1,4 +1,4 @@
-"""Committed entries that are in no segment yet, as a file for each checkpoint.
+"""Committed entries that are in no segment yet: one carry file for each checkpoint.
 
     file   := header:128  row*  source*  zeros  (entry zeros)*
     header := checksum:16s  magic:8s  format:u16  reader_min:u16  group:u32  cluster:16s
@@ -7,11 +7,11 @@
     source := file_id:u64  size:u64  first_op:u64
 
 Little-endian; full story in docs/formats/carry.md. `checksum` is xxh3-128 of the header after
-it and, through `index_checksum` and the rows, names every byte of every entry. An entry is what
-`journal/entry.py` draws. One of source 0 is in this file, verbatim: these are in the order of
-ops, and zeros fill up to the next multiple of 64. The others are where the journal put them: in
-files of it that are mostly live and were given a second name beside this one. A file is written
-once and never changed, and neither is one that is kept.
+it and, through `index_checksum` and the rows, covers every byte of every entry. An entry has
+the layout of `journal/entry.py`. Entries of source 0 are in this file, verbatim, in the order
+of ops, padded with zeros to the next multiple of 64. The others are where the journal put them:
+in journal files that are mostly live and got a second name beside this one. Carry files and
+kept files never change.
 """
 
 import errno
@@ -43,39 +43,38 @@ from headrace.storage.atomic import atomic_write, is_barred
 from headrace.storage.seam import Buffer, Directory, Storage, is_full, joined
 from headrace.storage.stream import Pace, unpaced
 
-# Large enough that a disk streams, small enough that what was read is still in the processor's
-# cache when it is hashed and written: 8 MiB cost three times as much.
+# Large enough that a disk streams, small enough that the data is still in the processor's cache
+# when it is hashed and written: 8 MiB cost three times as much.
 STREAM_SIZE: Final = 1024 * 1024
 
 _LOOK_COST = 32  # of finding one op in the index, in steps of a walk over it
 _NAME = re.compile(r"([0-9]{20})\.carry")
 _KEPT_NAME = re.compile(r"([0-9a-f]{16})\.wal")
 
-# Some entries as they are found somewhere, header and body in one, not judged yet; None for one
-# that is not there.
+# Some entries as found, header and body together, not checked yet; None for a missing one.
 Glance = Callable[[Sequence[Item]], Sequence[Buffer | None]]
 
 
 def nothing(items: Sequence[Item]) -> Sequence[Buffer | None]:
-    """Glance at nothing: every entry is read on its own."""
+    """Return no entries: each is read on its own."""
     return [None] * len(items)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CarryFile:
-    """One carry file, open to read; its header and index were checked. Threads may share it.
+    """One carry file, open for reading, with header and index checked. Threads may share it.
 
-    Close it only when nobody reads: a read through a closed file looks like an unreadable disk.
+    Close it only without readers: a read through a closed file looks like an unreadable disk.
     """
 
     op: Op  # of the Seal
     name: str
     size: int
-    ops: Sequence[Op]  # rising; not to be changed
+    ops: Sequence[Op]  # rising; do not modify
     sources: tuple[CarrySource, ...]
     _table: bytes  # everything before the first entry, as on disk
     _file: Storage
-    _room: Directory | None  # where the sources are; None: they are not looked at
+    _room: Directory | None  # where the sources are; None: sources are ignored
 
     @property
     def path(self) -> str:
@@ -83,13 +82,13 @@ class CarryFile:
 
     @property
     def owner(self) -> tuple[bytes, int]:
-        """The cluster and the group that it says it belongs to."""
+        """The cluster and the group in its header."""
         fields = carry_table.FIELDS.unpack_from(self._table)
         return fields[5], fields[4]
 
     @property
     def checksum(self) -> bytes:
-        """Name this very file: equal checksums are equal bytes."""
+        """Identifies this file: equal checksums mean equal bytes."""
         return self._table[:CHECKSUM_SIZE]
 
     def __contains__(self, op: object) -> bool:
@@ -102,7 +101,7 @@ class CarryFile:
         return ops.intersection(self.ops)
 
     def item(self, op: Op) -> Item:
-        """Return what the index says of `op`, which must be here."""
+        """Return the index entry of `op`, which must be here."""
         return self.row(op).item
 
     def row(self, op: Op) -> Row:
@@ -124,10 +123,10 @@ class CarryFile:
         return joined(room, source.name)
 
     def read(self, op: Op) -> Entry | Flaw:
-        """Read an entry and check every byte of it. An op that is not here is a flaw."""
+        """Read an entry and check every byte of it. A missing op is a flaw."""
         row = self._find(op)
         if row is None:
-            return Flaw("carry file lacks an op", op, f"{len(self.ops)} others")
+            return Flaw("carry file lacks an op", op, f"{len(self.ops)} other ops")
         source = self.source_of(row)
         try:
             if source is None:
@@ -140,10 +139,10 @@ class CarryFile:
     def check(self, pace: Pace = unpaced) -> Flaw | None:
         """Check every byte on disk, a part at a time; None if all is well. The scrub calls it.
 
-        It looks at the open file, whatever its name leads to now, and empties its page cache.
+        It checks the open file, whatever its name leads to now, and empties its page cache.
         """
         try:
-            # What the cache holds says nothing about the platter.
+            # The contents of the cache prove nothing about the disk.
             self._file.drop_cache()
             if self._file.size() != self.size:
                 return Flaw("size of the carry file", self.size, self._file.size())
@@ -152,7 +151,7 @@ class CarryFile:
             return _unreadable(error)
 
     def check_kept(self, pace: Pace = unpaced) -> Iterator[tuple[str, Flaw]]:
-        """Check the entries in each kept file, and give the path of each with a flaw."""
+        """Check the entries in each kept file, and yield the path of each with a flaw."""
         rows: dict[CarrySource, list[Row]] = {}
         for row in carry_table.rows(self._table, len(self.ops)):
             source = self.source_of(row)
@@ -174,7 +173,7 @@ class CarryFile:
 
     @contextmanager
     def _kept(self, source: CarrySource) -> Iterator[Storage]:
-        """Open a kept file for one look: there may be many of them."""
+        """Open a kept file for one read: there may be many of them."""
         if self._room is None:
             raise FileNotFoundError(errno.ENOENT, "not looked for", source.name)
         file = self._room.open(source.name)
@@ -201,7 +200,7 @@ class CarryFile:
         for start in range(0, len(table), STREAM_SIZE):
             expected = table[start : start + STREAM_SIZE]
             if self._file.read(start, len(expected)) != expected:
-                return Flaw("header or index of the carry file", "as when opened", "others")
+                return Flaw("header or index of the carry file", "as when opened", "changed")
             pace(len(expected))
         return None
 
@@ -249,14 +248,14 @@ def write_carry(
 ) -> CarryFile:
     """Write the carry file of the Seal at `op`; return it open once it is durable.
 
-    So are all names in `directory` then, those of kept files too. `items` rise by op. `glance`
-    is asked for each that is copied once, in that order and some at a time; `read`, for those
-    alone that it did not have or that are not their item's. DiskFull, SealFailed if a file that
-    stands there may not be replaced, CorruptEntry for an entry that is not its item's, and
-    whatever `read` or `before_rename`, which is called once the new file is durable under
-    another name, raises: as if never begun. The stages of StorageFailed are those of
-    `atomic_write`, so that `sync-dir` is never retried, and `open`: the file is durable, and
-    could not be opened again.
+    All names in `directory` are durable then, including those of kept files. `items` rise by
+    op. `glance` is called once for each copied item, in that order and several at a time;
+    `read` only for items that `glance` did not have or that do not match. Nothing has changed
+    after DiskFull, after SealFailed (an existing file may not be replaced), after CorruptEntry
+    (an entry does not match its item), and after whatever `read` or `before_rename` raises,
+    which is called once the new file is durable under another name. The stages of
+    StorageFailed are those of `atomic_write`, so that `sync-dir` is never retried, and `open`:
+    the file is durable, but could not be opened again.
     """
     name = carry_name(op)
     path = joined(directory.path, name)
@@ -274,7 +273,7 @@ def write_carry(
     try:
         atomic_write(directory, name, fill, before_rename)
     except StorageFailed as failed:
-        # One that `read` raised, about a file of its own, stays as it is.
+        # An error of `read`, about its own file, passes unchanged.
         is_ours = failed.path == path and failed.stage in ("write", "sync", "rename")
         if is_ours and is_full(failed.cause):
             raise DiskFull(path, failed.stage) from failed
@@ -310,7 +309,7 @@ def open_carry(directory: Directory, identity: Identity, op: Op) -> CarryFile | 
 
 
 def _parted(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """Give as many items at a time as `STREAM_SIZE` takes, or one larger."""
+    """Yield as many items at a time as fit into `STREAM_SIZE`, or one larger."""
     first = size = 0
     for place, item in enumerate(items):
         # Before the next body is read: two of the largest never meet in memory.
@@ -328,7 +327,7 @@ def _verbatim(
     read: Callable[[Op], Entry],
     path: str,
 ) -> list[Buffer]:
-    """Return the bytes of entries, checked anew: the copy they are from will be dropped."""
+    """Return the bytes of entries, checked again: their source will be dropped."""
     pieces: list[Buffer] = []
     for item, data in zip(items, found, strict=True):
         if data is not None and _is_of(data[:HEADER_SIZE], data[HEADER_SIZE:], item):
@@ -344,11 +343,11 @@ def _expect(entry: Entry, item: Item, path: str) -> None:
     if _is_of(entry.sealed, entry.body, item):
         return
     raise CorruptEntry(
-        f"op {item.op}, read to be carried, is not the entry that was committed",
+        f"op {item.op}, read for the carry file, is not the committed entry",
         path=path,
         expected=f"{item.checksum.hex()} of {item.size} bytes",
         found=f"{entry.sealed[:CHECKSUM_SIZE].hex()} of {HEADER_SIZE + len(entry.body)} bytes",
-        hint="The file it was read from is damaged, or the index; nothing was written",
+        hint="Its source file or the index is damaged; nothing was written",
     )
 
 
@@ -366,10 +365,10 @@ def _is_of(sealed: Buffer, body: Buffer, item: Item) -> bool:
 def load_carry(
     file: Storage, owner: Identity | None, op: Op | None, room: Directory | None = None
 ) -> CarryFile | Flaw:
-    """Read everything before the first entry; no size is believed before it is checked.
+    """Read everything before the first entry; no size is trusted before it is checked.
 
-    Without an `owner` or an `op`, whosever it is and whatever its Seal; without a `room`, no
-    kept file is looked at. The carry file closes `file`; with a flaw it is still the caller's.
+    Without an `owner` or an `op`, any owner or Seal is accepted; without a `room`, kept files
+    are ignored. The carry file closes `file`; after a flaw the caller must.
     """
     header = file.read(0, carry_table.FIELDS.size)
     fields = carry_table.decode_header(header, owner, file.path)

@@ -1,6 +1,6 @@
-"""Everything before the first entry of a carry file, as bytes and back. See `carry.py`.
+"""Encodes and decodes everything before the first entry of a carry file. See `carry.py`.
 
-No size that a header gives is believed before its checksum was compared.
+No size in a header is trusted before its checksum was compared.
 """
 
 import struct
@@ -17,7 +17,7 @@ from headrace.journal.journal_file import FIRST_POSITION
 from headrace.model.ids import Identity, Op
 
 MAGIC: Final = b"HRcarry\0"
-FORMAT: Final = 2  # the newest; what has no sources is written as format 1
+FORMAT: Final = 2  # the newest; a file without sources is written as format 1
 ENTRY_SIZE_MAX: Final = HEADER_SIZE + BODY_SIZE_MAX
 
 _PLAIN: Final = 1
@@ -33,7 +33,7 @@ assert _ROW.size == 40
 
 @dataclass(frozen=True, slots=True)
 class CarrySource:
-    """A journal file that is kept, because most of it is live."""
+    """A journal file that is kept because most of it is live."""
 
     file_id: int
     size: int
@@ -45,7 +45,7 @@ class CarrySource:
 
 
 class Item(NamedTuple):
-    """What the index says of an entry: known before its body is read."""
+    """The index row of an entry, known before its body is read."""
 
     op: Op
     size: int  # of header and body
@@ -53,7 +53,7 @@ class Item(NamedTuple):
 
 
 class LinkedJournal(NamedTuple):
-    """An entry that stays where it is: in which of the sources, and where there."""
+    """An entry that stays in its source, and its position there."""
 
     item: Item
     source: int  # counted from 1
@@ -77,7 +77,7 @@ class Row(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """What a header says."""
+    """The fields of a header."""
 
     group: int
     cluster: bytes
@@ -150,7 +150,7 @@ def encode(
 
 
 def decode_header(data: bytes, owner: Identity | None, path: str) -> Fields | Flaw:
-    """Judge a header; without an `owner`, whosever it is."""
+    """Check a header; without an `owner`, any owner is accepted."""
     if len(data) < FIELDS.size:
         return Flaw("carry file is cut short", f"at least {FIELDS.size} bytes", len(data))
     found, magic, _, reader_min, *rest, _ = FIELDS.unpack(data)
@@ -171,7 +171,7 @@ def decode_header(data: bytes, owner: Identity | None, path: str) -> Fields | Fl
 
 
 def flaw_of(table: bytes, fields: Fields) -> Flaw | None:
-    """Judge what is behind the header, up to the first entry."""
+    """Check everything between the header and the first entry."""
     checksum = xxh3_128_digest(memoryview(table)[_ROWS_AT : fields.end])
     if checksum != fields.index_checksum:
         return Flaw("checksum of the carry index", fields.index_checksum.hex(), checksum.hex())
@@ -191,14 +191,14 @@ def row_at(table: bytes, place: int) -> Row:
 
 
 def sources(table: bytes, fields: Fields) -> tuple[CarrySource, ...]:
-    """Return the kept files that the rows count."""
+    """Return the kept files that the rows refer to."""
     some = memoryview(table)[fields.sources_at : fields.end]
     found = _SOURCE.iter_unpack(some)
     return tuple(CarrySource(file_id, size, Op(first_op)) for file_id, size, first_op in found)
 
 
 def _rows_flaw(table: bytes, fields: Fields) -> Flaw | None:
-    """Judge rows whose bytes are whole: ops rise, and entries lie as close as they can."""
+    """Check rows with correct checksums: ops rise, and entries are packed without gaps."""
     position, last = len(table), 0
     known = sources(table, fields)
     for row in rows(table, fields.entry_count):

@@ -1,4 +1,4 @@
-"""The segments and carry files of one shard: which are there, which are named, which may go."""
+"""The segments and carry files of one shard: which exist, are named, or may be removed."""
 
 import errno
 import threading
@@ -32,50 +32,50 @@ OPEN_COUNT_MAX: Final = 128  # verified segments that stay open: a descriptor an
 _FOOTER_SIZE_MAX: Final = 16 * 1024 * 1024  # of a Parquet file: far above the widest schema's
 
 
-# What is said of a file that is gone, unreadable or none: anything else is about us.
+# Errors of a missing, unreadable or wrong file: any other error is about this process.
 _DAMAGE: Final = frozenset(
     {errno.ENOENT, errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENOTDIR, errno.ESPIPE}
 )
 
 
 def is_damage(error: OSError) -> bool:
-    """Tell a file that is not as it should be from a machine that is short of something."""
+    """Whether an error is about the file, not about a resource that the machine lacks."""
     return error.errno in _DAMAGE
 
 
 @dataclass(frozen=True, slots=True)
 class FileFinding:
-    """A file that is not as it should be. What it costs is said by `what`."""
+    """A file with a problem. `what` describes its cost."""
 
     path: str
     what: str
-    rows_missing: bool = True  # maybe: as long as the file is so, rows in it cannot be read
+    rows_missing: bool = True  # rows in it may be unreadable until it is repaired
 
 
 @dataclass(slots=True)
 class ShardFiles:
-    """The one place that unlinks segments and carry files."""
+    """The only place that unlinks segments and carry files."""
 
-    # A file that cannot be moved or removed is in `stuck`, and tried again at each collection.
+    # A file that cannot be moved or removed is in `stuck`, and retried at each collection.
 
     identity: Identity
     segments: Directory
     carries: Directory
     quarantine: Directory
     there: set[str] = field(default_factory=set)  # segments on disk
-    found: set[str] = field(default_factory=set)  # of them, those that were there at the start
-    carry: dict[Op, CarryFile] = field(default_factory=dict)  # whole ones
+    found: set[str] = field(default_factory=set)  # those of them that existed at the start
+    carry: dict[Op, CarryFile] = field(default_factory=dict)  # intact ones
     carry_ops: list[Op] = field(default_factory=list)  # their keys, ascending
     # Journal files with a second name among the carry files, by id, and the newest Seal that
     # gave it to them in this process.
     kept: dict[int, Op] = field(default_factory=dict)
-    rotten: set[Op] = field(default_factory=set)  # carry files in which the scrub found rot
+    rotten: set[Op] = field(default_factory=set)  # carry files that the scrub found corrupt
     lost_carries: dict[Op, tuple[Carried, Flaw]] = field(default_factory=dict)
     named: dict[Op, frozenset[str]] = field(default_factory=dict)  # by the snapshot at an op
     restored: Op = Op(0)  # the snapshot that this process began with
     holds: Counter[str] = field(default_factory=Counter)  # readers and leases of a name
     leased: Counter[str] = field(default_factory=Counter)  # of them, the leases
-    segments_stay: bool = False  # none is removed, nor set aside: nobody knows what is wanted
+    segments_stay: bool = False  # none is removed or set aside: the wanted set is unknown
     kept_back: set[str] = field(default_factory=set)  # held at the last collection
     open: OrderedDict[str, SegmentFile] = field(default_factory=OrderedDict)
     groups: RowGroupCache = field(default_factory=RowGroupCache)
@@ -84,17 +84,17 @@ class ShardFiles:
     _lock: threading.Lock = field(default_factory=threading.Lock)  # of holds and `kept_back`
 
     def report(self, finding: FileFinding) -> None:
-        """Note what is wrong with a file, once."""
+        """Record a problem of a file, once."""
         if finding not in self.findings:
             self.findings.append(finding)
 
     def report_rot(self, path: str, what: str) -> None:
-        """Note the first thing that a read found rotten in a file: there may be thousands."""
+        """Record the first corruption that a read found in a file: there may be thousands."""
         if not any(one.path == path and one.rows_missing for one in self.findings):
             self.report(FileFinding(path, what))
 
     def restore(self, known: Local, op: Op) -> None:
-        """Look at what is there, unlink leftovers, open what the snapshot at `op` names."""
+        """List the files, unlink leftovers, and open what the snapshot at `op` names."""
         self.restored = op
         for room in (self.segments, self.carries):
             for name in filter(is_leftover, room.names()):
@@ -107,7 +107,7 @@ class ShardFiles:
         for one in known.placed:
             name = segment_name(one.namespace, one.created, one.first, one.end)
             if name not in self.there:
-                what = f"segment is gone: offsets {one.first} to {one.end} cannot be read"
+                what = f"segment is missing: offsets {one.first} to {one.end} cannot be read"
                 self.report(FileFinding(joined(self.segments.path, name), what))
         for carried in known.carried:
             self._open_carry(carried)
@@ -116,7 +116,7 @@ class ShardFiles:
         found = open_carry(self.carries, self.identity, known.op)
         if isinstance(found, CarryFile) and found.checksum != known.checksum:
             found.close()
-            found = Flaw("another carry file", known.checksum.hex(), found.checksum.hex())
+            found = Flaw("a different carry file", known.checksum.hex(), found.checksum.hex())
         if isinstance(found, Flaw):
             self.lost_carries[known.op] = (known, found)
             path = joined(self.carries.path, carry_name(known.op))
@@ -126,34 +126,34 @@ class ShardFiles:
             for source in found.sources:
                 if source.file_id not in self.kept:
                     path = joined(self.carries.path, source.name)
-                    what = f"kept file of {found.name} is gone: its entries cannot be read"
+                    what = f"kept file of {found.name} is missing: its entries cannot be read"
                     self.report(FileFinding(path, what))
 
     def add(self, name: str) -> None:
-        """Note a segment that was written under its name just now."""
+        """Record a segment that was just written under its name."""
         self.there.add(name)
         self.found.discard(name)
         self.stuck.forget(joined(self.segments.path, name))
         self._forget_open(name)
 
     def add_carry(self, file: CarryFile) -> None:
-        # One that is replaced closes when its last reader lets go of it.
+        # A replaced one closes when its last reader releases it.
         self.carry[file.op] = file
         self.carry_ops = sorted(self.carry)
 
     def carry_of(self, op: Op) -> CarryFile | None:
-        """Return the newest carry file that holds `op`: it may mend one before it."""
+        """Return the newest carry file that holds `op`: it may repair an earlier one."""
         for seal_op in reversed(self.carry_ops):
             if seal_op < op:
                 return None
             file = self.carry.get(seal_op)
-            # Most files hold the ops between two Seals: the first look tells.
+            # Most files hold the ops between two Seals: the first check decides.
             if file is not None and file.ops and file.ops[0] <= op and op in file:
                 return file
         return None
 
     def holding(self, ops: Iterable[Op]) -> Iterator[tuple[CarryFile | None, set[Op]]]:
-        """Part `ops` by what `carry_of` says of each: newest file first, None at last."""
+        """Group `ops` by their `carry_of`: newest file first, None last."""
         left = set(ops)
         for seal_op in reversed(self.carry_ops):
             file = self.carry[seal_op]
@@ -165,18 +165,18 @@ class ShardFiles:
             yield None, left
 
     def lost_carries_for(self, op: Op) -> dict[Op, Carried]:
-        """Return the carry files that are gone or bad and might have held `op`."""
+        """Return the missing or bad carry files that might have held `op`."""
         return {key: known for key, (known, _) in self.lost_carries.items() if key >= op}
 
     def carry_flaws(self) -> str:
-        """Say in words which carry files are bad."""
+        """Describe the bad carry files."""
         flaws = [
             f"{carry_name(op)}: {flaw.what}" for op, (_, flaw) in self.lost_carries.items()
         ]
         return f" ({'; '.join(flaws)})" if flaws else ""
 
     def name(self, op: Op, names: frozenset[str]) -> None:
-        """Note what the snapshot at `op` names."""
+        """Record what the snapshot at `op` names."""
         self.named[op] = names
 
     def collect(
@@ -186,9 +186,9 @@ class ShardFiles:
         state: PartitionsState,
         journal: Journal,
     ) -> None:
-        """Let go of what no kept snapshot names; if one of them cannot be read, of nothing.
+        """Remove files that no kept snapshot names; if a snapshot is unreadable, remove none.
 
-        All is unlinked, but journal files that the journal can use again.
+        They are unlinked, except journal files that the journal can reuse.
         """
         named: set[str] = set()
         for op in kept:
@@ -198,7 +198,7 @@ class ShardFiles:
             named |= names
         if not kept:
             return
-        # A checkpoint that is on its way is named by no snapshot yet.
+        # No snapshot names an unfinished checkpoint yet.
         named.update(*(names for op, names in self.named.items() if op > kept[0]))
         self.named = {op: names for op, names in self.named.items() if op >= kept[-1]}
         kept_back = set() if kept[0] > self.restored else self.found
@@ -226,11 +226,11 @@ class ShardFiles:
             if name in self.found and not self._is_covered(name, state):
                 if not self.stuck.set_aside(self.segments, name, self.quarantine):
                     continue
-                what = "segment of no row that this log knows: moved to quarantine"
+                what = "segment without any row that this log knows: moved to quarantine"
                 path = joined(self.segments.path, name)
                 self.report(FileFinding(path, what, rows_missing=False))
             else:
-                self._forget_open(name)  # first: the last to let go of a file frees it
+                self._forget_open(name)  # first: the last holder of a file frees it
                 if not self.stuck.unlink(self.segments, name):
                     continue
                 gone += 1
@@ -240,7 +240,7 @@ class ShardFiles:
             self._sync(self.segments)
 
     def _sync(self, room: Directory) -> None:
-        """Sync after a collection; a failure is never tried again, and poisons the keeper."""
+        """Sync after a collection; a failure is never retried, and poisons the keeper."""
         try:
             room.sync()
         except OSError as error:
@@ -257,7 +257,7 @@ class ShardFiles:
     def lives(self) -> set[tuple[int, int]]:
         """Return (namespace, created) of every life that has a segment here.
 
-        What a lease keeps does not count: nobody waits for the end of a lease.
+        Leased files do not count: nothing waits for the end of a lease.
         """
         parsed = (parse_name(name) for name in list(self.there) if name not in self.leased)
         return {each[:2] for each in parsed if each is not None}
@@ -271,18 +271,18 @@ class ShardFiles:
         return None
 
     def _is_covered(self, name: str, state: PartitionsState) -> bool:
-        """Say whether the log knows all rows of a segment that no snapshot names."""
+        """Whether the log knows all rows of a segment that no snapshot names."""
         parsed = parse_name(name)
         assert parsed is not None
         namespace, created, _, end = Namespace(parsed[0]), *parsed[1:]
         partition = state.partitions.get(namespace)
         known = partition is not None and partition.created == created and end <= partition.end
         ended = state.closed.get(namespace)
-        known = known or created == ended  # what is of no life that was here stays
+        known = known or created == ended  # files of unknown lives stay
         return known and self._is_ours(name)
 
     def _is_ours(self, name: str) -> bool:
-        """Find this cluster's id in the footer, without parsing what may be rotten."""
+        """Find this cluster's ID in the footer, without parsing bytes that may be corrupt."""
         try:
             file = self.segments.open(name)
         except OSError:
@@ -310,7 +310,7 @@ class ShardFiles:
             if known is None and self._is_foreign_carry(op):
                 self.stuck.set_aside(self.carries, name, self.quarantine)
                 continue
-            del known  # first: the last to let go of a file frees it
+            del known  # first: the last holder of a file frees it
             gone += self.stuck.unlink(self.carries, name)
         for op in [op for op in self.lost_carries if carry_name(op) not in named]:
             del self.lost_carries[op]
@@ -320,7 +320,7 @@ class ShardFiles:
     def _sources(self, named: set[str]) -> set[int]:
         """Return the kept files that named carry files need.
 
-        One that cannot be read was there at the start, and may need what was kept then.
+        An unreadable one existed at the start, and may need the files that were kept then.
         """
         found: set[int] = set()
         for op in map(op_of, named) if self.kept else ():
@@ -335,9 +335,9 @@ class ShardFiles:
 
     def _sources_of(self, op: Op) -> tuple[CarrySource, ...] | None:
         if op in self.lost_carries:
-            return None  # whatever has its name now
+            return None  # another file may have its name now
         known = self.carry.get(op)
-        if known is None:  # of the previous snapshot, and this process did not need it
+        if known is None:  # of the previous snapshot; this process did not need it
             try:
                 looked = open_carry(self.carries, self.identity, op)
             except HeadraceError:
@@ -411,18 +411,18 @@ class ShardFiles:
             self.leased.update(names)
 
     def end_lease(self, names: Sequence[str]) -> bool:
-        """Let files go. Say whether a collection has left one of them only for that."""
+        """Release files. Return whether a collection kept one of them only for this."""
         with self._lock:
             _count_down(self.holds, names)
             _count_down(self.leased, names)
             return any(name in self.kept_back and not self.holds[name] for name in names)
 
     def segment(self, info: SegmentInfo, place: Placed) -> SegmentFile:
-        """Return a segment that was checked whole, once, since it was opened."""
+        """Return a segment that was checked completely once, when it was opened."""
         name = info.name
         known = self.open.get(name)
         if known is not None:
-            with suppress(KeyError):  # another thread may have let it go just now
+            with suppress(KeyError):  # another thread may have just dropped it
                 self.open.move_to_end(name)
             return known
         file = self.opened(info, place)
@@ -433,7 +433,7 @@ class ShardFiles:
         return file
 
     def opened(self, info: SegmentInfo, place: Placed, pace: Pace = unpaced) -> SegmentFile:
-        """Open a segment beside those that readers have, and check it whole."""
+        """Open a segment separately from the readers' ones, and check it completely."""
         path = joined(self.segments.path, info.name)
         try:
             storage = self.segments.open(info.name)
@@ -457,14 +457,14 @@ class ShardFiles:
             self.groups.forget(known.digests.file)
 
     def quarantine_segment(self, name: str, what: str) -> None:
-        """Move a bad segment out of the way. Its place stays known: a copy can be put back."""
+        """Quarantine a bad segment. Its place stays known: a backup can be restored."""
         self._forget_open(name)
         if self.stuck.set_aside(self.segments, name, self.quarantine):
             self.there.discard(name)
         self.report(FileFinding(joined(self.segments.path, name), what))
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Release every file."""
         for file in self.carry.values():
             file.close()
         self.carry.clear()

@@ -1,24 +1,24 @@
 """Journal files that are mostly live get a second name, so that nothing in them is copied.
 
-What is on disk after a crash, step by step:
+State of the disk after a crash, step by step:
 
-    linked   `carry/<file id>.wal`, a second name     there or not; nobody relies on it, and a
-                                                      start counts it as kept all the same
-    carried  the carry file that says so is durable,  an unnamed carry file and a kept file,
-             and with its directory the second name   both collected later
+    linked   `carry/<file id>.wal`, a second name     there or not; nothing relies on it, but a
+                                                      start counts it as kept
+    carried  its carry file is durable, and with its  an unnamed carry file and a kept file,
+             directory the second name                both collected later
     named    the snapshot names the carry file        both names, or the second alone
-    drained  the first name is gone                   the second alone
+    drained  the first name is removed                the second alone
 
-A file is linked only when it is full: nothing in it changes any more. From the link on no drain
-gives it another life, whichever of its names are left: it asks for `kept`. Its second name goes
-when no carry file that a kept snapshot names needs it:
+A file is linked only when it is full: it no longer changes. From the link on no drain gives it
+another life, whichever names it has left: drains check `kept`. Its second name is removed when
+no carry file of a kept snapshot needs it:
 
-    moved    into `journal/spare/`, if it has no      a kept file that nobody needs, a spare,
-             other name and is wanted there           or both: the two directories are synced
-                                                      before anything is written to it
+    moved    into `journal/spare/`, if it has no      an unneeded kept file, a spare, or both:
+             other name and is wanted there           the two directories are synced before
+                                                      anything is written to it
     unlinked otherwise                                there or not; collected later
 
-Whoever reads it meanwhile finds other bytes, as after an unlink he finds none, and looks again.
+A concurrent reader finds different bytes, or none after an unlink, and retries.
 """
 
 from collections.abc import Sequence
@@ -33,16 +33,16 @@ from headrace.partition.files.carry import CarryFile
 from headrace.partition.files.carry_table import CarrySource, Item, LinkedJournal, kept_name
 from headrace.partition.files.file_set import ShardFiles
 
-LIVE_SHARE: Final = 2  # at least one part in so many: what is dead in the file takes space
-# With less than this of its entries live, the rest is worth a copy. More than that comes due at
-# the next Seals anyway, most of it, and would be copied shortly before.
+LIVE_SHARE: Final = 2  # keep a file if at least 1/2 is live: dead entries take space
+# With fewer live entries than this share, they are worth copying. With more, most come due at
+# the next Seals anyway, and would be copied shortly before.
 SPARSE_SHARE: Final = 64
 
 
 def keep(
     items: Sequence[Item], seal_op: Op, journal: Journal, files: ShardFiles
 ) -> tuple[list[Item | LinkedJournal], list[CarrySource]]:
-    """Link the journal files that most of these entries are in; say which need no copy then."""
+    """Link the journal files with most of these entries; return those that need no copy."""
     slots = {item.op: journal.slot(item.op) for item in items}
     live: dict[int, int] = {}  # bytes of frames, by file id
     for item in items:
@@ -56,7 +56,7 @@ def keep(
         header = file.header
         is_live = live.get(header.file_id, 0) * LIVE_SHARE >= header.size - FIRST_POSITION
         if header.first_op < journal.fresh_from:
-            continue  # what is dead in it is to go
+            continue  # its dead entries should be dropped
         if is_live and _link(file, seal_op, journal, files):
             sources.append(CarrySource(header.file_id, header.size, header.first_op))
             numbers[header.file_id] = len(sources)
@@ -64,12 +64,12 @@ def keep(
 
 
 def is_sparse(carry: CarryFile, live_count: int) -> bool:
-    """Say whether so few of its entries are live that they should not hold what is kept."""
+    """Whether too few of its entries are live to keep its files."""
     return bool(carry.sources) and live_count * SPARSE_SHARE < len(carry.ops)
 
 
 def is_same(slot: Slot, carry: CarryFile | None) -> bool:
-    """Say whether an entry of the journal is the very one in a kept file, not a copy of it."""
+    """Whether an entry of the journal is the one in a kept file, not a copy of it."""
     if carry is None:
         return False
     source = carry.source_of(carry.row(slot.op))
@@ -84,16 +84,16 @@ def _placed(item: Item, slot: Slot | None, numbers: dict[int, int]) -> Item | Li
 
 
 def _link(file: JournalFile, seal_op: Op, journal: Journal, files: ShardFiles) -> bool:
-    """Give a file its second name. Where that cannot be, its entries are copied."""
+    """Give a file its second name. If that fails, its entries are copied."""
     file_id = file.header.file_id
     known = files.kept.get(file_id)
     files.kept[file_id] = seal_op  # before it has the name: no drain may miss it
     try:
         journal.directory.link(file.name, kept_name(file_id), files.carries)
     except FileExistsError:
-        if known:  # of a try in this process, which came to no snapshot
+        if known:  # of an attempt in this process that led to no snapshot
             return True
-        files.kept[file_id] = Op(0)  # of another process, or of nobody we know
+        files.kept[file_id] = Op(0)  # of another process, or of unknown origin
         return False
     except OSError:
         if known is None:

@@ -1,4 +1,4 @@
-"""Where this node keeps what a state names: the local part of a shard's snapshot.
+"""Where this node keeps the files of a state: the local part of a shard's snapshot.
 
     local    := [format, [carry, …], [placed, …], [unplaced, …]]
     carry    := [op, checksum, size]
@@ -26,7 +26,7 @@ _PLACE = "local part of a snapshot"
 
 
 class Carried(PartitionValue, frozen=True):
-    """A carry file that some live row is in."""
+    """A carry file with some live row."""
 
     op: Op
     checksum: bytes
@@ -34,7 +34,7 @@ class Carried(PartitionValue, frozen=True):
 
 
 class PlacedHere(PartitionValue, frozen=True):
-    """A segment that is a file."""
+    """A segment with a file."""
 
     namespace: Namespace
     created: Revision
@@ -87,7 +87,7 @@ def encode(local: Local) -> bytes:
 
 
 def decode(data: bytes) -> Local:
-    """Read a local part; raise Corrupt on bytes that are none."""
+    """Read a local part; raise Corrupt on invalid bytes."""
     try:
         found = _OPENING_DECODER.decode(data).format
         if found != FORMAT:

@@ -1,1 +1,1 @@
-"""The machine of partitions; pure. Start at `partitions_machine`."""
+"""The partitions machine, without I/O. Start at `partitions_machine`."""

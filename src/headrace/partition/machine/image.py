@@ -14,9 +14,9 @@
                   last_timestamp, size]
 
 One msgpack array; everything with a key is sorted by it. Equal states have equal bytes,
-whatever happened before. Times of writers are those of their last Stage, if they have stages,
-and of their Publish, if they are writers of one transaction; the format is 2 if there are any
-of those, and 1 if not. Full story in docs/formats/partitions.md.
+whatever their history. A writer with stages has the time of its last Stage, a writer of one
+transaction that of its Publish; the format is 2 if there are any of the latter, otherwise 1.
+Full story in docs/formats/partitions.md.
 """
 
 from collections.abc import Sequence
@@ -49,11 +49,11 @@ from headrace.partition.machine.transactions import fold
 from headrace.partition.machine.writer_rule import WINDOW
 
 FORMAT: Final = 1
-ONCE_FORMAT: Final = 2  # with times of writers of one transaction, which older releases refuse
-_PLACE = "partitions image"  # it has no path of its own: a snapshot holds it
+ONCE_FORMAT: Final = 2  # with times of writers of one transaction; older releases refuse it
+_PLACE = "partitions image"  # it has no path of its own: it is part of a snapshot
 
 
-# Bounds that hold for everything encoded here; beyond them a later image could not be encoded.
+# Bounds of everything encoded here; beyond them a later image could not be encoded.
 _FIELD: Final = msgspec.Meta(ge=0)  # a u64 of an entry's header
 _COUNT: Final = msgspec.Meta(ge=0, le=2**63 - 1)
 _Field = Annotated[int, _FIELD]
@@ -120,7 +120,7 @@ class _ImageOpening(msgspec.Struct, array_like=True):
 
 
 class _Written(PartitionValue, frozen=True):
-    """An image whose topics and partitions are bytes already."""
+    """An image whose topics and partitions are already encoded."""
 
     format: int
     revision: _Revision
@@ -145,7 +145,7 @@ _DECODER = msgspec.msgpack.Decoder(_PartitionImage)
 
 
 def encode(state: PartitionsState) -> bytes:
-    """Return the state as bytes; only what changed since the last time is encoded anew."""
+    """Return the state as bytes; only parts changed since the last call are encoded again."""
     for topic in state.topics.values():
         if topic.image is None:
             topic.image = _ENCODER.encode(_topic(topic))
@@ -169,7 +169,7 @@ def encode(state: PartitionsState) -> bytes:
 
 
 def decode(data: bytes, partition_bits: int) -> PartitionsState:
-    """Read an image; raise Corrupt on one that `encode` does not write."""
+    """Read an image; raise Corrupt on bytes that `encode` would not write."""
     image = _read(data)
     state = PartitionsState(partition_bits, image.revision, image.sealed_op)
     state.closed = dict(image.closed)
@@ -181,9 +181,9 @@ def decode(data: bytes, partition_bits: int) -> PartitionsState:
         raise CorruptFile(flaw, path=_PLACE)
     for namespace in sorted(state.partitions):
         state.topics[state.topic_number(namespace)].members.append(namespace)
-    # Also finds keys that are there twice or out of order, and numbers in a wider form.
+    # Also finds repeated or unordered keys, and numbers in a wider form.
     if encode(state) != data:
-        raise CorruptFile("not the one way to write this state", path=_PLACE)
+        raise CorruptFile("not the canonical encoding of this state", path=_PLACE)
     return state
 
 
@@ -308,14 +308,14 @@ def _restored_segment(partition: _Partition, one: _Segment) -> Segment:
 
 
 def _flaw(state: PartitionsState) -> str | None:
-    """Say what no log leads to: what would break an index, or hide or show a row too many."""
+    """Return a flaw that no log leads to: it would break an index, or hide or repeat rows."""
     for partition in state.partitions.values():
         topic = state.topics.get(state.topic_number(partition.namespace))
         if topic is None or topic.created != partition.topic_created:
             return f"partition {partition.namespace:x} has no topic"
         closed = state.closed.get(partition.namespace)
         if closed is not None and not is_past(partition.created, closed):
-            return f"partition {partition.namespace:x} was closed before"
+            return f"partition {partition.namespace:x} was already closed"
         flaw = _partition_flaw(partition, topic)
         if flaw is not None:
             return f"partition {partition.namespace:x}: {flaw}"
@@ -330,12 +330,12 @@ def _flaw(state: PartitionsState) -> str | None:
 def _topic_flaw(state: PartitionsState, topic: TopicState) -> str | None:
     versions = [each.version for each in topic.schemas]
     if not versions or versions != list(range(1, len(versions) + 1)):
-        return "its schemas do not count from 1"
+        return "its schema versions do not count up from 1"
     for stage in topic.stages.values():
         if not stage.entries or not all(_is_staged(state, topic, one) for one in stage.entries):
-            return f"stage {stage.stage_id.hex()} is not of this topic"
+            return f"stage {stage.stage_id.hex()} belongs to another topic"
     if topic.staged_at.keys() != {stage.writer for stage in topic.stages.values()}:
-        return "not each writer with stages has its time"
+        return "a writer with stages has no time"
     if not all(is_once(writer) and writer in topic.publishers for writer in topic.once_at):
         return "a writer without stages has a time"
     return None
@@ -352,34 +352,34 @@ def _is_staged(state: PartitionsState, topic: TopicState, entry: StagedEntry) ->
 
 def _partition_flaw(partition: Partition, topic: TopicState) -> str | None:
     if not _are_versions(partition, topic):
-        return "its schemas are not those of its topic"
+        return "its schemas differ from those of its topic"
     if not all(_are_dense(run.pieces) for run in partition.runs):
-        return "the pieces of a run do not follow one another"
+        return "the pieces of a run are not contiguous"
     if not all(_is_window(writer.window) for writer in partition.writers.values()):
-        return "a writer's versions do not follow one another"
+        return "a writer's versions are not consecutive"
     if any(one.end <= one.first for one in partition.segments):
         return "a segment has no rows"
     return _rows_flaw(partition)
 
 
 def _rows_flaw(partition: Partition) -> str | None:
-    """Say whether a row between `first` and `end` is nowhere, or in two places."""
+    """Return a flaw if a row between `first` and `end` is missing, or in two places."""
     if partition.first > partition.end:
         return f"its first row {partition.first} is beyond its end {partition.end}"
     places: list[Any] = [*partition.segments, *partition.runs]
     places.sort(key=lambda one: one.first)
     end = places[0].first if places else partition.end
     if end > partition.first:
-        return f"rows {partition.first} to {end} are nowhere"
+        return f"rows {partition.first} to {end} are missing"
     for place in places:
         if place.first != end:
-            return f"rows do not follow one another at {end}"
+            return f"rows are not contiguous at {end}"
         end = place.end
-    return None if end == partition.end else f"rows {end} to {partition.end} are nowhere"
+    return None if end == partition.end else f"rows {end} to {partition.end} are missing"
 
 
 def _are_versions(partition: Partition, topic: TopicState) -> bool:
-    """Say whether schemas of the topic are in force from `first` on, the newest at the end."""
+    """Whether schemas of the topic are in force from `first` on, the newest at the end."""
     known = partition.versions
     return (
         bool(known and topic.schemas)

@@ -1,13 +1,13 @@
-"""What changes partitions, as bytes: an operation in the entry's header, and a body.
+"""The operations on partitions, as bytes: an operation in the entry's header, and a body.
 
     append := batch                                        namespace, created, writer, version,
     stage  := stage_id:16s  number:u32  zeros:44  batch    schema_id and row_count in the header
     others := [field, …]
 
 A batch is one Arrow record batch message. The other bodies are one msgpack array with exactly
-the command's fields, in the order of this page. Commands of a whole topic (SetSchema, Publish,
+the command's fields, in the order of this page. Commands for a whole topic (SetSchema, Publish,
 Discard) carry the namespace of its partition 0 and the topic's `created`. A command never
-changes: another field is another operation. Full story in docs/formats/operations.md.
+changes: a new field makes a new operation. Full story in docs/formats/operations.md.
 """
 
 import struct
@@ -20,12 +20,12 @@ from headrace.model.ids import Offset, Revision
 from headrace.model.results import Receipt
 from headrace.storage.seam import Buffer
 
-# Numbers of their own, so that an entry shown alone says which machine it is for.
+# Numbers that no other machine uses, so that an entry alone shows which machine it is for.
 APPEND: Final = 40
 STAGE: Final = 41
 
 STAGE_ID_SIZE: Final = 16
-STAGE_HEADER_SIZE: Final = 64  # the batch behind it keeps its alignment
+STAGE_HEADER_SIZE: Final = 64  # keeps the alignment of the batch after it
 _STAGE = struct.Struct("<16sI44s")
 _ZEROS = bytes(44)
 assert _STAGE.size == STAGE_HEADER_SIZE
@@ -34,7 +34,7 @@ assert _STAGE.size == STAGE_HEADER_SIZE
 class PartitionValue(
     msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False
 ):
-    """A value that is written as a msgpack array of exactly its fields."""
+    """A value encoded as a msgpack array of exactly its fields."""
 
 
 class Schema(PartitionValue, frozen=True):
@@ -45,7 +45,7 @@ class Schema(PartitionValue, frozen=True):
 
 
 class OpenPartition(PartitionValue, frozen=True):
-    """Bring a partition to life. `revision` is the metadata that its proposer had applied."""
+    """Open a partition. `revision` is the metadata revision that its proposer had applied."""
 
     operation: ClassVar[int] = 32
     revision: Revision
@@ -62,9 +62,9 @@ class SetSchema(PartitionValue, frozen=True):
 
 
 class ClosePartition(PartitionValue, frozen=True):
-    """End a partition's life. Its files go when no kept snapshot names them.
+    """End a partition's life. Its files are removed when no kept snapshot names them.
 
-    With a `created` of 0, which no life has, it only says which revision was followed.
+    With a `created` of 0, which no life has, it only records which revision was followed.
     """
 
     operation: ClassVar[int] = 34
@@ -72,23 +72,23 @@ class ClosePartition(PartitionValue, frozen=True):
 
 
 class Publish(PartitionValue, frozen=True):
-    """Give the rows of exactly these stages offsets, in this order, all at once."""
+    """Assign offsets to the rows of exactly these stages, in this order, all at once."""
 
     operation: ClassVar[int] = 35
     stages: tuple[Receipt, ...]
 
 
 class Discard(PartitionValue, frozen=True):
-    """Forget stages by their ids, never by a version: another task may still fill its own."""
+    """Forget stages by ID, never by version: another task may still be filling its own."""
 
     operation: ClassVar[int] = 36
     stage_ids: tuple[bytes, ...]
 
 
 class StoreCursor(PartitionValue, frozen=True):
-    """Say which offset a consumer group reads next. `hold` keeps Trim from going past it.
+    """Store the offset that a consumer group reads next. `hold` keeps Trim from passing it.
 
-    With KEEP_NEXT as `next` only the generation rises: offset and hold stay as they are.
+    With KEEP_NEXT as `next` only the generation rises: offset and hold stay unchanged.
     """
 
     operation: ClassVar[int] = 37
@@ -107,7 +107,7 @@ class DeleteCursor(PartitionValue, frozen=True):
 
 
 class Trim(PartitionValue, frozen=True):
-    """Drop the rows below `first`; not beyond a held cursor, unless `past_hold`."""
+    """Drop the rows below `first`, but not past a held cursor, unless `past_hold`."""
 
     operation: ClassVar[int] = 39
     first: Offset
@@ -115,7 +115,7 @@ class Trim(PartitionValue, frozen=True):
 
 
 class Purge(PartitionValue, frozen=True):
-    """Drop all rows. Offsets go on: none is ever given twice."""
+    """Drop all rows. Offsets continue: none is ever assigned twice."""
 
     operation: ClassVar[int] = 42
 
@@ -123,7 +123,7 @@ class Purge(PartitionValue, frozen=True):
 class Seal(PartitionValue, frozen=True):
     """The body of the group's Seal; an empty one expires nothing."""
 
-    expire: bool  # writers and stages that were idle too long leave, by this entry's time
+    expire: bool  # drop writers and stages that were idle too long, by this entry's time
 
 
 TopicCommand = SetSchema | Publish | Discard
@@ -137,7 +137,7 @@ _SEAL_DECODER = msgspec.msgpack.Decoder(Seal)
 
 @dataclass(frozen=True, slots=True)
 class StageHeader:
-    """What stands before the batch in the body of a Stage."""
+    """The header before the batch in the body of a Stage."""
 
     stage_id: bytes
     number: int  # from 0 within its stage
@@ -149,25 +149,25 @@ def encode(command: Command | Seal) -> bytes:
 
 
 def decode(operation: int, body: Buffer) -> Command | None:
-    """Read a command from any bytes; None if they are none."""
+    """Read a command from any bytes; None if they are not a valid one."""
     decoder = _DECODERS.get(operation)
     if decoder is None:
         return None
     try:
         command: Command = decoder.decode(body)
-    # msgspec lets the error of a string that is not UTF-8 pass as it is.
+    # msgspec does not wrap the error of a string that is not UTF-8.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return command
 
 
 def is_command(operation: int) -> bool:
-    """Say whether `operation` is one whose body is msgpack."""
+    """Whether the body of `operation` is msgpack."""
     return operation in _DECODERS
 
 
 def decode_seal(body: Buffer) -> Seal:
-    """Read a Seal's body from any bytes. What cannot be read expires nothing."""
+    """Read a Seal's body from any bytes. An unreadable body expires nothing."""
     if not len(body):
         return Seal(expire=False)
     try:
@@ -177,13 +177,13 @@ def decode_seal(body: Buffer) -> Seal:
 
 
 def encode_stage(stage_id: bytes, number: int) -> bytes:
-    """Return what stands before the batch in the body of a Stage."""
+    """Return the header before the batch in the body of a Stage."""
     assert len(stage_id) == STAGE_ID_SIZE
     return _STAGE.pack(stage_id, number, _ZEROS)
 
 
 def decode_stage(body: Buffer) -> StageHeader | None:
-    """Read the start of a Stage's body; None if it is none."""
+    """Read the start of a Stage's body; None if it is invalid."""
     if len(body) < STAGE_HEADER_SIZE:
         return None
     stage_id, number, zeros = _STAGE.unpack_from(body)

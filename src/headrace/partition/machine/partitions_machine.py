@@ -1,8 +1,8 @@
 """The partitions machine: committed entries in, results out. It reads no clock and no file.
 
-It looks at headers only, except for Stage and the small msgpack bodies: a replay needs no body
-of an Append. A Seal also leaves a Capture, from which the keeper makes segments and carry
-files; whether that succeeds is local and changes nothing here.
+It reads headers only, except for Stage and the small msgpack bodies: a replay needs no body of
+an Append. A Seal also leaves a Capture, from which the keeper writes segments and carry files;
+whether that succeeds is local and changes nothing here.
 """
 
 from bisect import insort
@@ -57,18 +57,18 @@ from headrace.partition.machine.results import (
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES, SegmentSizes, cut
 from headrace.partition.machine.state import Partition, PartitionsState, Segment, TopicState
 
-TIMESTAMP_MAX: Final = 2**63 - 1  # what the column `_timestamp` holds
+TIMESTAMP_MAX: Final = 2**63 - 1  # the maximum of the column `_timestamp`
 CURSOR_COUNT_MAX: Final = 1_024  # consumer groups of one partition
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a Seal found: the keeper makes durable what the snapshot at `op` names."""
+    """The state at a Seal: the keeper makes the files of the snapshot at `op` durable."""
 
     op: Op
     segments: tuple[tuple[Segment, ...], ...]  # of all partitions
-    live: tuple[Op, ...]  # entries that hold rows of no segment, ascending
-    schemas: dict[int, tuple[Schema, ...]]  # of all topics, by their numbers
+    live: tuple[Op, ...]  # entries with rows that are in no segment, ascending
+    schemas: dict[int, tuple[Schema, ...]]  # of all topics, by number
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class PartitionsMachine:
         self.state = PartitionsState.empty(self.partition_bits)
 
     def apply(self, entry: Entry) -> Result:
-        """Run one committed entry. Whatever its bytes are, the answer is a result."""
+        """Run one committed entry. Any bytes lead to a result, never to an exception."""
         header = entry.header
         if header.operation == APPEND:
             return self._append(header)
@@ -104,7 +104,7 @@ class PartitionsMachine:
         return MachineState(image.encode(self.state))
 
     def restore(self, state: MachineState | None) -> None:
-        """Become `state`. Where its segments are, the keeper finds in the local part."""
+        """Become `state`. The keeper takes the places of its segments from the local part."""
         if state is None:
             self.state = PartitionsState.empty(self.partition_bits)
         else:
@@ -152,7 +152,7 @@ class PartitionsMachine:
                 return transactions.discard(topic, header, command)
 
     def _fenced(self, header: Header, command: OpenPartition | ClosePartition) -> Result:
-        """Refuse what was planned with older metadata than was followed before."""
+        """Refuse a command planned with older metadata than the shard has followed."""
         if not is_within(self.state.revision, command.revision):
             return refuse(
                 RefusalCode.STALE, found=command.revision, expected=self.state.revision
@@ -192,7 +192,7 @@ class PartitionsMachine:
     def _enter_topic(
         self, namespace: Namespace, command: OpenPartition
     ) -> TopicState | Refusal:
-        """Find or make the topic of a new partition; what it brings of new schemas counts."""
+        """Find or create the topic of a new partition, and add its new schemas."""
         number = self.state.topic_number(namespace)
         versions = [each.version for each in command.schemas]
         if not versions or versions != list(range(1, len(versions) + 1)):
@@ -254,7 +254,7 @@ class PartitionsMachine:
         return transactions.stage(self.state.topic_of(partition), partition, entry)
 
     def _unfit(self, partition: Partition, header: Header) -> Refusal | None:
-        """Refuse rows that are none, or whose schema is not known yet."""
+        """Refuse an empty batch, or rows with an unknown schema."""
         if header.timestamp > TIMESTAMP_MAX:
             return refuse(RefusalCode.MALFORMED, operation=header.operation)
         if header.row_count == 0:
@@ -338,7 +338,7 @@ def _store_cursor(partition: Partition, command: StoreCursor) -> Result:
 def _take_over(
     partition: Partition, command: StoreCursor, known: StoredCursor | None
 ) -> Result:
-    """Fence the earlier generations, at whatever offset the last of them has stored."""
+    """Fence earlier generations, at the offset that the last of them has stored."""
     if known is None:
         return refuse(RefusalCode.CURSOR_UNKNOWN, group=command.group)
     hold = known.hold or command.hold
@@ -357,7 +357,7 @@ def _delete_cursor(partition: Partition, command: DeleteCursor) -> Result:
 
 
 def _trim(partition: Partition, command: Trim) -> Result:
-    """Cut a Trim down to the lowest held cursor, unless it says to go past."""
+    """Limit a Trim to the lowest held cursor, unless it has `past_hold`."""
     if not 0 <= command.first <= partition.end:
         return refuse(
             RefusalCode.OUT_OF_RANGE, offset=command.first, first=0, end=partition.end

@@ -1,6 +1,6 @@
-"""What became of an operation on partitions: a closed list of values, equal on every replica.
+"""The results of operations on partitions: a closed list of values, equal on every replica.
 
-A refusal is a result like any other: it commits, and it changes nothing. Its words are not part
+A refusal is a result like any other: it commits, and it changes nothing. Its text is not part
 of it: replicas of two releases may word it differently and must still be equal.
 """
 
@@ -21,7 +21,7 @@ from headrace.partition.machine.operations import PartitionValue
 
 
 class RefusalCode(StrEnum):
-    """Why an operation was refused. A name never changes its meaning; none is used again."""
+    """Why an operation was refused. A name never changes its meaning and is never reused."""
 
     MALFORMED = "malformed"
     OPERATION_UNKNOWN = "operation_unknown"
@@ -48,10 +48,10 @@ class RefusalCode(StrEnum):
     OUT_OF_RANGE = "out_of_range"
 
 
-# Those whose `expected` and `found` are revisions: people see how many changes there were.
+# Codes whose `expected` and `found` are revisions: people see them as change counts.
 _WITH_REVISIONS = frozenset({RefusalCode.STALE, RefusalCode.RECREATED})
 
-# Those that may be repeated as they are: what is missing may be on its way.
+# Codes whose operation may be repeated unchanged: the missing part may be on its way.
 RETRYABLE = frozenset(
     {RefusalCode.PARTITION_UNKNOWN, RefusalCode.SCHEMA_UNKNOWN, RefusalCode.OUT_OF_ORDER}
 )
@@ -59,33 +59,33 @@ RETRYABLE = frozenset(
 MESSAGES: dict[RefusalCode, str] = {
     RefusalCode.MALFORMED: "the body of operation {operation} cannot be read",
     RefusalCode.OPERATION_UNKNOWN: "the partitions machine knows no operation {operation}",
-    RefusalCode.STALE: "planned with metadata of revision {found}, but {expected} "
-    "was seen already",
-    RefusalCode.PARTITION_UNKNOWN: "there is no partition {namespace:x} here, or not yet",
+    RefusalCode.STALE: "planned with metadata revision {found}, but revision {expected} "
+    "was already seen",
+    RefusalCode.PARTITION_UNKNOWN: "partition {namespace:x} does not exist here, or not yet",
     RefusalCode.RECREATED: "partition {namespace:x} was deleted and created again: "
     "meant for revision {expected}, found {found}",
-    RefusalCode.TOPIC_UNKNOWN: "there is no topic {topic:x} here, or it is another one by now",
+    RefusalCode.TOPIC_UNKNOWN: "topic {topic:x} does not exist here, or is a different one now",
     RefusalCode.SCHEMA_UNKNOWN: "schema {schema_id} is not known here yet; the newest is "
     "{newest}",
-    RefusalCode.SCHEMA_NOT_NEXT: "schema {version} does not follow the known {newest}",
+    RefusalCode.SCHEMA_NOT_NEXT: "schema {version} does not follow the newest, {newest}",
     RefusalCode.EMPTY: "a batch without rows",
-    RefusalCode.WRITER_UNKNOWN: "an unknown writer begins with version 1, not {version}: "
-    "what it had "
-    "in flight may have happened; go on as a new writer",
-    RefusalCode.WRITER_CONFLICT: "version {version} was written before with other content",
+    RefusalCode.WRITER_UNKNOWN: "an unknown writer must begin with version 1, not {version}: "
+    "its appends in flight may have happened; continue as a new writer",
+    RefusalCode.WRITER_CONFLICT: "version {version} was already written with different content",
     RefusalCode.WRITERS_FULL: "there are {max} writers already",
-    RefusalCode.TOO_OLD: "version {version} is below the {first} that is still remembered",
-    RefusalCode.OUT_OF_ORDER: "version {version} came before {expected}",
+    RefusalCode.TOO_OLD: "version {version} is below {first}, the oldest still remembered",
+    RefusalCode.OUT_OF_ORDER: "version {version} arrived before {expected}",
     RefusalCode.SUPERSEDED: "version {version} is not above the published {published}",
-    RefusalCode.STAGE_MISSING: "stage {stage_id} is absent, has expired or holds something "
-    "else",
+    RefusalCode.STAGE_MISSING: "stage {stage_id} is missing, has expired or has different "
+    "content",
     RefusalCode.STAGE_REPEATED: "stage {stage_id} is named twice",
     RefusalCode.STAGES_FULL: "there are {max} stages already",
-    RefusalCode.FENCED: "generation {found} of the consumer group is over, it is at {expected}",
+    RefusalCode.FENCED: "generation {found} of the consumer group has ended; the current one "
+    "is {expected}",
     RefusalCode.CURSOR_UNKNOWN: "consumer group {group!r} has no cursor here",
     RefusalCode.CURSORS_FULL: "there are {max} cursors already",
-    RefusalCode.BAD_NAME: "{name!r} is no name for a consumer group",
-    RefusalCode.OUT_OF_RANGE: "offset {offset} is not within {first} and {end}",
+    RefusalCode.BAD_NAME: "{name!r} is not a valid name for a consumer group",
+    RefusalCode.OUT_OF_RANGE: "offset {offset} is not between {first} and {end}",
 }
 
 
@@ -93,7 +93,7 @@ class Refusal(PartitionValue, frozen=True):
     """Nothing changed."""
 
     code: RefusalCode
-    fields: dict[str, int | str]  # what the message of `code` names, in that order
+    fields: dict[str, int | str]  # the fields in the message of `code`, in order
 
     @property
     def message(self) -> str:
@@ -108,7 +108,7 @@ class Refusal(PartitionValue, frozen=True):
 
 
 class Opened(PartitionValue, frozen=True):
-    """The partition is there, now or already."""
+    """The partition exists, now or already."""
 
     end: Offset
 
@@ -120,11 +120,11 @@ class SchemaSet(PartitionValue, frozen=True):
 
 
 class Closed(PartitionValue, frozen=True):
-    """The partition is gone, now or already."""
+    """The partition is closed, now or already."""
 
 
 class Sealed(PartitionValue, frozen=True):
-    """So many runs become segments; the rest is carried."""
+    """The number of runs that become segments; the rest is carried."""
 
     segment_count: int
     expired_writers: int

@@ -1,10 +1,10 @@
-"""Which runs become segments at a Seal: by body bytes and Seals waited, so equal everywhere.
+"""Chooses the runs that become segments at a Seal, by body bytes and Seals waited only.
 
-Partitions that are written alike would all come due at one Seal, which would write a file for
-each while the Seals around it write none. So the limits of a partition lie between half and the
-whole of the constants, by its namespace alone. Partitions that begin together would still have
-nothing due for as long as the shortest takes, and then everything: so the first segment of each
-is due at some part of its limit.
+Partitions with equal traffic would all come due at one Seal, which would write a file for each
+while the Seals around it write none. So the limits of a partition lie between half and all of
+the constants, by its namespace alone. Partitions that begin together would still have nothing
+due for as long as the shortest takes, and then everything: so the first segment of each is due
+at a fraction of its limit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from headrace.partition.machine.state import Partition, Piece, Run, Segment, Unp
 
 @dataclass(frozen=True, slots=True)
 class SegmentSizes:
-    """Constants of a cluster. Replicas that differed in them would differ in their segments."""
+    """Cluster constants. Replicas that differ in them would differ in their segments."""
 
     size_min: int = 8 * 1024 * 1024  # smaller runs are carried: small files are a burden
     size_target: int = 256 * 1024 * 1024  # a longer run becomes several: two fill a Seal
@@ -47,12 +47,12 @@ _SILVER: Final = 0x6A09E667F3BCC909  # 2**64 * (sqrt(2) - 1): so do these, besid
 
 
 def cut(partition: Partition, op: Op, tip: bytes, sizes: SegmentSizes) -> list[Segment]:
-    """Turn the runs that are due into segments, and let the others wait one Seal more."""
+    """Turn the runs that are due into segments; the others wait one more Seal."""
     made: list[Segment] = []
     carried: list[Run] = []
     size_due, waited_due = sizes.of(partition.namespace)
     for run in partition.runs:
-        # Offsets never begin again: this is about the first rows of all.
+        # Offsets never restart: this is only about the very first rows.
         least = size_due if run.first else sizes.first_of(partition.namespace)
         if run.size >= least or run.waited >= waited_due:
             files = _files(run.pieces, sizes)
@@ -62,14 +62,14 @@ def cut(partition: Partition, op: Op, tip: bytes, sizes: SegmentSizes) -> list[S
             carried.append(run)
     if made:
         segments = sorted((*partition.segments, *made), key=lambda one: one.first)
-        # In this order: a reader in another thread finds each row in one of them, or in both.
+        # In this order, a reader in another thread finds each row in one of them, or in both.
         partition.segments = tuple(segments)
         partition.runs = carried
     return made
 
 
 def _files(pieces: Sequence[Piece], sizes: SegmentSizes) -> Iterator[tuple[Piece, ...]]:
-    """Part a run's pieces into files of about the target; a short rest joins the last one."""
+    """Split a run's pieces into files of about the target size; the last takes a short rest."""
     size_left = sum(piece.size for piece in pieces)
     file: list[Piece] = []
     size = 0

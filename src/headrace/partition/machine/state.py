@@ -1,8 +1,8 @@
-"""What the partitions machine knows: partitions, their rows as places in the log, and topics.
+"""The state of the partitions machine: partitions, their rows as places in the log, and topics.
 
-Rows are first pieces: entries of the log that are in the journal or in a carry file. A run is
-the pieces of one partition and one schema version that are in no segment yet. Everything here
-is a function of the log, except `Segment.place`, which is where this node keeps a segment.
+Rows start as pieces: entries of the log in the journal or in a carry file. A run is the pieces
+of one partition and one schema version that are in no segment yet. Everything here is a
+function of the log, except `Segment.place`, which is where this node keeps a segment.
 """
 
 from bisect import bisect_right
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 @dataclass(slots=True)
 class Run:
-    """Pieces that follow one another. Only the owner changes it; any thread may read it."""
+    """Contiguous pieces. Only the owner changes it; any thread may read it."""
 
     version: int  # of the schema in force
     pieces: list[Piece]
@@ -50,7 +50,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A segment that is a file here."""
+    """A segment with a file on this node."""
 
     rows: bytes  # row digest, equal on all replicas
     file: bytes  # xxh3-128 of the whole file
@@ -59,7 +59,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """A segment that is no file here: not yet, or not possible. Its pieces hold the rows."""
+    """A segment without a file here: not yet, or not possible. Its pieces hold the rows."""
 
     pieces: tuple[Piece, ...]
     flaw: str = ""  # why the last try failed; empty before the first
@@ -67,7 +67,7 @@ class Unplaced:
 
 @dataclass(slots=True)
 class Segment:
-    """Rows that were decided to be one file. All but `place` is equal on every replica."""
+    """Rows that belong in one file. All fields but `place` are equal on every replica."""
 
     namespace: Namespace
     created: Revision
@@ -84,7 +84,7 @@ class Segment:
 
 
 class Written(NamedTuple):
-    """One accepted version of a writer, and what was answered."""
+    """One accepted version of a writer, and its result."""
 
     version: int
     start: Offset
@@ -109,12 +109,12 @@ class Partition:
     topic_created: Revision
     versions: tuple[tuple[int, Offset], ...]  # schema version, first offset it is in force at
     first: Offset = Offset(0)  # the first retained
-    end: Offset = Offset(0)  # the next to be given
+    end: Offset = Offset(0)  # the next to assign
     runs: list[Run] = field(default_factory=list)  # by offset, replaced as a whole
     segments: tuple[Segment, ...] = ()  # by offset
     cursors: dict[str, StoredCursor] = field(default_factory=dict)
     writers: dict[bytes, Writer] = field(default_factory=dict)
-    image: bytes | None = None  # as encoded at the last Seal, while nothing changed
+    image: bytes | None = None  # the encoding at the last Seal, until something changes
 
     @property
     def version(self) -> int:
@@ -123,7 +123,7 @@ class Partition:
 
     @property
     def size(self) -> int:
-        """Body bytes of what is retained."""
+        """Body bytes of the retained rows."""
         sealed = sum(segment.size for segment in self.segments)
         return sealed + sum(run.size for run in self.runs)
 
@@ -133,7 +133,7 @@ class Partition:
         return self.versions[found - 1][0]
 
     def add(self, row_count: int, op: Op, timestamp: int, size: int) -> Offset:
-        """Give the next rows their offsets, here and nowhere else; return the first."""
+        """Assign offsets to the next rows, here and nowhere else; return the first."""
         start = self.end
         piece = Piece(start, row_count, op, timestamp, size)
         if self.runs and self.runs[-1].version == self.version:
@@ -145,14 +145,14 @@ class Partition:
         return start
 
     def advance_schema(self, version: int) -> None:
-        """Let `version` be in force from here on; one that got no row leaves no trace."""
+        """Put `version` in force from here on; a version without rows leaves no trace."""
         known = self.versions
         if known and known[-1][1] == self.end:
             known = known[:-1]
         self.versions = (*known, (version, self.end))
 
     def trim(self, first: Offset) -> None:
-        """Forget the rows below `first`; whole pieces and segments go, the rest is hidden."""
+        """Forget the rows below `first`: drop whole pieces and segments, hide the rest."""
         self.first = first
         self.segments = tuple(one for one in self.segments if one.end > first)
         runs = []
@@ -197,7 +197,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Publisher:
-    """The last version that a writer published, and what was answered."""
+    """The last version that a writer published, and its result."""
 
     version: int
     content: bytes  # xxh3-128 of the receipts
@@ -206,7 +206,7 @@ class Publisher:
 
 @dataclass(slots=True)
 class TopicState:
-    """What the partitions of one topic share."""
+    """The shared state of one topic's partitions."""
 
     number: int  # its namespaces without the partition's bits
     created: Revision
@@ -251,11 +251,11 @@ class PartitionsState:
         return self.topics[self.topic_number(partition.namespace)]
 
     def partitions_of(self, topic: TopicState) -> list[Partition]:
-        """Return the partitions of a topic that are open here, in order."""
+        """Return the open partitions of a topic, in order."""
         return [self.partitions[namespace] for namespace in topic.members]
 
     def live_ops(self) -> Iterator[Op]:
-        """Yield the op of every piece and staged entry that no segment holds."""
+        """Yield the op of every piece and staged entry that is in no segment."""
         for partition in self.partitions.values():
             for run in partition.runs:
                 yield from (piece.op for piece in run.pieces)

@@ -1,11 +1,11 @@
 """Transactions on one topic: rows are staged without offsets and published in one op.
 
-Per topic and writer, versions only rise: the last published one is answered again, a lower one
-is superseded. A stage is complete or missing, never shorter.
+Per topic and writer, versions only rise: a repeat of the last published one gets the same
+answer, a lower one is superseded. A stage is complete or missing, never shorter.
 
-A writer of one transaction is forgotten a day after its Publish. If it comes back, it adds
-nothing: the stages that its Publish names are gone, since the first one took them, or they
-expired. Only the answer that it was published is lost by then.
+A writer of one transaction is forgotten a day after its Publish. A repeat after that adds
+nothing: the stages that it names are gone, because the first Publish used them or they expired.
+Only the answer that it was published is lost by then.
 """
 
 from typing import Final
@@ -44,7 +44,7 @@ from headrace.partition.machine.state import (
 # Of one topic. Last versions are kept as long as it lives, but those of writers of one.
 PUBLISHER_COUNT_MAX: Final = 65_536
 STAGE_COUNT_MAX: Final = 65_536  # of one topic: a job has a stage for each of its tasks
-IDLE_MAX_US: Final = 24 * 3600 * 1_000_000  # a writer that staged nothing for a day has gone
+IDLE_MAX_US: Final = 24 * 3600 * 1_000_000  # a writer that staged nothing for a day is dropped
 _ONLY: Final = 1  # the version of a writer of one transaction
 
 
@@ -104,7 +104,7 @@ def _unfit(topic: TopicState, header: Header) -> Refusal | None:
 
 
 def _known(known: Stage, header: Header, place: StageHeader) -> StageResult | Refusal | None:
-    """Answer an op of a stage that is there; None means that it is the stage's next."""
+    """Answer an op of an existing stage; None if it is the stage's next op."""
     if (known.writer, known.version) != (header.writer, header.version):
         return refuse(RefusalCode.WRITER_CONFLICT, version=header.version)
     if place.number < len(known.entries):
@@ -121,7 +121,7 @@ def _known(known: Stage, header: Header, place: StageHeader) -> StageResult | Re
 def publish(
     state: PartitionsState, topic: TopicState, header: Header, command: Publish
 ) -> PublishResult | Refusal:
-    """Give the rows of exactly these stages offsets; refuse all if one is not as said."""
+    """Assign offsets to the rows of exactly these stages; refuse all if one differs."""
     content = xxh3_128_digest(msgspec.msgpack.encode(command.stages))
     publisher = topic.publishers.get(header.writer)
     if publisher is not None and header.version == publisher.version:
@@ -149,7 +149,7 @@ def _give(
     timestamp: int,
     given: dict[Namespace, PartitionRange],
 ) -> None:
-    """Give one entry's rows their offsets. All of a partition in one op follow one another."""
+    """Assign offsets to one entry's rows. One op's rows of a partition are contiguous."""
     partition = state.partitions[entry.namespace]
     start = partition.add(entry.row_count, entry.op, timestamp, entry.size)
     partition.image = None
@@ -161,7 +161,7 @@ def _give(
 def _missing(
     topic: TopicState, header: Header, receipts: tuple[Receipt, ...]
 ) -> Refusal | None:
-    """Name the first stage that is absent, differs, is another's or is named twice."""
+    """Name the first stage that is missing, differs, belongs to another, or is repeated."""
     seen: set[bytes] = set()
     for receipt in receipts:
         name = receipt.stage_id[:STAGE_ID_SIZE].hex()
@@ -177,7 +177,7 @@ def _missing(
 
 
 def discard(topic: TopicState, header: Header, command: Discard) -> DiscardResult:
-    """Forget the named stages of this writer. Those that are absent are no error."""
+    """Forget the named stages of this writer. Missing ones are not an error."""
     count = 0
     for stage_id in command.stage_ids:
         known = topic.stages.get(stage_id)
@@ -192,7 +192,7 @@ def discard(topic: TopicState, header: Header, command: Discard) -> DiscardResul
 def expire(topic: TopicState, now: int) -> int:
     """Drop the stages of writers that staged nothing for too long; return how many.
 
-    Writers of one transaction are forgotten as long after it.
+    Writers of one transaction are forgotten after the same time.
     """
     for writer in [key for key, at in topic.once_at.items() if now - at > IDLE_MAX_US]:
         del topic.once_at[writer], topic.publishers[writer]
@@ -210,7 +210,7 @@ def expire(topic: TopicState, now: int) -> int:
 
 
 def drop_partition(topic: TopicState, namespace: Namespace) -> None:
-    """Drop the stages with rows for a partition that closes: its next life is another one."""
+    """Drop the stages with rows for a closing partition: they do not apply to its next life."""
     for key, stage in list(topic.stages.items()):
         if any(entry.namespace == namespace for entry in stage.entries):
             del topic.stages[key]
@@ -227,7 +227,7 @@ def _drop_through(topic: TopicState, writer: bytes, version: int) -> None:
 
 
 def _forget_idle(topic: TopicState) -> None:
-    """Forget when a writer staged last once it has no stage any more."""
+    """Forget a writer's last staging time once it has no stages."""
     busy = {stage.writer for stage in topic.stages.values()}
     for writer in [key for key in topic.staged_at if key not in busy]:
         del topic.staged_at[writer]

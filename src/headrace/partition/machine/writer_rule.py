@@ -1,4 +1,4 @@
-"""The writer rule: a repeated append is answered with its own earlier offsets, never added."""
+"""The writer rule: a repeated append gets its earlier offsets again and adds no rows."""
 
 from typing import Final
 
@@ -8,14 +8,14 @@ from headrace.model.results import AppendResult
 from headrace.partition.machine.results import Refusal, RefusalCode, refuse
 from headrace.partition.machine.state import Partition, Writer, Written
 
-# As many as a producer may have in flight: older ones were answered and are not repeated.
+# The number that a producer may have in flight: older ones were answered and are not repeated.
 WINDOW: Final = 64
-WRITER_COUNT_MAX: Final = 65_536  # of one partition: they all are in each snapshot
+WRITER_COUNT_MAX: Final = 65_536  # of one partition: all are in each snapshot
 IDLE_MAX_US: Final = 7 * 24 * 3600 * 1_000_000  # a producer that slept a week is a new writer
 
 
 def judge(partition: Partition, header: Header) -> AppendResult | Refusal | None:
-    """Answer an append from the writer's window; None means that it is new and next."""
+    """Answer an append from the writer's window; None if it is new and next."""
     writer = partition.writers.get(header.writer)
     if writer is None:
         return _judge_new(partition, header.version)
@@ -42,7 +42,7 @@ def _judge_new(partition: Partition, version: int) -> Refusal | None:
 
 
 def remember(partition: Partition, header: Header, start: Offset) -> None:
-    """Keep what was answered to an append that was new."""
+    """Keep the result of a new append."""
     written = Written(header.version, start, header.row_count, header.body_checksum)
     writer = partition.writers.get(header.writer)
     if writer is None:
@@ -55,7 +55,7 @@ def remember(partition: Partition, header: Header, start: Offset) -> None:
 
 
 def expire(partition: Partition, now: int) -> int:
-    """Let the writers go that were idle too long, and return how many."""
+    """Drop the writers that were idle too long, and return how many."""
     idle = [
         key for key, writer in partition.writers.items() if now - writer.timestamp > IDLE_MAX_US
     ]

@@ -1,1 +1,1 @@
-"""Parquet segments, and who writes and reads them. Start at `segment`."""
+"""Parquet segments, with their writers and readers. Start at `segment`."""

@@ -1,8 +1,8 @@
-"""From an entry of the log to rows as readers and segments see them.
+"""Turns an entry of the log into rows as readers and segments see them.
 
-An entry keeps the bytes and the schema id it was appended with. Its rows are shown in the
-version in force at their offset, or a later one, with `_partition`, `_offset` and `_timestamp`
-before the user's columns.
+An entry keeps the bytes and the schema ID it was appended with. Its rows appear in the version
+in force at their offset, or a later one, with `_partition`, `_offset` and `_timestamp` before
+the user's columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,11 +34,11 @@ class Schemas:
 
     @classmethod
     def decode(cls, encoded: Mapping[int, bytes], path: str) -> "Schemas":
-        """Read schemas that are in the log: whoever put them there has checked them."""
+        """Decode schemas of the log, which were checked before they got there."""
         try:
             found = {version: _decoded(data) for version, data in encoded.items()}
         except (BadSchema, BadBatch) as error:
-            raise CorruptFile(f"a schema in the log: {error}", path=path) from error
+            raise CorruptFile(f"invalid schema in the log: {error}", path=path) from error
         return cls(
             {version: schema for version, (schema, _) in found.items()},
             {version: layout for version, (_, layout) in found.items()},
@@ -75,9 +75,10 @@ def rows_of(entry: Entry, schemas: Schemas, version: int, path: str) -> pa.Recor
         found = batch.decode(body, schemas.user(header.schema_id), header.row_count, known)
         return upgrade(found, schemas.user(version))
     except BadBatch as error:
-        # Its checksum is right, so these are the bytes that were admitted.
+        # Its checksum is correct, so these are the bytes that were accepted.
         raise CorruptEntry(
-            f"op {header.op} holds no batch of schema {header.schema_id}: {error}", path=path
+            f"op {header.op} does not hold a batch of schema {header.schema_id}: {error}",
+            path=path,
         ) from error
 
 
@@ -90,9 +91,9 @@ def placed(rows: pa.RecordBatch, place: EntryPlace) -> pa.RecordBatch:
 def placed_together(
     batches: Sequence[pa.RecordBatch], first: EntryPlace, timestamps: Sequence[int]
 ) -> pa.RecordBatch:
-    """Put the rows of entries that follow one another from `first` on into one batch.
+    """Put the rows of adjacent entries from `first` on into one batch.
 
-    Each has its own timestamp, and the system's columns are made once for all of them.
+    Each has its own timestamp, and the system's columns are built once for all of them.
     """
     if len(batches) == 1:
         return placed(batches[0], first)

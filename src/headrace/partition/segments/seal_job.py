@@ -1,7 +1,7 @@
-"""Writing one segment: from entries to a durable temporary file that was read back.
+"""Writes one segment: from entries to a durable temporary file that was read back.
 
-The same code runs in a child process and, for the simulator, in the caller's own. What is on
-disk after a crash, whatever the moment: a file with a temporary name, which anyone may unlink.
+The same code runs in a child process and, for the simulator, in the caller's process. A crash
+at any moment leaves a file with a temporary name, which may be unlinked.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ from headrace.storage.seam import Directory, is_full
 
 
 class SealPart(PartitionValue, frozen=True):
-    """One entry of a segment: where its bytes are, and which rows it gives."""
+    """One entry of a segment: the place of its bytes, and its rows."""
 
     op: Op
     path: str
@@ -41,7 +41,7 @@ class SealPart(PartitionValue, frozen=True):
 
 
 class SealJob(PartitionValue, frozen=True):
-    """All that is needed to write one segment."""
+    """Everything needed to write one segment."""
 
     info: SegmentInfo
     partition_id: int
@@ -52,22 +52,22 @@ class SealJob(PartitionValue, frozen=True):
 
 
 class Done(PartitionValue, frozen=True, tag=True):
-    """The file is whole and durable under its temporary name."""
+    """The file is complete and durable under its temporary name."""
 
     digests: Digests
 
 
 class SealRefused(PartitionValue, frozen=True, tag=True):
-    """Nothing is left under the temporary name, as far as that was possible."""
+    """Nothing is left under the temporary name, as far as possible."""
 
     kind: str  # one of the four below
     flaw: str
 
 
-FULL: Final = "full"  # no space: try again later
-DISK: Final = "disk"  # the disk failed, or memory: try again with a new file
+FULL: Final = "full"  # no space: retry later
+DISK: Final = "disk"  # the disk failed, or memory: retry with a new file
 DAMAGED: Final = "damaged"  # an entry cannot be read
-UNSEALABLE: Final = "unsealable"  # no segment can be made of these rows by this release
+UNSEALABLE: Final = "unsealable"  # this release cannot write these rows to a segment
 
 Outcome = Done | SealRefused
 
@@ -83,7 +83,7 @@ def encode(message: SealJob | Outcome) -> bytes:
 
 
 def at_once(work: Callable[[], None]) -> Callable[[], None]:
-    """Do the work now, and leave nothing to wait for."""
+    """Do the work now; the returned wait is empty."""
     work()
     return lambda: None
 
@@ -96,8 +96,8 @@ def seal_file(
 ) -> Outcome:
     """Write, sync and read back one segment under its temporary name.
 
-    `begin` begins a piece of work, maybe beside the caller's own, and returns what waits for
-    its end: the sync, which a child would only wait for.
+    `begin` starts some work, maybe concurrently, and returns a function that waits for it. It
+    is used for the sync, which a child would only wait for.
     """
     try:
         return Done(_write(job, directory, read, begin))
@@ -108,7 +108,7 @@ def seal_file(
     except (StorageFailed, MemoryError) as error:
         outcome = SealRefused(DISK, str(error))
     except Corrupt as error:
-        # A segment that reads back wrong is a fault of the writing, not of the log.
+        # A segment that reads back wrong is a fault of the writer, not of the log.
         kind = UNSEALABLE if job.temporary in error.path else DAMAGED
         outcome = SealRefused(kind, str(error))
     except (HeadraceError, pa.ArrowException, ValueError, TypeError, KeyError) as error:
@@ -126,8 +126,8 @@ def _write(
 ) -> Digests:
     schemas = Schemas.decode(job.schemas, job.temporary)
     version = job.info.schema_id
-    # A new inode each time: a file whose sync failed once is not to be trusted again, and one
-    # that died with the child before this one is garbage.
+    # A new inode each time: a file whose sync failed once must not be trusted again, and the
+    # file of an earlier, dead child is garbage.
     with suppress(FileNotFoundError):
         directory.unlink(job.temporary)
     file = directory.create(job.temporary)
@@ -154,7 +154,7 @@ def _read_back(job: SealJob, directory: Directory, schema: pa.Schema, digests: D
 
 @dataclass(slots=True)
 class _Together:
-    """Entries whose rows follow one another, as many as a row group takes."""
+    """Entries with contiguous rows, as many as a row group takes."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     parts: list[SealPart] = field(default_factory=list)
@@ -162,7 +162,7 @@ class _Together:
     size: int = 0
 
     def takes(self, part: SealPart, rows: pa.RecordBatch, size: int) -> bool:
-        """Say whether this entry follows, and fits."""
+        """Whether this entry follows and fits."""
         return (
             part.first == self.parts[0].first + self.row_count
             and self.row_count + rows.num_rows <= ROW_GROUP_ROWS_MAX
@@ -181,13 +181,13 @@ class _Together:
 
 
 def size_of(rows: pa.RecordBatch, *, is_upgraded: bool = True) -> int:
-    """Return how large rows are at most, now or once they are together with others.
+    """Return the largest size of rows, now or once combined with others.
 
-    They may hold more than they refer to, or, once upgraded, share buffers that are copied for
-    each then; and a null of another entry brings validity bits to all.
+    They may hold more than they refer to, or, once upgraded, share buffers that are then copied
+    for each; and a null in another entry adds validity bits to all.
     """
     size: int = rows.get_total_buffer_size()
-    # Of a message each buffer has one owner, and `nbytes` takes ten times as long.
+    # In a message each buffer has one owner, and `nbytes` takes ten times as long.
     if is_upgraded:
         size = max(size, rows.nbytes)
     bits = rows.num_rows * rows.num_columns
@@ -196,7 +196,7 @@ def size_of(rows: pa.RecordBatch, *, is_upgraded: bool = True) -> int:
 
 
 def _trimmed(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Let go of values that no row refers to: a few bytes may inflate to many of them."""
+    """Drop values that no row refers to: a few bytes may inflate to many of them."""
     held = rows.get_total_buffer_size()
     if held <= UNREFERRED_SIZE_MAX or held <= 2 * rows.nbytes + UNREFERRED_SIZE_MAX:
         return rows
@@ -206,9 +206,9 @@ def _trimmed(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _batches(
     job: SealJob, schemas: Schemas, read: Callable[[SealPart], Entry]
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of the job, of as many entries at a time as a row group takes.
+    """Yield the rows of the job, of as many entries at a time as a row group takes.
 
-    To make the system's columns for each entry takes longer than to decode a small one.
+    Building the system's columns for each entry takes longer than decoding a small one.
     """
     together = _Together()
     version = job.info.schema_id
@@ -216,7 +216,7 @@ def _batches(
         entry = read(part)
         rows = _trimmed(rows_of(entry, schemas, version, part.path))
         size = size_of(rows, is_upgraded=entry.header.schema_id != version)
-        # One that does not follow is told of by the writer, who looks at all offsets.
+        # The writer checks all offsets and reports an entry that does not follow.
         if together.parts and not together.takes(part, rows, size):
             yield together.placed(job.partition_id)
             together = _Together()

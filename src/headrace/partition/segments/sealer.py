@@ -1,4 +1,4 @@
-"""Who writes segments: child processes for a node, the caller itself for the simulator."""
+"""Runs seal jobs: in child processes for a node, in the caller for the simulator."""
 
 import os
 import selectors
@@ -29,11 +29,11 @@ from headrace.partition.segments.sealing_child import KEPT, SIZE
 from headrace.storage.seam import Directory
 
 CHILD_COUNT: Final = max(1, min(2, os.cpu_count() or 1))
-JOB_SECONDS_MAX: Final = 900  # far longer than the largest segment takes; then it hangs
-ANSWER_SIZE_MAX: Final = 1024 * 1024  # digests, or what went wrong in words
-TRIES_MAX: Final = 2  # a child that dies twice of one job would die of it again
+JOB_SECONDS_MAX: Final = 900  # far longer than the largest segment takes; after it, a hang
+ANSWER_SIZE_MAX: Final = 1024 * 1024  # digests, or an error text
+TRIES_MAX: Final = 2  # a job that kills two children would kill the next one
 
-_PIECE_SIZE: Final = 65_536  # what a pipe takes at once
+_PIECE_SIZE: Final = 65_536  # the amount that a pipe takes at once
 
 
 class Sealer(Protocol):
@@ -41,18 +41,18 @@ class Sealer(Protocol):
 
     @property
     def is_apart(self) -> bool:
-        """Whether the work is done elsewhere, so that the caller may do its own meanwhile."""
+        """Whether the work is done elsewhere, so that the caller may work meanwhile."""
 
     def seal(
         self, jobs: Sequence[SealJob], directory: Directory, read: Callable[[SealPart], Entry]
     ) -> list[Outcome]:
-        """Do all jobs, return their outcomes in the same order."""
+        """Run all jobs and return their outcomes in the same order."""
 
     def close(self) -> None: ...
 
 
 class InProcess:
-    """Seals in the caller's own process, through the seam that it is given."""
+    """Seals in the caller's own process, through the given seam."""
 
     is_apart = False
 
@@ -74,7 +74,7 @@ class _Child:
 
     @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Where it listens, and where it answers."""
+        """Its input and its output."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -83,7 +83,7 @@ class _Child:
 
 @dataclass(slots=True)
 class Children:
-    """Seals in child processes, which stay for the next jobs. One thread calls this."""
+    """Seals in child processes, which are reused for later jobs. One thread calls this."""
 
     count: int = CHILD_COUNT
     job_seconds_max: float = JOB_SECONDS_MAX
@@ -111,9 +111,9 @@ class Children:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    """Start a child anew: not forked, and with no descriptor of ours."""
+    """Start a new child, not forked, and without any descriptor of this process."""
     return subprocess.Popen(
-        # -P: what lies in the working directory is not for it to import.
+        # -P: it must not import files from the working directory.
         [sys.executable, "-P", "-m", "headrace.partition.segments.sealing_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -127,7 +127,7 @@ def _start() -> subprocess.Popen[bytes]:
 def _end(child: _Child) -> int:
     """Close the pipes of a child, which ends it, and return how it ended."""
     for pipe in child.pipes:
-        with suppress(OSError):  # it may have gone already
+        with suppress(OSError):  # it may have ended already
             pipe.close()
     return child.process.wait()
 
@@ -184,7 +184,7 @@ class _Round:
             child = key.data
             if events & selectors.EVENT_READ:
                 self._receive(selector, child)
-            elif not child.pipes[0].closed:  # its other pipe may have told of its end just now
+            elif not child.pipes[0].closed:  # its other pipe may have just reported its end
                 _send(selector, child)
 
     def _receive(self, selector: selectors.BaseSelector, child: _Child) -> None:
@@ -194,7 +194,7 @@ class _Round:
         if data and not _is_whole(child.answer):
             return
         selector.unregister(stdout)
-        if child.unsent:  # it answers, or has gone, before it heard the whole job
+        if child.unsent:  # it answered or ended before it read the whole job
             selector.unregister(stdin)
         self.busy -= 1
         if data and not child.unsent:
@@ -205,10 +205,10 @@ class _Round:
     def _answered(self, child: _Child) -> None:
         try:
             outcome = OUTCOME_DECODER.decode(memoryview(child.answer)[SIZE.size :])
-        # msgspec lets the error of a string that is not UTF-8 pass as it is.
+        # msgspec does not wrap the error of a string that is not UTF-8.
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             outcome = SealRefused(DISK, f"the child's answer cannot be read: {error}")
-            # What it says next might be taken for the answer to another job.
+            # Its next output might be taken for the answer to another job.
             child.process.kill()
             _end(child)
         else:
@@ -221,11 +221,11 @@ class _Round:
             self.waiting.appendleft(child.job)
             return
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-        self.outcomes[child.job] = SealRefused(UNSEALABLE, f"the child died of it: {how}")
+        self.outcomes[child.job] = SealRefused(UNSEALABLE, f"the child process died: {how}")
 
 
 def _send(selector: selectors.BaseSelector, child: _Child) -> None:
-    """Send as much of the job as the pipe takes. One that has gone is noticed by its answer."""
+    """Send as much of the job as the pipe takes. The answer pipe shows a dead child."""
     stdin, _ = child.pipes
     try:
         child.unsent = child.unsent[os.write(stdin.fileno(), child.unsent[:_PIECE_SIZE]) :]
@@ -238,13 +238,13 @@ def _send(selector: selectors.BaseSelector, child: _Child) -> None:
 
 
 def _children_in(selector: selectors.BaseSelector) -> list[_Child]:
-    """Return the children that are at work, each once."""
+    """Return the working children, each once."""
     found = {key.data.process.pid: key.data for key in selector.get_map().values()}
     return list(found.values())
 
 
 def _is_whole(answer: bytearray) -> bool:
-    """Tell whether there is no more to wait for: rubbish that promises more is judged now."""
+    """Whether the answer is complete: invalid bytes that announce more count as complete."""
     if len(answer) < SIZE.size:
         return False
     size: int = SIZE.unpack_from(answer)[0]

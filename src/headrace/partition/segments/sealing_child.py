@@ -1,9 +1,9 @@
-"""The process that writes segments: jobs come in on standard input, outcomes leave on output.
+"""The process that writes segments: jobs arrive on stdin, outcomes leave on stdout.
 
     message := size:u32  msgpack
 
-It is started anew, holds no lock and no descriptor of its parent, touches nothing but the files
-that a job names, and ends when its input closes: a fault in C++ cannot take the node down.
+It is a fresh process, holds no lock and no descriptor of its parent, touches only the files
+that a job names, and ends when its input closes: a crash in C++ cannot take the node down.
 """
 
 import ctypes
@@ -35,14 +35,14 @@ from headrace.partition.segments.seal_job import (
 )
 from headrace.storage.file import FileDirectory
 
-# For the environment of a child: both allocators look there before Python begins. What its
-# parent has is for a node, which waits for requests and not for jobs.
+# For the environment of a child: both allocators read it before Python starts. The parent's
+# settings are for a node, which waits for requests and not for jobs.
 KEPT: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),  # the most that glibc takes
     "MALLOC_TRIM_THRESHOLD_": str(256 * 1024 * 1024),
     "MIMALLOC_PURGE_DELAY": "600000",  # milliseconds: longer than any job
 }
-IDLE_SECONDS: Final = 1.0  # after which a child gives back what it has kept
+IDLE_SECONDS: Final = 1.0  # after which a child releases what it has kept
 
 
 def give_back() -> None:
@@ -54,10 +54,10 @@ def give_back() -> None:
 
 
 SIZE = struct.Struct("<I")
-NICENESS = 5  # those who append come first
-# Jobs of one Seal come one right after the other and read the same files: those stay open until
-# there is a pause, a failure, or too many. A name that has another file meanwhile is noticed by
-# the entries' checksums.
+NICENESS = 5  # appends come first
+# Jobs of one Seal follow each other closely and read the same files: these stay open until
+# there is a pause, a failure, or too many. If a name has another file meanwhile, the entries'
+# checksums show it.
 PAUSE_SECONDS = 0.05
 OPEN_COUNT_MAX = 256  # a quarter of the descriptors that a process usually may have
 
@@ -78,7 +78,7 @@ def main() -> int:
         except (OSError, msgspec.DecodeError) as error:
             outcome = SealRefused(DISK, str(error))
         if isinstance(outcome, SealRefused):
-            files.close()  # the next try looks at what the names say then
+            files.close()  # the next attempt opens the files again by name
         try:
             send(sink, encode(outcome))
         except BrokenPipeError:  # the parent died before the thread above noticed
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def _begin(thread: ThreadPoolExecutor, work: Callable[[], None]) -> Callable[[], None]:
-    """Begin `work` in another thread; return what waits for it and raises what it raised."""
+    """Start `work` in another thread; return a function that waits and raises its error."""
     try:
         return thread.submit(work).result
     except RuntimeError as error:  # no thread could be started
@@ -95,7 +95,7 @@ def _begin(thread: ThreadPoolExecutor, work: Callable[[], None]) -> Callable[[],
 
 
 def _next_job(source: BinaryIO, files: "_Files") -> bytes | None:
-    """Wait for a job; hold less the longer none comes. None: the input ended."""
+    """Wait for a job; release resources while none comes. None: the input ended."""
     watch = select.poll()
     watch.register(source, select.POLLIN)
     if not watch.poll(PAUSE_SECONDS * 1_000):
@@ -106,9 +106,9 @@ def _next_job(source: BinaryIO, files: "_Files") -> bytes | None:
 
 
 def _end_with_parent() -> None:
-    """End in the middle of a job, too, when the other end of the input closes."""
+    """End, even in the middle of a job, when the other end of the input closes."""
     watch = select.poll()
-    watch.register(sys.stdin.fileno(), 0)  # no bytes are waited for, only the end
+    watch.register(sys.stdin.fileno(), 0)  # wait only for the end, not for bytes
     watch.poll()
     os._exit(0)
 
@@ -152,7 +152,7 @@ class _Files:
         if path not in self._open:
             if len(self._open) >= OPEN_COUNT_MAX:
                 self.close()
-            # Nobody writes to a pipe that stands in place of a file: it would be waited for.
+            # A pipe in place of a file would block forever.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
             self._open[path] = os.open(path, flags)
         return self._open[path]

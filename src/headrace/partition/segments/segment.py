@@ -1,4 +1,4 @@
-"""What a segment is: a name, an identity and a schema around the rows of one partition.
+"""The definition of a segment: a name, an identity and a schema for rows of one partition.
 
     name     := namespace:16 hex "-" created:decimal "-" first:20 digits "-" end:20 digits
                 ".parquet"
@@ -9,7 +9,7 @@
 
 A segment is an immutable Parquet file with the rows [first, end), all of one schema version.
 Numbers in the metadata are decimal, bytes are hex. `segment_writer.py` and `segment_reader.py`
-write and read it; docs/formats/segment.md is the page about it.
+write and read it; docs/formats/segment.md documents it.
 """
 
 import re
@@ -39,7 +39,7 @@ _NAME = re.compile(r"([0-9a-f]{16})-(0|[1-9][0-9]{0,19})-([0-9]{20})-([0-9]{20})
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """Which segment this is. Equal on all replicas; a file that says otherwise is another's."""
+    """The identity of a segment. Equal on all replicas; a file that differs is foreign."""
 
     cluster: bytes
     group: int
@@ -68,7 +68,7 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """What proves a segment: its rows, equal on all replicas, and the bytes of this file."""
+    """The digests of a segment: of its rows, equal on all replicas, and of this file."""
 
     rows: bytes
     file: bytes  # xxh3-128 of the whole file
@@ -81,7 +81,7 @@ def segment_name(namespace: int, created: int, first: int, end: int) -> str:
 
 
 def parse_name(name: str) -> tuple[int, int, Offset, Offset] | None:
-    """Return namespace, created, first and end; None if no segment is called so."""
+    """Return namespace, created, first and end; None if it is not a segment name."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -95,13 +95,13 @@ def parse_name(name: str) -> tuple[int, int, Offset, Offset] | None:
 def segment_schema(schema: pa.Schema) -> pa.Schema:
     """Return the columns of a segment: the system's, then those of `schema`.
 
-    Metadata of the schema as a whole is left out: it would stand beside the segment's own.
+    Metadata of the schema as a whole is omitted: it would mix with the segment's own.
     """
     return pa.schema([*SYSTEM_FIELDS, *schema])
 
 
 def identity(info: SegmentInfo) -> dict[str, str]:
-    """Return what the file says about itself, without the row digest."""
+    """Return the metadata of the file, without the row digest."""
     return {
         FORMAT_KEY: str(FORMAT),
         "headrace.cluster": info.cluster.hex(),
@@ -118,7 +118,7 @@ def identity(info: SegmentInfo) -> dict[str, str]:
 
 
 def columns_text(schema: Iterable[pa.Field]) -> str:
-    """Write the columns down for a message."""
+    """Format the columns for a message."""
     return ", ".join(
         f"{field.name}: {field.type}{'' if field.nullable else ' not null'}" for field in schema
     )
@@ -127,7 +127,7 @@ def columns_text(schema: Iterable[pa.Field]) -> str:
 def retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of `schema`, in its order and with its names of inner fields.
 
-    Parquet has names of its own for those, which make no type another.
+    Parquet has its own names for those, which do not change the type.
     """
     columns = []
     for field in schema:
@@ -140,7 +140,7 @@ def retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _relabelled(column: pa.Array, field: pa.Field) -> pa.Array:
     """Give the same memory a type that differs only in names.
 
-    A cast would refuse required values that are null because what is around them is.
+    A cast would refuse required values that are null because their parent is.
     """
     if not column.type.equals(field.type):
         return column.cast(field.type)
@@ -160,5 +160,5 @@ class _Relabelled:
 
 
 def is_dense(offsets: pa.Array, first: int) -> bool:
-    """Tell whether `offsets` count up from `first` without a gap, a repeat or a null."""
+    """Whether `offsets` count up from `first` without a gap, a repeat or a null."""
     return bool(offsets.equals(pa.arange(first, first + len(offsets))))

@@ -1,8 +1,9 @@
-"""Reading a segment: no row leaves it before the bytes it came from were checked.
+"""Reads a segment: no row leaves it before its bytes were checked.
 
-`open_segment` proves the whole file before it parses any of it, and keeps a sum of each block:
-what rots later is found by these at each read. Page checksums are verified too; they came with
-the rows, before any digest, but cover no page headers. Every failure is a `CorruptSegment`.
+`open_segment` verifies the whole file before it parses any of it, and keeps a sum of each
+block: later corruption is found by these at each read. Page checksums are verified too; they
+are written with the rows, before any digest, but do not cover page headers. Every failure is a
+`CorruptSegment`.
 """
 
 import base64
@@ -44,13 +45,13 @@ _TIMESTAMP_MIN, _TIMESTAMP_MAX = -(2**63), 2**63 - 1
 
 @dataclass(slots=True, eq=False)
 class SegmentFile:
-    """An open segment whose bytes were whole when it was opened. Any thread may read it."""
+    """An open segment whose bytes were intact when it was opened. Any thread may read it."""
 
     info: SegmentInfo
     digests: Digests
     schema: pa.Schema  # as sealed: the system's columns, then the user's
     _storage: Storage
-    _sums: Sums  # of the file when it was proven
+    _sums: Sums  # of the file when it was verified
     _metadata: pq.FileMetaData
     _bounds: list[Offset]  # the first offset of each row group, and the end
     groups: RowGroupCache = field(
@@ -60,9 +61,9 @@ class SegmentFile:
     def read(
         self, start: Offset, end: Offset, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Give the rows [start, end), within the segment, a row group at a time.
+        """Yield the rows [start, end), within the segment, a row group at a time.
 
-        `columns` are names, the system's too; None is all of them.
+        `columns` are names, including the system's; None means all of them.
         """
         assert self.info.first <= start <= end <= self.info.end
         names = self.schema.names if columns is None else list(columns)
@@ -70,7 +71,7 @@ class SegmentFile:
             if name not in self.schema.names:
                 raise BadRequest(
                     f"there is no column {name!r}",
-                    hint=f"Ask for some of {', '.join(self.schema.names)}",
+                    hint=f"Choose from {', '.join(self.schema.names)}",
                 )
         return self._read(start, end, names)
 
@@ -113,7 +114,7 @@ class SegmentFile:
             rows = self.groups.take(key) or list(self._decode(self._reader(), group, names))
             try:
                 yield from _between(rows, start - base, end - base)
-            except GeneratorExit:  # the answer is full: whoever wants the rest comes back
+            except GeneratorExit:  # the answer is full: the reader may come back for the rest
                 self.groups.keep(key, rows)
                 raise
             group += 1
@@ -130,14 +131,14 @@ class SegmentFile:
         group: int,
         names: list[str],
     ) -> Iterator[pa.RecordBatch]:
-        """Give the columns `names` of a row group. Its offsets are read and checked always."""
+        """Return the columns `names` of a row group. Its offsets are always checked."""
         wanted = list(dict.fromkeys([OFFSET, *names]))
         schema = pa.schema([self.schema.field(name) for name in wanted])
         try:
             table = reader.read_row_group(group, columns=wanted, use_threads=False)
             batches = [retyped(batch, schema) for batch in table.to_batches()]
         except pa.ArrowMemoryError:
-            raise  # the bytes were checked: this node is out of memory, the file is whole
+            raise  # the bytes were checked: this node is out of memory, the file is intact
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(self._storage.path, error, group) from error
         self._check_offsets(group, batches)
@@ -149,7 +150,7 @@ class SegmentFile:
         for batch in batches:
             if not is_dense(batch.column(OFFSET), offset):
                 raise CorruptSegment(
-                    f"offsets that do not count up from {offset}",
+                    f"its offsets are not consecutive from {offset}",
                     path=self._storage.path,
                     row_group=group,
                 )
@@ -157,7 +158,7 @@ class SegmentFile:
         _expect(self._storage.path, "end", end, offset, group)
 
     def _is_before(self, group: int, timestamp_us: int) -> bool:
-        """Tell from the footer alone whether all of a row group is before a time."""
+        """Whether all of a row group is before a time, by the footer alone."""
         statistics = self._metadata.row_group(group).column(_TIMESTAMP_LEAF).statistics
         if statistics is None or not statistics.has_min_max:
             return False
@@ -165,7 +166,7 @@ class SegmentFile:
 
 
 def _between(rows: list[pa.RecordBatch], start: int, end: int) -> Iterator[pa.RecordBatch]:
-    """Give the rows [start, end) of a group, counted from its first."""
+    """Return the rows [start, end) of a group, counted from its first."""
     before = 0
     for batch in rows:
         first, last = max(start - before, 0), min(end - before, batch.num_rows)
@@ -177,9 +178,9 @@ def _between(rows: list[pa.RecordBatch], start: int, end: int) -> Iterator[pa.Re
 def open_segment(
     storage: Storage, info: SegmentInfo, digests: Digests, pace: Pace = unpaced
 ) -> SegmentFile:
-    """Return the segment in `storage`, every byte of it checked, once it is that of `info`.
+    """Return the segment in `storage`, with every byte checked and its identity that of `info`.
 
-    The segment closes the storage; after an error it is still the caller's.
+    The segment closes the storage; after an error the caller must.
     """
     path = storage.path
     sums = _check_bytes(storage, digests, pace)
@@ -199,9 +200,9 @@ def open_segment(
 
 
 def read_back(storage: Storage, info: SegmentInfo, schema: pa.Schema, written: Digests) -> None:
-    """Check that the file reads as what was written; CorruptSegment on any difference.
+    """Check that the file reads back as written; CorruptSegment on any difference.
 
-    The bytes are those that the kernel has: whether the disk has them is what a sync says.
+    The bytes come from the kernel: only a sync proves that the disk has them.
     """
     file = open_segment(storage, info, written)
     expected = segment_schema(schema)

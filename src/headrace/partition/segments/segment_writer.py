@@ -1,4 +1,4 @@
-"""Writing a segment: batches of any size become row groups, hashed on their way to the disk."""
+"""Writes a segment: batches of any size become row groups, hashed on their way to the disk."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
@@ -36,19 +36,19 @@ from headrace.partition.segments.segment import (
 from headrace.storage.seam import Storage, is_full
 from headrace.storage.stream import WriteStream
 
-# A reader holds one row group in memory; whichever limit comes first ends it. Groups of 16 MiB
-# are read through a node a quarter faster than those of 64, and scanned a twentieth slower.
+# A reader holds one row group in memory; the first limit that is reached ends it. Groups of
+# 16 MiB are read through a node a quarter faster than those of 64, and scanned 5% slower.
 ROW_GROUP_ROWS_MAX: Final = 64 * 1024
 ROW_GROUP_SIZE_MAX: Final = 16 * 1024 * 1024  # of Arrow buffers, before encoding
 
 COMPRESSION: Final = "zstd"
 COMPRESSION_LEVEL: Final = 1  # level 3 halves the speed and saves next to nothing
-# A dictionary of values that do not repeat takes longer to make and to read than the values.
-# Of 10,000 numbers that come by chance, 1,024 have one of twenty twice; and Parquet gives a
-# dictionary up at 1 MiB, so that long values need fewer.
+# A dictionary of values that do not repeat takes longer to build and to read than the values.
+# Of 10,000 random numbers, one in twenty of a sample of 1,024 occurs twice; and Parquet gives a
+# dictionary up at 1 MiB, so long values need fewer.
 SAMPLE_SIZE: Final = 256 * 1024
-SAMPLE_COUNT: Final = 1024  # of values, if they are short: less than twice as many are taken
-SAMPLE_COUNT_MIN: Final = 16  # fewer say nothing of those behind them
+SAMPLE_COUNT: Final = 1024  # of short values: fewer than twice as many are taken
+SAMPLE_COUNT_MIN: Final = 16  # fewer prove nothing about the rest
 UNREPEATED_SHARE: Final = 0.98
 # Offsets count up and timestamps nearly so: their differences are a few bits each.
 DELTA_ENCODED: Final = {OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"}
@@ -63,9 +63,9 @@ def write_segment(
     """Write the rows [first, end) into the empty file `storage`, unsynced; return its digests.
 
     `schema` names the user's columns; `batches` have the system's in front. After any error
-    the file is garbage. SealFailed: the rows are not what `info` says, or Parquet cannot hold
-    them; DiskFull and StorageFailed: the disk. What `batches` raises by name comes through, and
-    a lack of memory.
+    the file is garbage. SealFailed: the rows do not match `info`, or Parquet cannot hold them;
+    DiskFull and StorageFailed: the disk. Named errors of `batches` and MemoryError pass through
+    unchanged.
     """
     assert storage.size() == 0
     sink = WriteStream(storage)
@@ -73,7 +73,7 @@ def write_segment(
         rows = _write(sink, info, segment_schema(schema), batches)
         sink.flush()
     except pa.ArrowMemoryError:
-        raise  # of this moment, and no fault of the rows
+        raise  # temporary, and not the fault of the rows
     except (pa.ArrowException, OSError, BadSchema) as error:
         raise _named(storage.path, sink, error) from error
     finally:
@@ -82,7 +82,7 @@ def write_segment(
 
 
 def writer_settings(schema: pa.Schema, plain: Collection[str] = ()) -> dict[str, Any]:
-    """Return what a segment is written with; the leaves in `plain` have no dictionary."""
+    """Return the writer options of a segment; the leaves in `plain` have no dictionary."""
     return {
         "compression": COMPRESSION,
         "compression_level": COMPRESSION_LEVEL,
@@ -108,7 +108,7 @@ def unrepeated(first: pa.RecordBatch) -> set[str]:
 
 
 def _repeats(column: pa.Array) -> bool:
-    """Say whether values come again, by a sample from all over the column."""
+    """Whether values repeat, by a sample from all over the column."""
     wanted = SAMPLE_SIZE // max(1, column.nbytes // len(column))
     step = max(1, len(column) // min(max(wanted, SAMPLE_COUNT_MIN), SAMPLE_COUNT))
     sample = column.take(pa.arange(0, len(column), step)).drop_null()
@@ -120,9 +120,9 @@ def _repeats(column: pa.Array) -> bool:
 def row_groups(
     batches: Iterable[pa.RecordBatch], rows_max: int, size_max: int
 ) -> Iterator[list[pa.RecordBatch]]:
-    """Gather `batches` into groups within both limits; cut only one that is over them alone.
+    """Gather `batches` into groups within both limits; split only a batch that exceeds them.
 
-    A row that is over `size_max` alone has a group to itself.
+    A row that alone exceeds `size_max` has a group to itself.
     """
     group: list[pa.RecordBatch] = []
     rows = size = 0
@@ -184,20 +184,20 @@ def _write(
 def _checked(
     path: str, info: SegmentInfo, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Give one batch per row group, with the offsets from first to end and no other."""
+    """Yield one batch per row group, with exactly the offsets from first to end."""
     offset = int(info.first)
     alike = _alike(path, schema, batches)
     for group in row_groups(alike, ROW_GROUP_ROWS_MAX, ROW_GROUP_SIZE_MAX):
         batch = group[0] if len(group) == 1 else pa.concat_batches(group)
         if not is_dense(batch.column(OFFSET), offset):
-            raise SealFailed(path, f"its offsets do not count up from {offset}")
+            raise SealFailed(path, f"its offsets are not consecutive from {offset}")
         offset += batch.num_rows
         if offset > info.end:
             break
         yield batch
     if offset != info.end:
         more = "more" if offset > info.end else offset - info.first
-        raise SealFailed(path, f"it should have {info.row_count} rows, there are {more}")
+        raise SealFailed(path, f"expected {info.row_count} rows, found {more}")
 
 
 def _alike(
@@ -205,7 +205,9 @@ def _alike(
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if not batch.schema.equals(schema):
-            raise SealFailed(path, f"a batch has the columns {columns_text(batch.schema)}")
+            raise SealFailed(
+                path, f"a batch has unexpected columns: {columns_text(batch.schema)}"
+            )
         strictly = batch.schema.equals(schema, check_metadata=True)
         yield batch if strictly else retyped(batch, schema)
 
@@ -214,7 +216,7 @@ def _alike(
 def leaves(schema: pa.Schema) -> list[str]:
     """Return the Parquet paths of all columns, such as `items.list.element.price`.
 
-    Arrow names the columns of an encoding by these; only a written file tells them.
+    Arrow names encoded columns by these paths; only a written file reveals them.
     """
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink)
