@@ -44,34 +44,33 @@ class MetadataCode(StrEnum):
 
 
 MESSAGES: dict[MetadataCode, str] = {
-    MetadataCode.MALFORMED: "the body of operation {operation} cannot be read",
-    MetadataCode.OPERATION_UNKNOWN: "the metadata machine knows no operation {operation}",
-    MetadataCode.BAD_NAME: "{name!r} is no name for a {what}",
-    MetadataCode.BAD_SCHEMA: "a schema has 1 to {max} bytes, this one {size}",
-    MetadataCode.BAD_PARTITION_COUNT: "{count} is no number of partitions",
-    MetadataCode.BAD_SHARD: "group {shard} carries no partitions",
-    MetadataCode.BAD_RETENTION: "{value} is no {what} to keep",
+    MetadataCode.MALFORMED: "cannot decode the body of operation {operation}",
+    MetadataCode.OPERATION_UNKNOWN: "unknown metadata operation {operation}",
+    MetadataCode.BAD_NAME: "{name!r} is not a valid {what} name",
+    MetadataCode.BAD_SCHEMA: "a schema must have 1 to {max} bytes, got {size}",
+    MetadataCode.BAD_PARTITION_COUNT: "{count} is not a valid number of partitions",
+    MetadataCode.BAD_SHARD: "group {shard} cannot hold partitions",
+    MetadataCode.BAD_RETENTION: "{value} is not a valid retention {what}",
     MetadataCode.BAD_OPTION: "option {name!r} {flaw}",
-    MetadataCode.STREAM_EXISTS: "stream {stream!r} is there already",
-    MetadataCode.STREAM_UNKNOWN: "there is no stream {stream!r}",
+    MetadataCode.STREAM_EXISTS: "stream {stream!r} already exists",
+    MetadataCode.STREAM_UNKNOWN: "stream {stream!r} does not exist",
     MetadataCode.STREAM_NOT_EMPTY: "stream {stream!r} still has {topic_count} topics",
-    MetadataCode.STREAM_PERMANENT: "stream {stream!r} is always there; delete its topics "
+    MetadataCode.STREAM_PERMANENT: "stream {stream!r} cannot be deleted; delete its topics "
     "instead",
-    MetadataCode.TOPIC_EXISTS: "topic {topic!r} is there already, created at revision "
-    "{created}",
-    MetadataCode.TOPIC_UNKNOWN: "there is no topic {topic!r} in stream {stream!r}",
-    MetadataCode.RECREATED: "topic {topic!r} was deleted and created again: "
-    "meant for revision {expected}, found {found}",
+    MetadataCode.TOPIC_EXISTS: "topic {topic!r} already exists, created at revision {created}",
+    MetadataCode.TOPIC_UNKNOWN: "topic {topic!r} does not exist in stream {stream!r}",
+    MetadataCode.RECREATED: "topic {topic!r} was deleted and recreated: "
+    "expected revision {expected}, found {found}",
     MetadataCode.PARTITIONS_NOT_NEXT: "the next partition of topic {topic!r} is {found}, "
     "not {expected}",
     MetadataCode.SCHEMA_NOT_NEXT: "the next schema version of topic {topic!r} is {found}, "
     "not {expected}",
-    MetadataCode.SCHEMA_REPEATED: "topic {topic!r} has this very schema as version {version} "
-    "already",
-    MetadataCode.LIMIT_REACHED: "there can be at most {max} {what}",
-    MetadataCode.LEVEL_UNKNOWN: "level {found} is not known; the highest is {max}",
+    MetadataCode.SCHEMA_REPEATED: "topic {topic!r} already has this schema as version "
+    "{version}",
+    MetadataCode.LIMIT_REACHED: "the limit of {max} {what} is reached",
+    MetadataCode.LEVEL_UNKNOWN: "unknown level {found}; the highest is {max}",
     MetadataCode.LEVEL_TOO_LOW: "this needs level {expected}, and the log is at level {found}",
-    MetadataCode.NAMESPACE_UNKNOWN: "{namespace:x} is no namespace of this cluster",
+    MetadataCode.NAMESPACE_UNKNOWN: "{namespace:x} is not a valid namespace in this cluster",
     MetadataCode.LIFE_WANTED: "partition {namespace:x} of revision {created} belongs to a "
     "topic",
     MetadataCode.NOT_ADOPTED: "{what} cannot be adopted: {flaw}",

@@ -230,7 +230,7 @@ class Boot:
             # Whoever names the directory may name it by a link; within it none is followed.
             self.root = FileDirectory.open_root(os.path.realpath(self.path), create=True)
         except OSError as error:
-            hint = "Name a directory that this user may write, or one that is not there yet"
+            hint = "Use a directory that this user can write to, or a path that does not exist"
             raise StorageFailed(self.path, "open", error, hint=hint) from error
         if self.lock is None:
             self.lock = DirectoryLock.acquire(self.path, self._socket)
@@ -342,7 +342,7 @@ class Boot:
             # What it says is for people; that it is there is all that a later start relies on.
             if failed.stage == "sync-dir" or CONFIG_NAME not in self.root.names():
                 raise
-            self._note("config", f"{CONFIG_NAME} is of an earlier start: {failed}")
+            self._note("config", f"{CONFIG_NAME} is from an earlier start: {failed}")
             event("node.config.kept", level=logging.WARNING, error=str(failed))
 
     def _bring_back(
@@ -370,7 +370,7 @@ class Boot:
     def _judge(self, machine: MetadataMachine) -> None:
         """Find out whether metadata is what it once acknowledged, before anybody acts on it."""
         if self.groups[METADATA].refused is not None:
-            self._note("doubt", "group 0 refuses, so nothing is served")
+            self._note("doubt", "group 0 did not start, so nothing is served")
             return
         held = self.groups[METADATA].held
         states = {number: store.machine.state for number, store in self.stores.items()}
@@ -398,7 +398,7 @@ class Boot:
         try:
             group.require_reader(LEVEL)
         except DiskFull as error:
-            self._note("level", f"level {LEVEL} has to wait: {error}")
+            self._note("level", f"level {LEVEL} is postponed: {error}")
         else:
             self.may_level = True
 

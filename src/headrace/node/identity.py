@@ -92,14 +92,14 @@ def refuse_if_gone(path: str, group: GroupId, *, is_told: bool) -> None:
 def gone(path: str, group: GroupId, *, is_told: bool, head: Op | None = None) -> MissingFile:
     """Return why a group without files is not made anew. `head`: how far it had come."""
     said = (
-        f"the files of group {group} are gone, and the log was in use"
+        f"the files of group {group} are missing, but the log was in use"
         if is_told
-        else f"group {group} has no files, and group 0 does not say whether it had"
+        else f"group {group} has no files, and group 0 does not show whether it had any"
     )
     return MissingFile(
         said if head is None else f"{said}: its head was op {head}",
         path=joined(joined(path, GROUPS), group_name(group)),
-        hint="Put it back from a copy; `headrace doctor` tells what is there",
+        hint="Restore it from a backup; `headrace doctor` shows what is left",
     )
 
 
@@ -148,9 +148,9 @@ def look(directory: Directory) -> Seen:
     rebuilt = from_groups(directory)
     if rebuilt is None:
         raise CorruptFile(
-            "it does not say which cluster this is",
+            "it does not identify the cluster",
             path=f"{directory.path}/{NAME}",
-            hint="Put back a copy of it",
+            hint="Restore it from a backup",
         )
     return Seen(rebuilt, f"{NAME} could not be read")
 
@@ -167,7 +167,7 @@ def _with_all_shards(directory: Directory, parsed: ClusterIdentity) -> Seen:
             number = found
     if number == parsed.shard_count:
         return Seen(parsed)
-    said = f"{NAME} counts {parsed.shard_count} of the shards, and group {number} is one, too"
+    said = f"{NAME} counts {parsed.shard_count} shards, but group {number} is also one"
     return Seen(replace(parsed, shard_count=number), said)
 
 
@@ -234,9 +234,9 @@ def from_groups(directory: Directory) -> ClusterIdentity | None:
     identity = next((one for one, _ in named.values() if one is not None), None)
     if identity is None:
         raise MissingFile(
-            f"there is no {NAME} and no superblock that says which cluster this is",
+            f"neither {NAME} nor a superblock identifies the cluster",
             path=directory.path,
-            hint="Put back a copy of one of them",
+            hint="Restore one of them from a backup",
         )
     own = [
         number

@@ -64,12 +64,13 @@ class Leases:
         _check_duration(duration_ms)
         if file_count > FILE_COUNT_MAX:
             raise BadRequest(
-                f"these partitions have {file_count:,} segments, and one lease keeps "
-                f"{FILE_COUNT_MAX:,} at most",
+                f"these partitions have {file_count:,} segments, but a lease can keep at most "
+                f"{FILE_COUNT_MAX:,}",
                 hint="Lease fewer partitions at a time",
             )
         if lease_id not in self._leases and len(self._leases) >= LEASE_COUNT_MAX:
-            raise Busy(f"{len(self._leases)} leases are taken on this node", _RETRY_AFTER_MS)
+            what = f"this node has reached its limit of {len(self._leases)} leases"
+            raise Busy(what, _RETRY_AFTER_MS)
 
     def take(
         self, lease_id: bytes, duration_ms: int, files: tuple[HeldLease, ...], now: float
@@ -87,8 +88,8 @@ class Leases:
         if known is None or known.deadline <= now:
             raise Refused(
                 LEASE_UNKNOWN,
-                "the lease has ended, by its time or with a restart of the node",
-                hint="Its files may be gone: take a new lease, and read what that names",
+                "the lease expired, or the node restarted",
+                hint="Its files may be deleted: take a new lease, and read the files it names",
             )
         self._leases[lease_id] = known._replace(deadline=now + duration_ms / 1_000)
 
@@ -118,15 +119,15 @@ class Leases:
 
 def _check_id(lease_id: bytes) -> None:
     if len(lease_id) != LEASE_ID_SIZE:
-        raise BadRequest(f"a lease's id has {LEASE_ID_SIZE} bytes, this one {len(lease_id)}")
+        raise BadRequest(f"a lease ID must have {LEASE_ID_SIZE} bytes, got {len(lease_id)}")
 
 
 def _check_duration(duration_ms: int) -> None:
     if not DURATION_MS_MIN <= duration_ms <= DURATION_MS_MAX:
         raise BadRequest(
-            f"a lease lasts {DURATION_MS_MIN:,} to {DURATION_MS_MAX:,} ms, and "
-            f"{duration_ms:,} were asked for",
-            hint="Renew it for as long as it is needed",
+            f"a lease must last {DURATION_MS_MIN:,} to {DURATION_MS_MAX:,} ms, got "
+            f"{duration_ms:,}",
+            hint="Renew it for as long as you need it",
         )
 
 
@@ -152,7 +153,7 @@ class Lessor:
         A lease of the same id ends with it.
         """
         if not request.partitions:
-            raise BadRequest("a lease of no partition", hint="Name those of one topic")
+            raise BadRequest("a lease without partitions", hint="Name those of one topic")
         if len(set(request.partitions)) < len(request.partitions):
             raise BadRequest("a partition is named twice", hint="Name each one once")
         told: list[PartitionFiles] = []

@@ -123,7 +123,7 @@ class Node:
     def require_catalog(self) -> Catalog:
         """Return the catalog, without which nothing is served."""
         if self.catalog is None:
-            raise NotReady("group 0 does not serve, so nothing does", hint="See its status")
+            raise NotReady("group 0 is not serving, so no group is", hint="Check its status")
         return self.catalog
 
     @property
@@ -227,10 +227,10 @@ class Node:
         is_dry = isinstance(request, AdoptOrphans) and request.is_dry
         if absent and not (is_dry or isinstance(request, DescribeOrphans)):
             raise NotReady(
-                f"shard {absent[0]} does not serve, so what it has is not known: nothing was "
+                f"shard {absent[0]} is not serving, so its content is unknown: nothing was "
                 "changed",
-                hint="`headrace status` says why it does not. Bring it back first, or bring "
-                "what can be read into a new log with `headrace doctor --salvage`",
+                hint="`headrace status` shows why. Bring it back first, or copy its readable "
+                "rows into a new log with `headrace doctor --salvage`",
             )
 
     def begin_stop(self) -> None:
@@ -274,7 +274,7 @@ class Node:
         elif isinstance(request, GetStatus):
             call.finish(StatusReply(json.dumps(self.status())))
         elif self.is_stopping:
-            raise NotReady("the node is stopping", hint="Connect again in a moment")
+            raise NotReady("the node is stopping", hint="Reconnect in a moment")
         elif isinstance(request, MetadataRequest):
             self.require_catalog().handle(request, call.deadline, call.finish)
         elif isinstance(request, AdoptOrphans | ForgetOrphan | DescribeOrphans):
@@ -348,7 +348,8 @@ class Node:
             self._refuse_if_blocked(namespace, route.shard)
         running = self.shards.get(route.shard)
         if running is None:
-            raise NotReady(f"shard {route.shard} does not serve", hint="See the node's status")
+            what = f"shard {route.shard} is not serving"
+            raise NotReady(what, hint="Check the node's status")
         return route if isinstance(route, Awaited) else running
 
     def _refuse_if_blocked(self, namespace: int, shard: GroupId | None = None) -> None:

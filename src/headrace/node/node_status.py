@@ -121,8 +121,8 @@ def diverged(store: Store) -> Iterator[str]:
         for group, cursor in partition.cursors.items():
             if cursor.next > partition.end:
                 yield (
-                    f"consumer group {group!r} reads {cursor.next} next in partition "
-                    f"{partition.namespace:x}, which ends at {partition.end}"
+                    f"the next offset of consumer group {group!r} is {cursor.next} in "
+                    f"partition {partition.namespace:x}, which ends at {partition.end}"
                 )
 
 

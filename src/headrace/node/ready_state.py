@@ -51,7 +51,7 @@ class GroupState:
         if self.refused is not None:
             return f"refused: {self.refused}"
         if self.report is None:
-            return "it is less than its copy: judged again when the shards are known"
+            return "it has less than its copy: decided once the shards are recovered"
         return "; ".join([*self.lines, self.report.lines()[0]])
 
 

@@ -88,7 +88,7 @@ class HttpServer:
                 "listen.http",
                 f"cannot listen on {host} port {port}: {reason}",
                 hint="Each node needs its own: set listen.http to another HOST:PORT, such as "
-                "`--set listen.http=127.0.0.1:0` for any free port, or to '' to go without",
+                "`--set listen.http=127.0.0.1:0` for any free port, or to '' to disable it",
             ) from error
 
     async def stop(self) -> None:

@@ -16,7 +16,7 @@ _CONTENT_SIZE_MAX = 4096  # a pid and the path of a socket
 _CLOSED = -1
 _NO_ROOM = "Free some space, then start again"
 _ANOTHER_USER = (
-    "It belongs to another user. Use --address to reach its node, or run as that user"
+    "It belongs to another user. Connect to its node with --address, or run as that user"
 )
 
 

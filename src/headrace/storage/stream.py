@@ -107,7 +107,7 @@ class ReadStream:
         start = first * sums.block_size
         data = self.storage.read(start, min((last + 1) * sums.block_size, sums.size) - start)
         if _block_sums(data, sums.block_size) != sums.blocks[first : last + 1]:
-            flaw = f"bytes {start} to {start + len(data)} are not what they were"
+            flaw = f"bytes {start} to {start + len(data)} have changed"
             raise OSError(errno.EIO, flaw, self.storage.path)
         return memoryview(data)[position - start : end - start]
 

@@ -125,7 +125,7 @@ def on_amnesia(state: MemberState[E], sender: ReplicaId, message: Amnesia) -> No
     state.life_min = first + 1
     state.answered = None
     state.standings.clear()
-    state.refuse_all(f"replica {state.me} has forgotten what it promised")
+    state.refuse_all(f"replica {state.me} has lost its state")
 
     def live_on() -> None:
         # Not before: who hears of it stops to accuse us, also after a crash.
@@ -168,7 +168,7 @@ def _note_answer(state: MemberState[E], message: StartView) -> None:
 
 
 def _enter(state: MemberState[E], view: View) -> None:
-    state.refuse_all(f"view {view} has begun")
+    state.refuse_all(f"view {view} has started")
     state.status = MemberStatus.NORMAL
     state.is_verified, state.named, state.beat = False, None, 0
     state.primary_op = Op(0)
@@ -218,7 +218,7 @@ def _common(state: MemberState[E], message: StartView) -> Op | None:
             log.name(sure, above.parent)
         if above is not None and log.checksum(sure) not in (above.parent, None):
             state.halt(
-                f"the log of view {message.view} has another op {sure} than is committed"
+                f"op {sure} in the log of view {message.view} differs from the committed one"
             )
     return None if common is None else log.adopt(message.headers, common)
 

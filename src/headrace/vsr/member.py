@@ -100,7 +100,7 @@ class Member(Generic[E]):
         expected = list(range(found.anchor + 1, found.anchor + 1 + len(ops)))
         if state.log.head != found.anchor or ops != expected:
             raise ChainBroken(
-                f"what recovery found does not go on from op {found.anchor}",
+                f"the recovered journal does not continue from op {found.anchor}",
                 path=f"journal of replica {state.me}",
                 expected=expected[:1] + expected[-1:],
                 found=ops[:1] + ops[-1:],

@@ -288,7 +288,7 @@ class MemberState(Generic[E]):
 
     def refuse_all(self, why: str) -> None:
         """Answer everybody who waits: nobody knows what becomes of theirs."""
-        error: HeadraceError = Unknown(why, hint="Repeat it in the same session")
+        error: HeadraceError = Unknown(why, hint="Retry in the same session")
         self.out += [Reply(ticket, error) for ticket in self.tickets.values()]
         self.tickets.clear()
         self.sizes.clear()

@@ -54,7 +54,7 @@ def on_requests(
 
 def _refusal(state: MemberState[E], request: EntryProposal) -> HeadraceError | None:
     if not state.leads:
-        return NotReady(f"replica {state.me} does not lead view {state.view}")
+        return NotReady(f"replica {state.me} is not the primary of view {state.view}")
     spare = 0 if request.operation == state.seal_operation else SEAL_SLOTS
     next_op = state.log.head + 1
     if next_op - state.log.anchor + spare > state.slots:

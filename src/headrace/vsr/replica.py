@@ -109,7 +109,7 @@ class Replica(Generic[P]):
     def on_halted(self, error: HeadraceError) -> list[SoloReply]:
         """The disk or the machine is not trusted any more: nobody knows what is in flight."""
         unknown = Unknown(
-            f"the group stopped before this was known to be written: {error}",
+            f"the group stopped before the write was confirmed: {error}",
             hint="Restart the node, then repeat it: an append with the same writer and "
             "version, a change of topics after a look at what is there",
         )

@@ -28,7 +28,7 @@ def start(state: MemberState[E], view: View) -> None:
     """Leave all views below `view`: nothing of them is acknowledged any more."""
     assert state.may_vote
     assert view > state.view
-    state.refuse_all(f"the primary of view {state.view} does not lead any more")
+    state.refuse_all(f"the primary of view {state.view} has lost its lead")
     state.status = MemberStatus.VIEW_CHANGE
     state.is_verified, state.named, state.beat = False, None, 0
     state.primary_op = Op(0)

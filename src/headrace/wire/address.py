@@ -36,9 +36,9 @@ def _parse(part: str, text: str) -> Address:
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port.isascii() and port.isdigit()) or len(port) > 5:
         raise BadRequest(
-            f"{text[:200]!r} is no address",
-            hint="Write host:port, several with commas between, or unix:/path/of/socket",
+            f"{text[:200]!r} is not a valid address",
+            hint="Use host:port, a comma-separated list of them, or unix:/path/to/socket",
         )
     if not 0 < int(port) < 2**16:
-        raise BadRequest(f"{port} is no port", hint="Ports go from 1 to 65535")
+        raise BadRequest(f"{port} is not a valid port", hint="Use a port from 1 to 65535")
     return Address(host, int(port))

@@ -43,7 +43,7 @@ def encode(message: Message) -> bytes:
     """Write the fields of a message. BadFrame names one that cannot be sent."""
     shape = _BY_CLASS.get(type(message))
     if shape is None:
-        raise BadFrame(f"{type(message).__name__} is no message", hint=NOT_SENT)
+        raise BadFrame(f"{type(message).__name__} is not a message", hint=NOT_SENT)
     try:
         return pack(shape.dump(message))
     except BadFrame as fault:
@@ -54,7 +54,7 @@ def decode(kind: int, data: Buffer) -> Message:
     """Read the message of this kind that fills `data`. BadFrame names what is wrong."""
     shape = _BY_KIND.get(kind)
     if shape is None:
-        raise BadFrame(f"no message has kind {kind}")
+        raise BadFrame(f"unknown message kind {kind}")
     try:
         value = unpack(data)
     except BadFrame as fault:

@@ -94,7 +94,7 @@ def encode_frame(
         raise BadFrame(
             f"{type(message).__name__} of {len(meta)} bytes is over the limit of "
             f"{META_SIZE_MAX}",
-            hint="Nothing was sent; ask for less at once",
+            hint="Nothing was sent; request less at once",
         )
     if body_size > BODY_SIZE_MAX:
         raise BodyTooLarge(body_size, BODY_SIZE_MAX)
@@ -121,7 +121,7 @@ def decode_message(frame: Frame) -> Message:
 def check_body(frame: Frame) -> None:
     """Compare a frame's body with its CRC-32. BadFrame if it is not what was sent."""
     if frame.body_crc is None:
-        raise BadFrame(f"the body of request {frame.id} came without a CRC-32")
+        raise BadFrame(f"the body of request {frame.id} has no CRC-32")
     if (found := zlib.crc32(frame.body)) != frame.body_crc:
         raise BadFrame(
             f"the body of request {frame.id}: expected CRC-32 {frame.body_crc:08x}, "
@@ -204,7 +204,7 @@ class FrameReader:
         are not given, and the reader refuses everything from then on.
         """
         if self._is_refusing:
-            raise BadFrame("bytes after others that were not the protocol")
+            raise BadFrame("more bytes after a protocol error")
         try:
             return self._into_buffer(size) if self._body is None else self._into_body(size)
         except BadFrame:
@@ -269,11 +269,11 @@ class FrameReader:
             raise BadFrame(f"reserved bits: expected none, found {flags:#x} and {zeros:#x}")
         if meta_size > self.meta_size_max:
             raise BadFrame(
-                f"a meta of {meta_size} bytes, at most {self.meta_size_max} may come"
+                f"a meta of {meta_size} bytes is over the limit of {self.meta_size_max}"
             )
         if body_size > self.body_size_max:
             raise BadFrame(
-                f"a body of {body_size} bytes, at most {self.body_size_max} may come"
+                f"a body of {body_size} bytes is over the limit of {self.body_size_max}"
             )
         crc = zlib.crc32(self._view[start : start + _HEAD.size])
         (head_crc,) = _CRC.unpack_from(self._buffer, start + _HEAD.size)

@@ -19,7 +19,7 @@ Value = None | bool | int | str | bytes | tuple["Value", ...]
 DEPTH_MAX: Final = 8  # arrays within arrays; messages need 5
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**64 - 1
-NOT_SENT: Final = "Nothing was sent; give values that the message can hold"
+NOT_SENT: Final = "Nothing was sent; use values that the message can hold"
 
 _NIL, _FALSE, _TRUE = b"\xc0", b"\xc2", b"\xc3"
 _FIXINT = tuple(bytes((number,)) for number in range(0x80))
@@ -44,7 +44,7 @@ def pack(value: object) -> bytes:
         raise BadFrame(f"a {found} cannot be sent", hint=NOT_SENT) from None
     except UnicodeEncodeError as error:
         raise BadFrame(
-            f"text that is not Unicode cannot be sent: {error}", hint=NOT_SENT
+            f"text that is not valid Unicode cannot be sent: {error}", hint=NOT_SENT
         ) from None
     except struct.error:
         raise BadFrame("a value of more than 4 GiB cannot be sent", hint=NOT_SENT) from None
@@ -56,9 +56,9 @@ def unpack(data: Buffer) -> Value:
     try:
         value, end = _READERS[whole[0]](whole, 1, 0)
     except (IndexError, struct.error):
-        raise BadFrame(f"a value ends behind the {len(whole)} bytes it is in") from None
+        raise BadFrame(f"a value ends after the {len(whole)} bytes that hold it") from None
     except UnicodeDecodeError as error:
-        raise BadFrame(f"text that is not UTF-8: {error.reason}") from None
+        raise BadFrame(f"text that is not valid UTF-8: {error.reason}") from None
     if end != len(whole):
         raise BadFrame(f"{len(whole) - end} bytes follow the value")
     return value

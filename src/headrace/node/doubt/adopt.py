@@ -74,12 +74,12 @@ class AdoptionPlan:
             if closed == total:
                 self.ended[topic.key] = AdoptedEnd(topic.stream_id, topic.id, topic.created)
                 self.adopted.append(
-                    f"{self._full(topic)} (its deletion, which shard {shard} has followed)"
+                    f"{self._full(topic)} (its deletion, which shard {shard} has applied)"
                 )
             else:
                 self.left.append(
                     f"{self._full(topic)}: shard {shard} has {total - closed} of its {total} "
-                    "partitions, and has followed the deletion of the others; delete it again"
+                    "partitions, and has deleted the others; delete the topic again"
                 )
 
     def suspend(self) -> None:
@@ -88,7 +88,7 @@ class AdoptionPlan:
             if topic.retention != FOREVER and topic.key not in self.ended:
                 name, kept = self._full(topic), _as_option(topic.retention)
                 self.adopted.append(
-                    f"{name}: all its rows, as its retention may be of an earlier moment. "
+                    f"{name}: all its rows, as its recorded retention may be out of date. "
                     f"`headrace topic alter {name} --retention {kept}` sets it again"
                 )
 
@@ -124,8 +124,8 @@ class AdoptionPlan:
         else:
             there = "another topic" if known is None else f"topic {self._full(known)}"
             self.left.append(
-                f"{_in_words(shard, own)}: {there} has its ids. `headrace doctor --salvage` "
-                "brings its rows into a new log"
+                f"{_in_words(shard, own)}: {there} has its IDs. Copy its rows into a new log "
+                "with `headrace doctor --salvage`"
             )
 
     def _take_more(
@@ -141,8 +141,8 @@ class AdoptionPlan:
             return
         if any(one.id < len(known.partitions) for one in found):
             self.left.append(
-                f"{_in_words(shard, own)}: topic {self._full(known)} has other partitions of "
-                "these numbers. `headrace doctor --salvage` brings its rows into a new log"
+                f"{_in_words(shard, own)}: topic {self._full(known)} has other partitions with "
+                "these numbers. Copy its rows into a new log with `headrace doctor --salvage`"
             )
             return
         self.more.append(AdoptedMore(known.stream_id, known.id, known.created, added, found))
@@ -155,9 +155,9 @@ class AdoptionPlan:
         chosen = {self.names[namespace] for namespace in named}
         if len(chosen) > 1:
             raise BadRequest(
-                f"partitions {_listed(named)} are of one topic, which gets two names: "
+                f"partitions {_listed(named)} belong to one topic, which got two names: "
                 f"{', '.join(sorted(chosen))}",
-                hint="Name one of them",
+                hint="Name only one of them",
             )
         self.named |= named
         taken = {
@@ -192,9 +192,9 @@ class AdoptionPlan:
         unused = self.names.keys() - self.named
         if unused:
             raise BadRequest(
-                f"partition {_listed(unused)} gets no name: the topic that it joins has one, "
-                "or it is left as it is",
-                hint="`headrace metadata adopt` without --as says what becomes of each",
+                f"partition {_listed(unused)} cannot be named: it joins a topic that has a "
+                "name, or is left unchanged",
+                hint="Run `headrace metadata adopt` without --as to see the plan for each",
             )
 
     def _full(self, topic: TopicMetadata) -> str:
@@ -336,11 +336,11 @@ class WayOut:
             return
         names = {Namespace(namespace): name for namespace, name in request.names}
         if len(names) < len(request.names):
-            raise BadRequest("a partition is named twice", hint="Give each of them one name")
+            raise BadRequest("a partition is named twice", hint="Name each partition once")
         for namespace in names.keys() - {one.key.namespace for one in self.doubt.orphans}:
             raise BadRequest(
                 f"{namespace:x} is not a recoverable partition ID, so it cannot be named",
-                hint="`headrace status` lists them",
+                hint="List the recoverable partitions with `headrace status`",
             )
         made = plan(self.catalog.state, self.shards, self.doubt, names)
         command = made.command(self.doubt.floor)
@@ -364,8 +364,8 @@ class WayOut:
     def _in_words(self) -> str:
         state = self.catalog.state
         return (
-            f"group 0: what could be read of it, {len(state.topics)} topics at revision "
-            f"{shown(state.revision)}; what is left of its files is set aside"
+            f"group 0: its readable part, {len(state.topics)} topics at revision "
+            f"{shown(state.revision)}; its remaining files are set aside"
         )
 
     def _forget(self, request: wire.ForgetOrphan, deadline: float, answer: Answer) -> None:
@@ -378,7 +378,7 @@ class WayOut:
             raise Rejected(
                 f"partition {request.namespace:x} of revision {shown(request.created)} is not "
                 "recoverable: nothing was changed",
-                hint="`headrace status` lists those that are",
+                hint="List the recoverable partitions with `headrace status`",
             )
         assert self.doubt is not None
         self._refuse_twins(command)
@@ -413,9 +413,9 @@ class WayOut:
         if len(shards) > 1:
             raise Rejected(
                 f"partition {command.namespace:x} of revision {shown(command.created)} is in "
-                f"shards {' and '.join(shards)}, with rows of its own in each: nothing was "
+                f"shards {' and '.join(shards)}, with different rows in each: nothing was "
                 "changed",
-                hint="`headrace doctor --salvage` brings the rows of both into a new log",
+                hint="Copy the rows of both into a new log with `headrace doctor --salvage`",
             )
 
     def _commit(
@@ -430,9 +430,9 @@ class WayOut:
             return
         if self.catalog.state.level < LEVEL and not self.catalog.may_level:
             raise NotReady(
-                f"the log is at level {self.catalog.state.level}, and this needs level "
-                f"{LEVEL}, for which there was no room on the disk",
-                hint="Make room, and start again",
+                f"the log is at level {self.catalog.state.level}, but this needs level "
+                f"{LEVEL}, which did not fit on the disk",
+                hint="Free disk space, then restart the node",
             )
         first, *rest = commands
 

@@ -42,14 +42,14 @@ from headrace.storage.seam import Directory, Storage, is_full, joined
 
 ROOM: Final = 64 * 1024  # written as zeros in advance: a sync then has no size to make durable
 
-_MOVED: Final = "Move it elsewhere, and try again: the change makes the file"
+_MOVED: Final = "Move it elsewhere, then retry: the change creates the file"
 _REPLACED: Final = (
-    "It is the copy of the metadata, and the change was not made. Look at its permissions and "
-    "attributes (ls -l, lsattr), then repeat it"
+    "It is the copy of the metadata; nothing was changed. Check its permissions and attributes "
+    "(ls -l, lsattr), then retry"
 )
 _OPENED: Final = (
-    "It is the copy of the metadata, opened for writing. Look at its permissions and "
-    "attributes (ls -l, lsattr), then repeat"
+    "It is the copy of the metadata, opened for writing. Check its permissions and "
+    "attributes (ls -l, lsattr), then retry"
 )
 
 
@@ -213,7 +213,7 @@ class CopyFile:
             raise self._poison(stage, error) from error
 
     def _poison(self, stage: str, cause: OSError) -> StorageFailed:
-        hint = "Restart the process: the copy is begun anew from group 0"
+        hint = "Restart the process: the copy is rewritten from group 0"
         self.poisoned = StorageFailed(self.path, stage, cause, hint=hint)
         return self.poisoned
 

@@ -26,8 +26,8 @@ from headrace.storage.seam import Directory, joined
 MOVING_S: Final = 1.0  # between the begins of two writes while groups move
 RESTING_S: Final = 0.5  # and when they rest: with two ticks more it is still within a second
 _AGAIN: Final = (
-    "It is tried again by itself. Look at its permissions and attributes (ls -l, lsattr), and "
-    "at the disk"
+    "The write is retried automatically. Check the file's permissions and attributes (ls -l, "
+    "lsattr), and the disk"
 )
 
 
@@ -63,7 +63,7 @@ class HeadsWriter:
         """Say in one line what was read, in a log that was in use or not."""
         said = [f"heads of {len(self.found.heads)} groups", *self.found.flaws]
         if self.found.is_missing and was_made:
-            said = [f"there is no file {NAME!r}: the logs alone tell where they end"]
+            said = [f"file {NAME!r} is missing: only the logs show where they end"]
         return "; ".join(said)
 
     def describe(self) -> dict[str, object]:

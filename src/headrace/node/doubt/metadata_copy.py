@@ -140,9 +140,9 @@ def decode(data: bytes, identity: Identity, path: str) -> Copy | Flaw:
     image_at = _FIELDS.size + count * _PAST.size
     history, image = data[_FIELDS.size : image_at], data[image_at : image_at + size]
     if xxh3_128_digest(history) != history_sum:
-        return Flaw("checksum of the history", history_sum.hex(), "another")
+        return Flaw("checksum of the history", history_sum.hex(), "a different one")
     if xxh3_128_digest(image) != image_sum:
-        return Flaw("checksum of the image", image_sum.hex(), "another")
+        return Flaw("checksum of the image", image_sum.hex(), "a different one")
     past = {Op(one): each for one, each in _PAST.iter_unpack(history)}
     flaw = _flaw_of_ops(op, tip, past, identity)
     if flaw is not None:
@@ -173,7 +173,7 @@ def read_copy(directory: Directory, identity: Identity) -> FoundCopy:
     if isinstance(found, Flaw):
         return FoundCopy(flaw=_in_words(found))
     if found.flaw is not None:
-        return FoundCopy(found, f"behind op {found.newest.op}: {_in_words(found.flaw)}")
+        return FoundCopy(found, f"after op {found.newest.op}: {_in_words(found.flaw)}")
     return FoundCopy(found)
 
 

@@ -75,8 +75,8 @@ def hold(
 
 
 _PUT_BACK = (
-    "Nothing was changed. Keep the directory as it is, and put group 0 and the copy back as "
-    "they were at one moment; if group 0 is the one to go on with, move the copy away"
+    "Nothing was changed. Keep the directory as it is. Restore group 0 and the copy from the "
+    "same point in time; to continue with group 0 instead, move the copy away"
 )
 
 
@@ -168,14 +168,12 @@ class MetadataStart:
         """Say what was done, besides the recovery."""
         said: list[str] = []
         if self.resumed is not None:
-            said.append(
-                f"went on with a heal, or an adoption, that was begun{_aside(self.resumed)}"
-            )
+            said.append(f"resumed an interrupted heal or adoption{_aside(self.resumed)}")
         if isinstance(self.verdict, Healed) and self.swapped is not None:
             said.append(f"{self.verdict.words}{_aside(self.swapped)}")
         if self.opened_at is not None and self.swapped is not None:
             said.append(
-                f"made anew from what was read of it, as an operator decided, at op "
+                f"recreated from its readable part, as an operator decided, at op "
                 f"{self.opened_at}{_aside(self.swapped)}"
             )
         if self.leftover:
@@ -203,7 +201,7 @@ class MetadataStart:
         try:
             machine = replayed(copy, self.machine)
         except HeadraceError as error:
-            self.found = FoundCopy(flaw=f"it is no state of metadata: {error}")
+            self.found = FoundCopy(flaw=f"it is not a valid metadata state: {error}")
         else:
             self.state = CopyState(copy, machine.state)
 
@@ -327,7 +325,7 @@ def _surveyed(
 
 def _hint_of(error: OSError) -> str:
     is_stray = isinstance(error, NotADirectoryError)
-    return "Put the group's own directory there: links are not followed" if is_stray else ""
+    return "Put the group's directory itself there: links are not followed" if is_stray else ""
 
 
 def _nothing(

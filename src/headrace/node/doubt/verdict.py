@@ -79,7 +79,7 @@ def judge(
     if remains.is_whole and (state is None or not _says_more(state, remains)):
         return Recovered(state is not None and _is_shown(state, remains))
     if state is None:
-        return Held(("there is no copy of metadata that can be read",))
+        return Held(("there is no readable copy of the metadata",))
     reasons = tuple(_doubts(head, state, remains, shards))
     if reasons:
         return Held(reasons)
@@ -114,24 +114,24 @@ def _doubts(
     """Say why group 0 must not be made anew from the copy."""
     copy, newest, history = state.copy, state.copy.newest, state.history
     if head is not None and head.op > newest.op:
-        yield f"the copy ends at op {newest.op}, and group 0 was at op {head.op}"
+        yield f"the copy ends at op {newest.op}, but group 0 was at op {head.op}"
     elif head is not None and history.get(head.op, head.tip) != head.tip:
-        yield f"the copy has another op {head.op} than the one that was acknowledged"
+        yield f"op {head.op} of the copy is not the one that was acknowledged"
     if head is None and copy.flaw is not None:
-        yield f"the copy is damaged behind op {newest.op}, and no head says how far it went"
+        yield f"the copy is damaged after op {newest.op}, and no head shows where it ended"
     if remains.reach > newest.op:
-        yield f"the copy ends at op {newest.op}, and group 0 has op {remains.reach}"
+        yield f"the copy ends at op {newest.op}, but group 0 has op {remains.reach}"
     stray = _strays(state, remains)
     if stray is not None:
-        yield f"op {stray.op} of group 0 is another one than that of the copy"
+        yield f"op {stray.op} of group 0 differs from that of the copy"
     last = max(remains.found, key=lambda one: one.op, default=None)
     if last is not None and last.op <= newest.op and last.op not in history:
-        yield f"op {last.op} of group 0 is older than all that the copy remembers"
+        yield f"op {last.op} of group 0 is older than the history of the copy"
     for number, revision in sorted(shards.items()):
         if revision is None:
-            yield f"group {number} did not start, so nobody knows what it follows"
+            yield f"group {number} did not start, so the revision that it follows is unknown"
         elif state.metadata.order_of(revision) in (Order.AFTER, Order.BRANCHED):
             yield (
-                f"group {number} follows revision {shown(revision)} of metadata, and the copy "
-                f"has revision {shown(state.metadata.revision)}"
+                f"group {number} follows revision {shown(revision)} of the metadata, but the "
+                f"copy has revision {shown(state.metadata.revision)}"
             )

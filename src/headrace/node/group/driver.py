@@ -170,7 +170,7 @@ class Driver:
         elif isinstance(error, HeadraceError):
             self._on_unpersisted(error)
         else:  # a defect, or no memory: what it left is not known
-            died = HeadraceError(f"the checkpoint's thread died: {error!r}")
+            died = HeadraceError(f"the checkpoint thread died: {error!r}")
             event("node.checkpoint.died", level=logging.ERROR, group=self.name, error=died)
             self.perform(self.pump.on_halted(died))
 

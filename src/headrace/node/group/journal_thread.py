@@ -98,7 +98,7 @@ class JournalWriter:
         try:
             self._write_all()
         except Exception as error:  # noqa: BLE001 - the root of a thread: the group halts
-            self._failed(HeadraceError(f"the thread of the journal died: {error!r}"))
+            self._failed(HeadraceError(f"the journal thread died: {error!r}"))
 
     def _write_all(self) -> None:
         while True:

@@ -117,9 +117,7 @@ class Pump:
         if not self.inbox and self._has_room():
             return self._prepare(request, now, ticket, deadline)
         if self.inbox and self.inbox_size + size > self.limits.inbox_size:
-            return [
-                SoloReply(ticket, Busy("the group has as much to write as it may", BUSY_MS))
-            ]
+            return [SoloReply(ticket, Busy("the write queue of the group is full", BUSY_MS))]
         self.inbox.append(_Waiting(request, ticket, deadline))
         self.inbox_size += size
         return self._relieve(now)
@@ -282,12 +280,12 @@ class Pump:
 
 
 def not_ready(error: HeadraceError) -> NotReady:
-    return NotReady(f"this group does not serve: {error}", hint="See the node's status")
+    return NotReady(f"this group is not serving: {error}", hint="Check the node's status")
 
 
 def _timed_out(cause: HeadraceError | None) -> TimedOut:
-    why = "" if cause is None else f", since a checkpoint cannot be written: {cause}"
+    why = "" if cause is None else f", because a checkpoint cannot be written: {cause}"
     return TimedOut(
-        f"the deadline came before it was written; it did not happen{why}",
-        hint="" if why else "Repeat it, with more time or when the node has less to do",
+        f"the deadline passed before it was written; nothing happened{why}",
+        hint="" if why else "Retry with a longer timeout, or when the node is less busy",
     )

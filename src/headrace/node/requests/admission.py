@@ -117,7 +117,8 @@ def _outcome(batch: Batch, inflated_max: int) -> EntryProposal | HeadraceError:
     except HeadraceError as error:
         return error
     except (MemoryError, pa.ArrowMemoryError):
-        return BadBatch("this node has not enough memory for it", hint="Send smaller batches")
+        flaw = "this node does not have enough memory for this batch"
+        return BadBatch(flaw, hint="Send smaller batches")
     except Inflates:
         raise
     except Exception as error:  # noqa: BLE001 - the root of a thread's work
@@ -160,18 +161,18 @@ def _judge(
         limit = BODY_SIZE_MAX - reserve
         raise BodyTooLarge(len(body), limit, row_count=request.row_count)
     if len(request.writer) != len(NO_WRITER) or request.writer == NO_WRITER:
-        raise BadBatch("a writer is 16 bytes, and not all zeros")
+        raise BadBatch("a writer ID must have 16 bytes, not all zero")
     if not 1 <= request.version <= _VERSION_MAX:
-        raise BadBatch(f"{request.version} is no version: a writer counts from 1")
+        raise BadBatch(f"version must be an integer >= 1, got {request.version}")
     if not 0 <= request.row_count <= _NUMBER_MAX:
-        raise BadBatch(f"{request.row_count} is not a number of rows")
+        raise BadBatch(f"{request.row_count} is not a valid number of rows")
     checksum = xxh3_128_digest(body)
     if request.checksum and (
         len(request.checksum) != CHECKSUM_SIZE or request.checksum != checksum
     ):
         raise BadBatch(
-            f"the body's checksum is {checksum.hex()}, the sender's {request.checksum.hex()}",
-            hint="Its bytes were changed on the way: send it again, and look at the network",
+            f"body checksum: expected {request.checksum.hex()}, found {checksum.hex()}",
+            hint="Its bytes changed in transit: send it again, and check the network",
         )
     admit(body, kind.schema, request.row_count, kind.layout, inflated_max)
     return checksum

@@ -334,9 +334,9 @@ def _check_new(data: bytes, options: dict[str, str]) -> None:
     if key is None:
         return
     if key not in schema.names:
-        raise BadSchema(key, "the key is no column", hint=f"Choose one of {schema.names}")
+        raise BadSchema(key, "the key is not a column", hint=f"Choose one of {schema.names}")
     if pa.types.is_nested(schema.field(key).type):
-        raise BadSchema(key, "a key must be a plain value, not a list, struct or map")
+        raise BadSchema(key, "a key must be a scalar, not a list, struct or map")
 
 
 def _check_next(older: bytes, newer: bytes) -> None:
@@ -349,7 +349,7 @@ def _in_doubt(request: MetadataRequest) -> str:
     """Begin the sentence that says why a request is not done in doubt."""
     match request:
         case wire.ListTopics():
-            return "no topic is known, and"
+            return "no topics found, and"
         case wire.CreateStreamRequest():
             what = f"create stream {request.name!r}"
         case wire.DeleteStreamRequest():

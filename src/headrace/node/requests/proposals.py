@@ -99,13 +99,13 @@ def to_reply(result: object) -> Reply | HeadraceError:
 
 def _writer(writer: bytes) -> bytes:
     if len(writer) != len(NO_WRITER) or writer == NO_WRITER:
-        raise BadRequest("a writer is 16 bytes, and not all zeros")
+        raise BadRequest("a writer ID must have 16 bytes, not all zero")
     return writer
 
 
 def _stage_id(stage_id: bytes) -> bytes:
     if len(stage_id) != STAGE_ID_SIZE:
-        raise BadRequest(f"a stage's id has {STAGE_ID_SIZE} bytes, this one {len(stage_id)}")
+        raise BadRequest(f"a stage ID must have {STAGE_ID_SIZE} bytes, got {len(stage_id)}")
     return stage_id
 
 

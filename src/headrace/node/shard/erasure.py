@@ -37,8 +37,8 @@ from headrace.storage.atomic import is_leftover
 from headrace.storage.seam import joined
 from headrace.wire.erase_messages import EraseDeleted, Erasing, UnerasedInfo
 
-_SOON: Final = "it goes with one of the next two checkpoints"
-_STAYED: Final = "two checkpoints let it stay: `headrace status` and `doctor --deep` say more"
+_SOON: Final = "removed by one of the next two checkpoints"
+_STAYED: Final = "two checkpoints left it: check `headrace status` and `doctor --deep`"
 LEFT_COUNT_MAX: Final = 100  # files that one answer names
 _NUMBERED = re.compile(r"\.[0-9]+$")  # what a second file of a name gets in quarantine
 
@@ -83,8 +83,8 @@ class Erasure:
         revision = Revision(request.revision) or target.revision
         if not is_within(revision, target.revision):
             known = shown(target.revision)
-            text = f"metadata is at revision {known} here, not at {shown(revision)}"
-            raise NotYet("metadata_behind", text, hint="Repeat it in a moment")
+            text = f"the metadata here is at revision {known}, not yet at {shown(revision)}"
+            raise NotYet("metadata_behind", text, hint="Retry in a moment")
         shards = [self._serving(GroupId(number)) for number in range(1, count + 1)]
         waiting = [one for shard in shards for one in self._begin(shard, revision, target)]
         leased = {name: end - now for name, end in self.leases.ends().items()}
@@ -100,7 +100,7 @@ class Erasure:
     def _serving(self, number: GroupId) -> Shard:
         """Return a shard; NotReady: nothing is said of one that nobody can look at."""
         if number not in self.shards:
-            raise NotReady(f"shard {number} does not serve", hint="See the node's status")
+            raise NotReady(f"shard {number} is not serving", hint="Check the node's status")
         shard = self.shards[number].shard
         if shard.pump.halted is not None:
             raise not_ready(shard.pump.halted)
@@ -172,7 +172,7 @@ def _left(store: Store, begun: Op, leased: Mapping[str, float]) -> Iterator[Left
         text = "removed when the journal starts a new file (needs free disk space)"
         yield Left(spares.directory.path, text)
     elif is_waiting:
-        yield Left(journal.directory.path, "two checkpoints have to be made")
+        yield Left(journal.directory.path, "removed after two more checkpoints")
     usual = _SOON if is_waiting or group.checkpoints.pending else _STAYED
     yield from _segments(store, why, leased, usual)
     paths = [joined(files.carries.path, name) for name in _carried(files, fresh)]
@@ -186,7 +186,7 @@ def _left(store: Store, begun: Op, leased: Mapping[str, float]) -> Iterator[Left
     for name in files.quarantine.names():
         plain = _NUMBERED.sub("", name)  # snapshots and segments of topics that are there stay
         if plain.endswith((".wal", ".carry")) or _is_of_the_deleted(store, plain):
-            text = "in quarantine: remove it, if nothing else in it is needed"
+            text = "in quarantine: delete it if you need nothing else in it"
             yield Left(joined(files.quarantine.path, name), text, waits=False)
 
 
@@ -218,12 +218,12 @@ def _segments(
         elif not _is_of_the_deleted(store, name):
             continue
         elif name in leased:
-            text = f"a reader has a lease on it, for {leased[name]:.0f} s if it is not renewed"
+            text = f"a reader holds a lease on it, for {leased[name]:.0f} s unless renewed"
             yield Left(path, text, waits=False)  # whose end asks for a checkpoint
         elif path in why:
             yield Left(path, why[path])
         else:
-            yield Left(path, "it is being read" if files.holds[name] else usual)
+            yield Left(path, "a reader has it open" if files.holds[name] else usual)
 
 
 def _is_of_the_deleted(store: Store, name: str) -> bool:

@@ -59,12 +59,12 @@ class Parking(Generic[Item]):
         charge = max(size, CHARGE_MIN)
         lot = self._lots.get(key, [])
         if len(lot) >= COUNT_MAX:
-            raise Busy(f"{COUNT_MAX} requests wait for partition {key} already", RETRY_AFTER_MS)
+            raise Busy(f"{COUNT_MAX} requests already wait for partition {key}", RETRY_AFTER_MS)
         if charge + sum(each.charge for each in lot) > SIZE_MAX:
-            raise Busy(f"requests of {SIZE_MAX} bytes wait for partition {key}", RETRY_AFTER_MS)
+            raise Busy(f"{SIZE_MAX} bytes of requests wait for partition {key}", RETRY_AFTER_MS)
         if charge + self._size > TOTAL_SIZE_MAX:
             raise Busy(
-                f"requests of {TOTAL_SIZE_MAX} bytes wait for partitions", RETRY_AFTER_MS
+                f"{TOTAL_SIZE_MAX} bytes of requests wait for partitions", RETRY_AFTER_MS
             )
         self._lots.setdefault(key, lot).append(_Parked(item, charge, deadline_ms))
         self._size += charge

@@ -176,7 +176,7 @@ class Shard:
         """Let nobody wait any more for what may come."""
         for key in list(self.waiters):
             self._notify(key)
-        stopping = NotReady("the node is stopping", hint="Connect again in a moment")
+        stopping = NotReady("the node is stopping", hint="Reconnect in a moment")
         parked = [each for key in list(self.parking.keys) for each in self.parking.drop(key)]
         return [SoloReply(each.ticket, stopping) for each in parked]
 
@@ -324,6 +324,6 @@ def _retention_of(
 
 def _not_here(key: Key) -> HeadraceError:
     return TimedOut(
-        f"partition {key} was not here in time; nothing happened",
-        hint="Try again; if that goes on, look at the node's status",
+        f"partition {key} was not created in time; nothing happened",
+        hint="Retry; if the problem persists, check the node's status",
     )

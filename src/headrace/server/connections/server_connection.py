@@ -303,7 +303,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._end("bad_body", error, frame.id)
                 return
         if self._is_ending:
-            hint = "Repeat it at another, or later"
+            hint = "Retry at another node, or later"
             self._say(frame.id, NotReady("this node is stopping", hint=hint))
             return
         answer_size = self._in_flight.answer_size(request)
@@ -442,7 +442,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 def _request(frame: Frame) -> Request:
     message = decode_message(frame)
     if type(message) not in _REQUESTS:
-        raise BadFrame(f"{type(message).__name__} is no request, or comes too late")
+        raise BadFrame(f"{type(message).__name__} is not a request, or comes too late")
     return cast(Request, message)
 
 

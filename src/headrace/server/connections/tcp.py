@@ -82,8 +82,8 @@ class TcpPort:
             self.close()
             raise BadConfig(
                 "listen.address",
-                f"cannot listen at {_shown(self._host, self._port)}: {_reason(error)}",
-                hint="Check the address, and that nobody else listens there",
+                f"cannot listen on {_shown(self._host, self._port)}: {_reason(error)}",
+                hint="Check the address, and that no other process listens on it",
             ) from error
 
 

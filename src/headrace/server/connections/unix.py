@@ -42,7 +42,7 @@ async def listen_unix(
     try:
         bound, inode = _bind(path)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        raise BadConfig(_SETTING, f"cannot listen at {path}: {error}") from error
+        raise BadConfig(_SETTING, f"cannot listen on {path}: {error}") from error
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(listener.connect, sock=bound, backlog=BACKLOG)
     listener.begin([server], f"unix:{path}", lambda: _remove(path, inode))
@@ -71,7 +71,7 @@ def refuse_if_blocked(path: Path) -> None:
     if not stat.S_ISSOCK(mode):
         raise BadConfig(
             _SETTING,
-            f"{path} is there and is no socket",
+            f"{path} exists and is not a socket",
             hint="Move it away; nothing was changed",
         )
 
@@ -101,7 +101,7 @@ def _clear(path: Path, address: str) -> None:
     if _is_heard(address):
         raise BadConfig(
             _SETTING,
-            f"another process listens at {path}",
+            f"another process listens on {path}",
             hint="Stop that process, or connect to it instead",
         )
     path.unlink()
