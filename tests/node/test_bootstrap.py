@@ -336,7 +336,7 @@ class TestIdentity:
         (tmp_path / "cluster.toml").unlink()
         for copy in tmp_path.glob("groups/*/superblock.*"):
             copy.unlink()
-        with pytest.raises(MissingFile, match="neither cluster.toml nor a superblock"):
+        with pytest.raises(MissingFile, match=r"neither cluster\.toml nor a superblock"):
             asyncio.run(start(str(tmp_path), a_config()))
 
     def test_the_number_of_shards_is_that_of_the_directory(self, tmp_path):
