@@ -1,7 +1,7 @@
-"""A node's metrics: every name and meaning in one table, and what becomes of it in a scrape.
+"""A node's metrics: all names and meanings in one table, and their rendering in a scrape.
 
-Nothing is counted here: what a node, its machines and its listeners keep is read when somebody
-asks.
+Nothing is counted here: the counters of the node, its machines and its listeners are read on
+each scrape.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ from prometheus_client.utils import floatToGoString
 from headrace.node.counters import Distribution
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-LABEL_VALUES_MAX: Final = 64  # of one counter; what comes after these is counted as OTHER
+LABEL_VALUES_MAX: Final = 64  # per counter; further values are counted as OTHER
 LABEL_SIZE_MAX: Final = 100  # characters
 OTHER: Final = "other"
 
@@ -33,7 +33,7 @@ Readings = Mapping[str, Reading]
 
 
 class Counter(StrEnum):
-    """Numbers that only rise while a node runs. The third column is the label, if any."""
+    """Values that only rise while a node runs. The third column is the label, if any."""
 
     meaning: str
     label: str
@@ -69,7 +69,7 @@ class Counter(StrEnum):
 
 
 class Gauge(StrEnum):
-    """Numbers as they are at the moment of a scrape; read, never counted."""
+    """Current values at the time of a scrape."""
 
     meaning: str
 
@@ -110,7 +110,7 @@ class Gauge(StrEnum):
 
 
 class Histogram(StrEnum):
-    """Numbers of which the distribution matters."""
+    """Distributions of values."""
 
     meaning: str
 
@@ -129,7 +129,7 @@ class Metrics(Collector):
     """The metrics of one node."""
 
     def __init__(self, read: Callable[[], Readings]) -> None:
-        """`read` is called once for each scrape, and names only what is in the table."""
+        """`read` is called once per scrape, and returns only metrics of the table."""
         self._read = read
 
     def render(self) -> bytes:
@@ -137,7 +137,7 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Give all that is read; a counter that is not, as 0."""
+        """Yield all readings; counters without one as 0."""
         readings = dict(self._read())
         for counter in Counter:
             yield _counter_family(counter, readings.pop(counter, 0))
@@ -151,7 +151,7 @@ class Metrics(Collector):
                 found = readings.pop(histogram)
                 assert isinstance(found, Distribution)
                 yield _histogram_family(histogram, found)
-        assert not readings  # what is read is in the table
+        assert not readings  # every reading is in the table
 
 
 def _counter_family(counter: Counter, reading: Reading) -> CounterMetricFamily:
@@ -181,7 +181,7 @@ def _histogram_family(histogram: Histogram, found: Distribution) -> HistogramMet
 
 
 def _add(counts: dict[str, float], label: str, amount: float) -> None:
-    """Add to the count of one label value, within the bound on how many there are."""
+    """Add to the count of one label value, within the limit on label values."""
     value = label[:LABEL_SIZE_MAX].encode(errors="replace").decode()
     if value not in counts and len(counts) >= LABEL_VALUES_MAX:
         value = OTHER

@@ -1,8 +1,8 @@
-"""The operator's way out of doubt: adopt what shards have, or give it up.
+"""The operator's way out of doubt: adopt orphans, or give them up.
 
-What becomes of each orphan is decided here, from metadata and all shards as they are on the
-loop; apply refuses it whole if that is not so any more. A group 0 that is held is opened only
-then, with the decision in it.
+The fate of each orphan is decided here, from metadata and all shards as they are on the loop;
+apply refuses the whole command if they have changed. Only then is a held group 0 opened, with
+the decision in it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ from headrace.wire.messages import OrphanRequest
 
 @dataclass(slots=True)
 class AdoptionPlan:
-    """What an adoption is to do, as a command and in words."""
+    """The plan of an adoption, as a command and in words."""
 
     metadata: MetadataState
     names: Mapping[Namespace, str]  # chosen by the operator
@@ -54,7 +54,7 @@ class AdoptionPlan:
     more: list[AdoptedMore] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    named: set[Namespace] = field(default_factory=set)  # whose chosen name a topic got
+    named: set[Namespace] = field(default_factory=set)  # whose chosen name was given to a topic
 
     def command(self, floor: Revision) -> Adopt:
         return Adopt(
@@ -66,7 +66,7 @@ class AdoptionPlan:
         )
 
     def end(self, shard: GroupId, state: PartitionsState) -> None:
-        """Take over the deletions that a shard has followed, and metadata has lost."""
+        """Take over deletions that a shard has applied but metadata has lost."""
         for topic in self.metadata.topics_in_order():
             closed, total = _closed(self.metadata, state, topic), len(topic.partitions)
             if topic.shard != shard or not closed:
@@ -83,7 +83,7 @@ class AdoptionPlan:
                 )
 
     def suspend(self) -> None:
-        """Say which topics have a retention now: it may be of an earlier moment, and ends."""
+        """List the topics with retention: it may be out of date, so it is suspended."""
         for topic in self.metadata.topics_in_order():
             if topic.retention != FOREVER and topic.key not in self.ended:
                 name, kept = self._full(topic), _as_option(topic.retention)
@@ -99,7 +99,7 @@ class AdoptionPlan:
         lost: partitions.TopicState,
         own: list[Orphan],
     ) -> None:
-        """Decide what becomes of the partitions of one topic of a shard."""
+        """Decide the fate of the partitions of one topic in a shard."""
         layout = self.metadata.layout
         first = Namespace(lost.number << state.partition_bits)
         stream_id, topic_id, _ = layout.unpack(first)
@@ -188,7 +188,7 @@ class AdoptionPlan:
         return self.streams[stream_id].name
 
     def check_names(self) -> None:
-        """Refuse a chosen name that no topic gets."""
+        """Refuse chosen names that no topic gets."""
         unused = self.names.keys() - self.named
         if unused:
             raise BadRequest(
@@ -207,7 +207,7 @@ def plan(
     doubt: Doubt,
     names: Mapping[Namespace, str],
 ) -> AdoptionPlan:
-    """Decide what becomes of all that shards have and metadata does not know."""
+    """Decide the fate of everything that shards have but metadata does not know."""
     made = AdoptionPlan(metadata, names)
     for number, state in sorted(shards.items()):
         made.end(number, state)
@@ -227,7 +227,7 @@ def plan(
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return `name`, or one made of it that is not taken."""
+    """Return `name`, or a variant of it that is not taken."""
     others = (f"{name}-{number}" for number in count(2))
     return next(one for one in chain((name,), others) if one not in taken)
 
@@ -284,7 +284,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _as_option(retention: RetentionLimits) -> str:
-    """Write a retention as the option of the command that sets it."""
+    """Format a retention as the command-line option that sets it."""
     age, size = retention.age_ms, retention.size
     said = [] if age is None else [format_duration(age * MILLISECOND)]
     said += [] if size is None else [format_size(size)]
@@ -293,7 +293,7 @@ def _as_option(retention: RetentionLimits) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WayOut:
-    """Answers the requests of an operator. Made anew for each."""
+    """Answers one request of an operator."""
 
     path: str
     catalog: Catalog
@@ -345,7 +345,7 @@ class WayOut:
         made = plan(self.catalog.state, self.shards, self.doubt, names)
         command = made.command(self.doubt.floor)
         refused = self.catalog.machine.judge((command,))
-        if refused is not None:  # also of a dry run, which says what the other would do
+        if refused is not None:  # also in a dry run, which reports what a real run would do
             raise metadata_error(refused, ())
         opened = [] if self.held is None else [self._in_words()]
         said = ((*opened, *made.adopted), tuple(made.left))
@@ -389,8 +389,7 @@ class WayOut:
             else:
                 answer(_error(result), ())
 
-        # A removal needs metadata that is above what its shard has followed, deletions
-        # included.
+        # A removal needs metadata above all that its shard has followed, including deletions.
         ended = plan(self.catalog.state, self.shards, self.doubt, {}).ended
         commands: tuple[Command, ...] = (command,)
         state = self.catalog.state
@@ -403,7 +402,7 @@ class WayOut:
         self._commit(commands, deadline, done)
 
     def _refuse_twins(self, command: ForgetLife) -> None:
-        """Refuse to give up what stands in several shards: one record would end them all."""
+        """Refuse to give up a life that several shards have: one record would end them all."""
         assert self.doubt is not None
         shards = [
             str(one.shard)
@@ -423,7 +422,7 @@ class WayOut:
     ) -> None:
         """Run commands in order; `done` gets the last result, or the first failure.
 
-        They need the rules of this release: by older ones retention would go on.
+        They need the rules of this release: under older ones, retention would continue.
         """
         if self.held is not None:
             self.held.open(commands, done)

@@ -1,11 +1,11 @@
-"""What becomes of group 0 at a start: one pure function of values.
+"""The verdict on group 0 at a start: one pure function of values.
 
-    Recovered    what is there is whole, and nothing says that there was more
-    Healed       less is there than the copy of metadata has, and the copy fits all else
-    Held         it cannot be said what metadata is: nothing is changed, and all is in doubt
+    Recovered    it is whole, and no evidence shows that there was more
+    Healed       it has less than the copy of metadata, and the copy fits all other evidence
+    Held         the metadata is uncertain: nothing is changed, and all of it is in doubt
 
-The evidence: its head in the file of heads, the copy, what a survey found of group 0, and which
-revision of metadata each shard follows. Recovered does not depend on the shards.
+The evidence: its head in the file of heads, the copy, the survey of group 0, and the metadata
+revision that each shard follows. Recovered does not depend on the shards.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,39 +20,39 @@ from headrace.node.doubt.metadata_copy import Copy
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What a survey found of group 0."""
+    """The result of a survey of group 0."""
 
     found: tuple[Head, ...]  # of every whole entry and snapshot, and of the superblock's pair
-    reach: Op  # the highest op of all that was found, and that anything there says was durable
-    left: Head | None  # what a replay of it would come to; None: nothing can be replayed
-    is_whole: bool  # a recovery takes it: it reaches all that it says, and its head
+    reach: Op  # the highest op found, or recorded there as durable
+    left: Head | None  # where a replay would end; None: nothing can be replayed
+    is_whole: bool  # a recovery accepts it: it reaches all it recorded, and its head
 
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """A copy that can be read, and what its entries come to."""
+    """A readable copy, and the metadata state that its entries produce."""
 
     copy: Copy
     metadata: MetadataState
 
     @property
     def history(self) -> dict[Op, bytes]:
-        """The checksum of every entry that the copy, or the state that it comes to, knows."""
+        """The checksums of all entries that the copy, or its state, knows."""
         return {one.op: one.checksum for one in self.metadata.lineage} | self.copy.history
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Group 0 is brought back from its own files."""
+    """Group 0 is recovered from its own files."""
 
-    is_kin: bool = False  # the copy is of this history: its memory of older entries goes on
+    is_kin: bool = False  # the copy has the same history: its record of older entries is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """Group 0 is made anew from the copy."""
+    """Group 0 is rebuilt from the copy."""
 
-    left: Op | None  # where what was left of it ended; None: nothing was left
+    left: Op | None  # where its remains ended; None: nothing was left
     to: Op
 
     @property
@@ -75,7 +75,7 @@ Shards = Mapping[GroupId, Revision | None]  # None: it did not start
 def judge(
     head: Head | None, state: CopyState | None, remains: Remains, shards: Shards
 ) -> Verdict:
-    """Say what becomes of group 0."""
+    """Decide how group 0 starts."""
     if remains.is_whole and (state is None or not _says_more(state, remains)):
         return Recovered(state is not None and _is_shown(state, remains))
     if state is None:
@@ -88,13 +88,13 @@ def judge(
 
 
 def _says_more(state: CopyState, remains: Remains) -> bool:
-    """Tell whether a copy has what group 0 has not: newer entries, or other ones."""
+    """Return whether a copy has entries that group 0 lacks: newer or different ones."""
     assert remains.left is not None
     return state.copy.newest.op > remains.left.op or _strays(state, remains) is not None
 
 
 def _is_shown(state: CopyState, remains: Remains) -> bool:
-    """Tell whether any entry of the copy was found in group 0, and no other one at its op."""
+    """Return whether any entry of the copy was found in group 0."""
     history = state.history
     return state.copy.newest.op == 0 or any(
         history.get(one.op) == one.tip for one in remains.found
@@ -102,7 +102,7 @@ def _is_shown(state: CopyState, remains: Remains) -> bool:
 
 
 def _strays(state: CopyState, remains: Remains) -> Head | None:
-    """Return something found at whose op the copy has another entry."""
+    """Return a found entry whose op has another entry in the copy."""
     history = state.history
     strays = (one for one in remains.found if history.get(one.op, one.tip) != one.tip)
     return next(strays, None)
@@ -111,7 +111,7 @@ def _strays(state: CopyState, remains: Remains) -> Head | None:
 def _doubts(
     head: Head | None, state: CopyState, remains: Remains, shards: Shards
 ) -> Iterator[str]:
-    """Say why group 0 must not be made anew from the copy."""
+    """Yield the reasons why group 0 must not be rebuilt from the copy."""
     copy, newest, history = state.copy, state.copy.newest, state.history
     if head is not None and head.op > newest.op:
         yield f"the copy ends at op {newest.op}, but group 0 was at op {head.op}"

@@ -1,4 +1,4 @@
-"""What a machine refused, as the error that its asker gets. The one translation of results."""
+"""Translates refusals of the machines into the errors that clients get."""
 
 import logging
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from headrace.model.namespace import TopicName
 from headrace.node.events import event
 from headrace.partition.machine import results as partition
 
-_COMPARED_MAX = 100  # names that are compared with a wrong one: each takes its time
+_COMPARED_MAX = 100  # names compared with an unknown one: each takes time
 _HINTS = {
     partition.RefusalCode.WRITER_CONFLICT: "Use a new writer, or resend the original content",
     partition.RefusalCode.TOO_OLD: "It was answered long ago; continue with a new writer",
@@ -51,7 +51,7 @@ _METADATA_HINTS = {
 
 
 def metadata_error(refused: metadata.MetadataRefusal, topics: Sequence[str]) -> HeadraceError:
-    """Say why group 0 refused a command. `topics` are names that may have been meant."""
+    """Return the error for a refusal by group 0. `topics` are candidates for a suggestion."""
     fields = refused.fields
     match refused.code:
         case metadata.MetadataCode.TOPIC_UNKNOWN:
@@ -72,7 +72,7 @@ def metadata_error(refused: metadata.MetadataRefusal, topics: Sequence[str]) -> 
 
 
 def partition_error(refused: partition.Refusal) -> HeadraceError:
-    """Say why a shard refused an operation."""
+    """Return the error for a refusal by a shard."""
     match refused.code:
         case partition.RefusalCode.PARTITION_UNKNOWN:
             return PartitionUnknown(f"{refused.fields['namespace']:x}")
@@ -90,14 +90,14 @@ def partition_error(refused: partition.Refusal) -> HeadraceError:
 
 
 def topic_unknown(name: TopicName, topics: Sequence[str]) -> TopicUnknown:
-    """Say that there is no such topic, and which one was meant perhaps."""
+    """Return the error for an unknown topic, with a suggestion."""
     near = get_close_matches(str(name), topics[:_COMPARED_MAX], 1)
     hint = f"Did you mean {near[0]!r}?" if near else "List the topics, or create this one"
     return TopicUnknown(f"topic {str(name)!r} does not exist", hint=hint)
 
 
 def defect(where: str, error: Exception) -> NotReady:
-    """Say that this node failed in a way that nobody thought of. The request is answered."""
+    """Log an unexpected exception, and return the error that answers the request."""
     event("node.defect.found", level=logging.ERROR, where=where, error=repr(error))
     return NotReady(
         f"{where} failed on this node: {type(error).__name__}",
@@ -106,7 +106,7 @@ def defect(where: str, error: Exception) -> NotReady:
 
 
 def schema_unknown(version: int, count: int) -> NotYet:
-    """Say that a schema is on its way here, or was never made."""
+    """Return the error for a schema that has not arrived yet, or never existed."""
     return NotYet(
         "schema_unknown",
         f"schema version {version} is unknown here yet; there are {count}",
@@ -115,5 +115,5 @@ def schema_unknown(version: int, count: int) -> NotYet:
 
 
 def late() -> TimedOut:
-    """Say that a deadline came before the request's turn."""
+    """Return the error for a request whose deadline passed before its turn."""
     return TimedOut("the deadline passed; nothing happened", hint="Retry with a longer timeout")

@@ -1,4 +1,4 @@
-"""What a peer says before its first request: Hello, and Proof where a token is wanted."""
+"""The handshake before a peer's first request: Hello, and Proof if a token is required."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 
 @dataclass(slots=True)
 class Handshake:
-    """The node's side of one connection's first words."""
+    """The node's side of the handshake."""
 
     limits: PeerLimits
     token: bytes | None
@@ -24,11 +24,11 @@ class Handshake:
 
     @property
     def needs_crc(self) -> bool:
-        """Say whether every body to this peer must have a CRC-32."""
+        """Whether every body to this peer must have a CRC-32."""
         return self._hello is None or self._hello.needs_crc
 
     def hear(self, message: Message, cluster: bytes) -> Welcome | Accepted:
-        """Take the peer's next word and return ours. An error is the last word."""
+        """Handle the peer's next message, and return the reply. An error ends the handshake."""
         assert not self.is_done
         if self._hello is None:
             return self._welcome(message, cluster)
