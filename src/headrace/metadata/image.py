@@ -4,7 +4,7 @@
               [consumer group, …], [user, …], [permission, …], [[namespace, created], …],
               [[op, checksum, revision], …]]
 
-One msgpack array; streams by id, topics by stream id and id, the three lists behind them empty.
+One msgpack array; streams by id, topics by stream id and id, the next three lists are empty.
 Deleted lives, by namespace, and the newest entries that changed anything, by op, come last,
 from format 2 on. The format is the level.
 Equal states have equal bytes, whatever happened before. Full story in docs/formats/metadata.md.
@@ -28,7 +28,7 @@ from headrace.metadata.state import (
 from headrace.model.ids import Revision
 from headrace.model.namespace import DEFAULT_STREAM, Namespace, NamespaceLayout
 
-FORMAT: Final = 2  # equal to the level of the rules by which the state was made
+FORMAT: Final = 2  # equal to the level of the rules that produced the state
 FORMAT_FIRST: Final = 1  # of level 1, without deleted lives
 CHECKSUM_SIZE: Final = 16  # of an entry
 _PLACE = "metadata image"  # it has no path of its own: a snapshot holds it
@@ -63,7 +63,7 @@ _DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
 
 
 def genesis(layout: NamespaceLayout) -> MetadataState:
-    """Return the state before op 1: the default stream, so that plain names have a place."""
+    """Return the state before op 1: only the default stream, for unqualified names."""
     state = MetadataState(layout, Revision(0), {}, {})
     state.add_stream(DEFAULT_STREAM, created_at=0)
     return state
@@ -91,7 +91,7 @@ def encode(state: MetadataState) -> bytes:
 
 
 def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
-    """Read an image; raise Corrupt on one that `encode` does not write."""
+    """Decode an image; raise Corrupt if `encode` would not produce it."""
     image = _read(data)
     flaw = _flaw(image, layout)
     if flaw is not None:
@@ -107,7 +107,7 @@ def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
     )
     if any(state.is_deleted(key, one.created) for key, one in state.target().items()):
         raise CorruptFile("a deleted partition is still present", path=_PLACE)
-    # Also finds ids that are there twice or out of order, and numbers in a wider form.
+    # Also detects duplicate or unordered IDs, and non-canonical numbers.
     if encode(state) != data:
         raise CorruptFile("not the canonical encoding of this state", path=_PLACE)
     return state
@@ -133,7 +133,7 @@ def _read(data: bytes) -> _FirstImage:
 
 
 def _flaw(image: _FirstImage, layout: NamespaceLayout) -> str | None:
-    """Say what would break the indexes; everything else is a value that can be shown."""
+    """Return a flaw that would break the indexes; other values are harmless."""
     stream_ids = {stream.id for stream in image.streams}
     if len({stream.name for stream in image.streams}) != len(image.streams):
         return "two streams have the same name"

@@ -1,7 +1,7 @@
-"""What became of a command: a closed list of values, equal on every replica.
+"""Results of commands: a closed set of values, equal on every replica.
 
-A refusal is a result like any other: it commits, and it changes nothing. Its words are not part
-of it: replicas of two releases may word it differently and must still be equal.
+A refusal is a normal result: it commits, and it changes nothing. Its message is not part of it:
+replicas of different releases may word it differently and must still be equal.
 """
 
 from enum import StrEnum
@@ -15,7 +15,7 @@ from headrace.model.revisions import shown
 
 
 class MetadataCode(StrEnum):
-    """Why a command was refused. A name never changes its meaning, and none is used again."""
+    """Why a command was refused. A name never changes its meaning, and is never reused."""
 
     MALFORMED = "malformed"
     OPERATION_UNKNOWN = "operation_unknown"
@@ -77,7 +77,7 @@ MESSAGES: dict[MetadataCode, str] = {
 }
 
 
-# Fields that are revisions: people see how many changes there were.
+# Fields that are revisions: messages show only their change count.
 _REVISIONS: Final[dict[MetadataCode, frozenset[str]]] = {
     MetadataCode.TOPIC_EXISTS: frozenset({"created"}),
     MetadataCode.RECREATED: frozenset({"expected", "found"}),
@@ -90,7 +90,7 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 class Created(_Result, frozen=True):
-    """A stream, or, with a topic id, a topic, whose `created` is `revision`."""
+    """A stream was created; with a topic ID, a topic, whose `created` is `revision`."""
 
     revision: Revision
     stream_id: StreamId
@@ -98,7 +98,7 @@ class Created(_Result, frozen=True):
 
 
 class Altered(_Result, frozen=True):
-    """A topic that has other settings, more partitions or one more schema version."""
+    """A topic has new settings, more partitions or one more schema version."""
 
     revision: Revision
     stream_id: StreamId
@@ -106,7 +106,7 @@ class Altered(_Result, frozen=True):
 
 
 class Deleted(_Result, frozen=True):
-    """A topic, or, without a topic id, a stream with all that it held."""
+    """A topic was deleted; without a topic ID, a stream with all its content."""
 
     revision: Revision
     stream_id: StreamId
@@ -114,19 +114,19 @@ class Deleted(_Result, frozen=True):
 
 
 class Levelled(_Result, frozen=True):
-    """The log is at this level now, or was before."""
+    """The log is at this level now, or already was."""
 
     level: int
 
 
 class Forgotten(_Result, frozen=True):
-    """There is a record of deletion for a life, or for a later one in its place."""
+    """A deletion is recorded for a life, or for a later one in its place."""
 
     revision: Revision
 
 
 class Adopted(_Result, frozen=True):
-    """What shards have is metadata's own now."""
+    """The shards' orphans now belong to the metadata."""
 
     revision: Revision
 
@@ -135,7 +135,7 @@ class MetadataRefusal(_Result, frozen=True):
     """Nothing changed, and repeating the command against this state changes nothing."""
 
     code: MetadataCode
-    fields: dict[str, int | str]  # what the message of `code` names, in that order
+    fields: dict[str, int | str]  # named in the message of `code`, in that order
 
     @property
     def message(self) -> str:
@@ -148,7 +148,7 @@ class MetadataRefusal(_Result, frozen=True):
 
 
 class Unchanged(_Result, frozen=True):
-    """An operation of the group itself, such as a Seal: not for this machine to judge."""
+    """An operation of the group itself, such as a Seal: not handled by this machine."""
 
 
 Result = (

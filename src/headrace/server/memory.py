@@ -30,14 +30,12 @@ _M_MMAP_THRESHOLD: Final = -3
 _REUSED_SIZE_MAX: Final = 32 * 1024 * 1024  # the most that glibc takes
 _KEPT_SIZE_MAX: Final = 256 * 1024 * 1024
 _LOOK_EVERY: Final = 1.0  # seconds
-_COLLECT_LOOKS_MIN: Final = (
-    30  # between two full collections: one takes 0.1 s for 400,000 objects
-)
+_COLLECT_LOOKS_MIN: Final = 30  # between full collections: one takes 0.1 s for 400,000 objects
 _COLLECT_AFTER: Final = (
     20_000,
     20,
     50,
-)  # objects; collections of generation 0, of generation 1
+)  # objects; collections of generation 0, and of 1
 
 
 def keep_freed_memory() -> bool:

@@ -1,18 +1,18 @@
-"""Where nodes listen, as users write it."""
+"""Addresses of nodes, as users write them."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.errors import BadRequest
 
-SOCKET_NAME: Final = "headrace.sock"  # in a data directory, of the process that holds it
-SOCKET_PATH_SIZE_MAX: Final = 107  # bytes that the system takes as a socket's address
+SOCKET_NAME: Final = "headrace.sock"  # in the data directory
+SOCKET_PATH_SIZE_MAX: Final = 107  # bytes; the system's limit for a socket address
 _UNIX: Final = "unix:"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where one node listens: a host and a port, or the path of a socket."""
+    """The address of one node: a host and a port, or the path of a socket."""
 
     host: str
     port: int
@@ -25,7 +25,7 @@ class Address:
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Read `host:port,host:port` or `unix:/path`."""
+    """Parse `host:port,host:port` or `unix:/path`."""
     return tuple(_parse(part.strip(), text) for part in text.split(","))
 
 
