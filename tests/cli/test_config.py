@@ -95,7 +95,7 @@ def test_a_bad_file_exits_with_2_and_names_file_line_key_and_what_may_be_meant(c
     told = json.loads(ended.out)
     assert told["valid"] is False
     assert (told["key"], told["where"]) == ("seal.sise", "bad.toml:3")
-    assert told["hint"] == "Is it seal.size?"
+    assert told["hint"] == "Did you mean seal.size?"
 
 
 def test_a_file_that_is_not_there_is_named(config):

@@ -164,7 +164,7 @@ def test_other_processes_reach_it_through_its_socket(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--set", "seal.sise=1GiB"], "Is it seal.size?"),
+        (["--set", "seal.sise=1GiB"], "Did you mean seal.size?"),
         (["--set", "seal.size"], "section.key=value"),
         (["--set", "seal.size=much"], "seal.size"),
         (["--listen", "nowhere"], "listen.address"),

@@ -304,7 +304,7 @@ class TestIdentity:
 
         async def run():
             async with a_node(tmp_path) as node:
-                assert "made again" in node.boot.steps["identity"]
+                assert "rewritten" in node.boot.steps["identity"]
                 return await ids(node, info.partitions[0])
 
         assert asyncio.run(run()) == list(range(50))
