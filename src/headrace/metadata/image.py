@@ -31,7 +31,7 @@ from headrace.model.namespace import DEFAULT_STREAM, Namespace, NamespaceLayout
 FORMAT: Final = 2  # equal to the level of the rules that produced the state
 FORMAT_FIRST: Final = 1  # of level 1, without deleted lives
 CHECKSUM_SIZE: Final = 16  # of an entry
-_PLACE = "metadata image"  # it has no path of its own: a snapshot holds it
+_PLACE = "metadata image"  # in place of a path, since a snapshot contains it
 
 
 class _MetadataOpening(msgspec.Struct, array_like=True):

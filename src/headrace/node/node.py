@@ -353,7 +353,7 @@ class Node:
         return route if isinstance(route, Awaited) else running
 
     def _refuse_if_blocked(self, namespace: int, shard: GroupId | None = None) -> None:
-        """Say so at once where nothing is served, and nothing is made, for doubt."""
+        """Raise at once if doubt blocks a namespace: nothing is served or created there."""
         doubt = self.doubt
         if doubt is None:
             return
@@ -362,7 +362,7 @@ class Node:
             raise doubt.error(self.path, f"partition {namespace:x} is not served while")
 
     def _park(self, awaited: Awaited, call: Call, namespace: int) -> None:
-        """Keep a request until its partition is here, and then begin it again."""
+        """Park a request until its partition is open, then resume it."""
         running = self.shards[awaited.shard]
         limit = self.loop.time() + self.config.reconcile.park_deadline.seconds
         ended = partial(self._unparked, call)

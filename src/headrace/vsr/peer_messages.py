@@ -223,7 +223,7 @@ class Amnesia:
 
     boot: int
     life: int  # of the message that this answers
-    sequence: int  # what is remembered
+    sequence: int  # the remembered one
     known: int  # the boot that is remembered
 
 

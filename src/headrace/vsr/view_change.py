@@ -75,7 +75,7 @@ def _resume(state: MemberState[E]) -> None:
     view = state.view
     if state.view_durable == view:
         _announce(state, view)
-    else:  # it was raised by what others said, and is on its way to the disk
+    else:  # raised by messages of others, and being written
         state.persist(lambda: _announce(state, view))
 
 

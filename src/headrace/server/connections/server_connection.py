@@ -250,14 +250,14 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._pump()
 
     def _expect(self, reader: FrameReader) -> None:
-        """Take room for more of a large body, before any of that is read."""
+        """Reserve room for the rest of a large body, before reading it."""
         is_next = self._reader is not None and not self._waiting
         if is_next and reader.room_size > BODY_BUFFER_SIZE:
             self._arrival.grow(reader.room_size, self._wake)
 
     def _greet(self, handshake: Handshake, reader: FrameReader, frame: Frame) -> None:
         if self._is_ending:
-            return  # the peer went on before it could hear that it may not
+            return  # the peer sent more before it received the refusal
         try:
             word = handshake.hear(decode_message(frame), self._crowd.service.cluster)
         except Unauthorized as error:
