@@ -123,7 +123,7 @@ def test_a_gone_group_is_said_to_be_refused_as_the_node_does(stopped):
     shutil.rmtree(stopped / SECOND)
     found = examine(str(stopped))
     assert found.groups[2].start == "refuses: MissingFile"
-    with pytest.raises(MissingFile, match="the files of group 2 are gone"):
+    with pytest.raises(MissingFile, match="the files of group 2 are missing"):
         headrace.open(stopped, **SETTINGS)
 
 
